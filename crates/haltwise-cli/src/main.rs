@@ -1,0 +1,2 @@
+//! The haltwise command.
+fn main() {}

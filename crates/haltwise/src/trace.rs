@@ -1,0 +1,516 @@
+//! Traces: what a classifier said about each sequence, laid out for the
+//! calibration loops.
+//!
+//! Traces are kept in blocks of [`BLOCK`] sequences, and inside a block
+//! step-major: all scores of step 1, then all of step 2. Every inner loop runs
+//! over one contiguous row that fits the first-level cache, blocks are the unit
+//! of parallel work, and a reader that does not know how many sequences will
+//! come can append without ever copying what it already holds.
+//!
+//! Of a prediction only one bit survives, whether it was right: with the full
+//! prediction's bit it gives the gap, and nothing here needs more.
+
+use std::fmt;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+/// Sequences per block, at most. A row of 4096 scores is 16 KiB: half a
+/// first-level cache.
+const BLOCK: usize = 4096;
+
+/// How many entries of a block may be padding for short sequences beside a
+/// long one. A block that would hold more, and more than it holds steps, is
+/// closed early, so that one huge sequence cannot blow up its neighbours.
+const PADDING: usize = 1 << 20;
+
+/// A score: a number in [0, 1] that says how safe it looks to stop here.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Score(f32);
+
+impl Score {
+    /// The number itself.
+    pub fn get(self) -> f32 {
+        self.0
+    }
+}
+
+impl TryFrom<f32> for Score {
+    type Error = TraceError;
+
+    fn try_from(value: f32) -> Result<Self, TraceError> {
+        if (0.0..=1.0).contains(&value) {
+            Ok(Self(value))
+        } else {
+            Err(TraceError::Score { step: None, value })
+        }
+    }
+}
+
+/// How the scores of a set of traces came about: what a live stream must do to
+/// be judged by the same rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScoreSource {
+    /// The classifier, or something beside it, supplies the score.
+    #[default]
+    Given,
+    /// The largest of the step's class probabilities.
+    MaxProbability,
+}
+
+impl fmt::Display for ScoreSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Given => "given with the trace",
+            Self::MaxProbability => "the largest class probability",
+        })
+    }
+}
+
+/// Why a sequence cannot become a trace.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// A score is NaN or outside [0, 1].
+    #[error("{}the score {value} is not a number in [0, 1]", at_step(.step))]
+    Score {
+        /// The step, counted from 1, where one is known.
+        step: Option<usize>,
+        /// What was found.
+        value: f32,
+    },
+    /// A sequence has no step.
+    #[error("the sequence has no steps")]
+    NoSteps,
+    /// A sequence has more steps than can be counted.
+    #[error("the sequence has {0} steps; at most {max} are supported", max = MAX_STEPS)]
+    TooLong(usize),
+    /// The numbers of predictions and scores differ.
+    #[error("{predictions} predictions but {scores} scores")]
+    Lengths {
+        /// How many predictions there are.
+        predictions: usize,
+        /// How many scores there are.
+        scores: usize,
+    },
+}
+
+fn at_step(step: &Option<usize>) -> String {
+    step.map(|t| format!("step {t}: ")).unwrap_or_default()
+}
+
+/// The longest sequence supported: a halt step and a gap bit share 32 bits.
+pub const MAX_STEPS: usize = (1 << 24) - 1;
+
+/// A digest of a set of traces that does not depend on their order, and that
+/// adds up: the sum of two sets' fingerprints is the fingerprint of both.
+///
+/// It guards against mix-ups, not against forgery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub struct Fingerprint(u128);
+
+impl std::ops::Add for Fingerprint {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+}
+
+impl std::iter::Sum for Fingerprint {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::default(), std::ops::Add::add)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fingerprint {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        u128::from_str_radix(&text, 16)
+            .map(Self)
+            .map_err(|_| serde::de::Error::custom("a fingerprint is 32 hexadecimal digits"))
+    }
+}
+
+/// Up to [`BLOCK`] sequences, step-major.
+pub(crate) struct Block {
+    /// The position of its first sequence among all.
+    pub(crate) start: usize,
+    /// How many sequences.
+    pub(crate) len: usize,
+    /// How many steps the longest of them has.
+    pub(crate) steps: usize,
+    /// `steps` rows of `len` scores; a sequence's entries past its end are 0.
+    scores: Vec<f32>,
+    /// `steps` rows of `len` bits in whole words: was the prediction right?
+    correct: Vec<u64>,
+    /// One row of bits: was the full prediction right?
+    pub(crate) full: Vec<u64>,
+    /// The 0-based last step of each sequence.
+    pub(crate) last: Vec<u32>,
+    /// What each sequence is split by: a hash of its id or of its position.
+    keys: Vec<u64>,
+    fingerprint: Fingerprint,
+}
+
+impl Block {
+    /// The scores of all sequences at step `t` (0-based).
+    pub(crate) fn scores(&self, t: usize) -> &[f32] {
+        &self.scores[t * self.len..(t + 1) * self.len]
+    }
+
+    /// For each sequence, whether its prediction at step `t` was right.
+    pub(crate) fn correct(&self, t: usize) -> &[u64] {
+        let words = self.full.len();
+        &self.correct[t * words..(t + 1) * words]
+    }
+
+    fn sequence(&self, i: usize) -> (Vec<bool>, Vec<f32>) {
+        let steps = 0..=self.last[i] as usize;
+        (
+            steps.clone().map(|t| bit(self.correct(t), i)).collect(),
+            steps.map(|t| self.scores(t)[i]).collect(),
+        )
+    }
+}
+
+/// Bit `i` of a row of bits.
+pub(crate) fn bit(row: &[u64], i: usize) -> bool {
+    row[i / 64] >> (i % 64) & 1 == 1
+}
+
+/// What a classifier said about a set of sequences: at every step a score and
+/// whether the prediction was right.
+///
+/// Traces are not `Clone` on purpose. [`Screening`] and [`Certifying`] take
+/// them by value, so that what screening saw cannot also certify by accident.
+pub struct Traces {
+    len: usize,
+    t_max: usize,
+    source: ScoreSource,
+    pub(crate) blocks: Vec<Block>,
+}
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Traces")
+            .field("len", &self.len)
+            .field("t_max", &self.t_max)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Traces {
+    /// An empty set to which sequences are added one by one.
+    pub fn builder() -> TracesBuilder {
+        TracesBuilder::default()
+    }
+
+    /// How many sequences there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no sequence at all.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The number of steps of the longest sequence.
+    pub fn t_max(&self) -> usize {
+        self.t_max
+    }
+
+    /// How the scores came about.
+    pub fn source(&self) -> ScoreSource {
+        self.source
+    }
+
+    /// The digest of everything that calibrating reads from these traces.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.blocks.iter().map(|b| b.fingerprint).sum()
+    }
+
+    /// The number of steps of each sequence, in input order.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.blocks
+            .iter()
+            .flat_map(|b| b.last.iter().map(|&t| t as usize + 1))
+    }
+
+    /// The scores of one sequence, one per step; `None` past the last sequence.
+    pub fn scores(&self, index: usize) -> Option<Vec<f32>> {
+        self.sequence(index).map(|(_, scores)| scores)
+    }
+
+    /// Whether the predictions of one sequence were right, one per step;
+    /// `None` past the last sequence.
+    pub fn correct(&self, index: usize) -> Option<Vec<bool>> {
+        self.sequence(index).map(|(correct, _)| correct)
+    }
+
+    fn sequence(&self, index: usize) -> Option<(Vec<bool>, Vec<f32>)> {
+        self.locate(index).map(|(block, i)| block.sequence(i))
+    }
+
+    /// The block that holds a sequence, and its place there.
+    fn locate(&self, index: usize) -> Option<(&Block, usize)> {
+        let after = self.blocks.partition_point(|b| b.start <= index);
+        let block = &self.blocks[after.checked_sub(1)?];
+        let i = index - block.start;
+        (i < block.len).then_some((block, i))
+    }
+
+    /// The sequences at these positions, in this order, repeats allowed;
+    /// positions past the end are left out.
+    pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
+        let mut builder = Self::builder().source(self.source);
+        for index in indices {
+            if let Some((block, i)) = self.locate(index) {
+                let (correct, scores) = block.sequence(i);
+                builder.append(block.keys[i], &scores, |t| correct[t]);
+            }
+        }
+        builder.finish()
+    }
+
+    /// As many sequences as asked for, drawn with replacement.
+    pub fn resample(&self, n: usize, seed: u64) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let draws = if self.is_empty() { 0 } else { n };
+        self.select((0..draws).map(|_| rng.random_range(0..self.len)))
+    }
+
+    /// Splits into a part that screens and a part that certifies.
+    ///
+    /// Each sequence goes to the screening part with probability
+    /// `screen_fraction`, decided by a hash of the seed and its id (its
+    /// position, where it has none). The draw looks at nothing the guarantee
+    /// is about, so given the split both parts are i.i.d. samples; and it does
+    /// not depend on how the data was ordered or cut into files.
+    pub fn split(self, screen_fraction: f64, seed: u64) -> (Screening, Certifying) {
+        // 2⁶⁴·fraction; the cast saturates, so a fraction of 1 screens all but
+        // the one key in 2⁶⁴ that hashes to the maximum.
+        let cut = (screen_fraction.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
+        let keys = || self.blocks.iter().flat_map(|b| b.keys.iter());
+        let screens: Vec<bool> = keys()
+            .map(|key| xxh3_64_with_seed(&key.to_le_bytes(), seed) < cut)
+            .collect();
+        let part = |wanted: bool| self.select((0..self.len).filter(|&i| screens[i] == wanted));
+        (Screening::new(part(true)), Certifying::new(part(false)))
+    }
+
+    /// Maps every block and adds up what comes back. Sums of integers, so the
+    /// result is the same for any number of threads and any order.
+    pub(crate) fn sum_blocks<A: Send>(
+        &self,
+        zero: impl Fn() -> A + Sync + Send,
+        add_block: impl Fn(A, &Block) -> A + Sync + Send,
+        add: impl Fn(A, A) -> A + Sync + Send,
+    ) -> A {
+        match &self.blocks[..] {
+            // Waking the pool costs more than a small set.
+            [only] => add_block(zero(), only),
+            blocks => blocks.par_iter().fold(&zero, add_block).reduce(&zero, add),
+        }
+    }
+}
+
+/// Traces that may only be screened on: candidates come from here.
+#[derive(Debug)]
+pub struct Screening(Traces);
+
+impl Screening {
+    /// Sets these traces aside for screening.
+    pub fn new(traces: Traces) -> Self {
+        Self(traces)
+    }
+
+    /// The traces themselves.
+    pub fn traces(&self) -> &Traces {
+        &self.0
+    }
+}
+
+/// Traces that may only certify: candidates were fixed without them.
+#[derive(Debug)]
+pub struct Certifying(Traces);
+
+impl Certifying {
+    /// Sets these traces aside for certifying. They must not have been used to
+    /// train the classifier, to fit the score or to screen.
+    pub fn new(traces: Traces) -> Self {
+        Self(traces)
+    }
+
+    /// The traces themselves.
+    pub fn traces(&self) -> &Traces {
+        &self.0
+    }
+}
+
+/// Collects sequences into [`Traces`].
+#[derive(Default)]
+pub struct TracesBuilder {
+    source: ScoreSource,
+    blocks: Vec<Block>,
+    /// The sequences of the block under way, one after the other.
+    scores: Vec<f32>,
+    correct: Vec<bool>,
+    last: Vec<u32>,
+    keys: Vec<u64>,
+    steps: usize,
+    fingerprint: Fingerprint,
+}
+
+impl fmt::Debug for TracesBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TracesBuilder")
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl TracesBuilder {
+    /// Says how the scores came about.
+    pub fn source(mut self, source: ScoreSource) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// How many sequences were added so far.
+    pub fn len(&self) -> usize {
+        self.start() + self.last.len()
+    }
+
+    /// The position of the first sequence of the block under way.
+    fn start(&self) -> usize {
+        self.blocks.last().map_or(0, |b| b.start + b.len)
+    }
+
+    /// Whether no sequence was added yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds one sequence: its id where it has one, its true label, and the
+    /// prediction and score at each of its steps. On an error nothing is added.
+    pub fn push<L: PartialEq>(
+        &mut self,
+        id: Option<&str>,
+        label: &L,
+        predictions: &[L],
+        scores: &[f32],
+    ) -> Result<(), TraceError> {
+        if predictions.len() != scores.len() {
+            return Err(TraceError::Lengths {
+                predictions: predictions.len(),
+                scores: scores.len(),
+            });
+        }
+        if scores.is_empty() {
+            return Err(TraceError::NoSteps);
+        }
+        if scores.len() > MAX_STEPS {
+            return Err(TraceError::TooLong(scores.len()));
+        }
+        if let Some(t) = scores.iter().position(|s| !(0.0..=1.0).contains(s)) {
+            return Err(TraceError::Score {
+                step: Some(t + 1),
+                value: scores[t],
+            });
+        }
+        let key = match id {
+            Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
+            None => xxh3_64_with_seed(&(self.len() as u64).to_le_bytes(), 2),
+        };
+        self.append(key, scores, |t| predictions[t] == *label);
+        Ok(())
+    }
+
+    /// Adds a sequence that is known to be sound.
+    fn append(&mut self, key: u64, scores: &[f32], correct: impl Fn(usize) -> bool) {
+        let steps = self.steps.max(scores.len());
+        let held = self.scores.len() + scores.len();
+        let padding = steps * (self.last.len() + 1) - held;
+        if self.last.len() == BLOCK || padding > held.max(PADDING) {
+            self.close_block();
+        }
+        let mut hash = Xxh3::new();
+        for (t, score) in scores.iter().enumerate() {
+            // +0.0 turns −0 into 0: equal scores hash alike.
+            hash.update(&(score + 0.0).to_le_bytes());
+            hash.update(&[correct(t).into()]);
+        }
+        self.fingerprint = self.fingerprint + Fingerprint(hash.digest128());
+        self.scores.extend_from_slice(scores);
+        self.correct.extend((0..scores.len()).map(correct));
+        self.last.push((scores.len() - 1) as u32);
+        self.keys.push(key);
+        self.steps = self.steps.max(scores.len());
+    }
+
+    /// Turns the sequences under way into a block.
+    fn close_block(&mut self) {
+        let len = self.last.len();
+        let words = len.div_ceil(64);
+        let steps = std::mem::take(&mut self.steps);
+        let mut block = Block {
+            start: self.start(),
+            len,
+            steps,
+            scores: vec![0.0; steps * len],
+            correct: vec![0; steps * words],
+            full: vec![0; words],
+            last: std::mem::take(&mut self.last),
+            keys: std::mem::take(&mut self.keys),
+            fingerprint: std::mem::take(&mut self.fingerprint),
+        };
+        let mut start = 0;
+        for i in 0..len {
+            let end = start + block.last[i] as usize + 1;
+            for (t, (&score, &correct)) in
+                std::iter::zip(&self.scores[start..end], &self.correct[start..end]).enumerate()
+            {
+                block.scores[t * len + i] = score;
+                block.correct[t * words + i / 64] |= u64::from(correct) << (i % 64);
+            }
+            block.full[i / 64] |= u64::from(self.correct[end - 1]) << (i % 64);
+            start = end;
+        }
+        self.scores.clear();
+        self.correct.clear();
+        self.blocks.push(block);
+    }
+
+    /// The traces that were added, in the order they were.
+    pub fn finish(mut self) -> Traces {
+        let len = self.len();
+        if !self.last.is_empty() {
+            self.close_block();
+        }
+        Traces {
+            len,
+            t_max: self.blocks.iter().map(|b| b.steps).max().unwrap_or(0),
+            source: self.source,
+            blocks: self.blocks,
+        }
+    }
+}
