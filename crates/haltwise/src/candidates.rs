@@ -1,0 +1,170 @@
+//! Candidate rules in the order in which they are tested.
+//!
+//! The order must be fixed without a look at the certifying traces; that, and
+//! stopping at the first failure, is what makes testing many rules as safe as
+//! testing one (fixed sequence testing; see [`certify`](crate::certify)).
+
+use serde::{Deserialize, Serialize};
+
+use crate::grid::Grid;
+use crate::rule::Thresholds;
+
+/// What a backward walk does at a step whose candidate threshold is "never".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AtNever {
+    /// Skip it: the rule is the one already rejected, there is nothing to test.
+    #[default]
+    Skip,
+    /// Test it all the same, as the paper's listing does. No sequence has
+    /// halted by that step, so the test cannot be passed and the walk ends.
+    Stop,
+}
+
+/// An ordered family of candidate rules, cautious ones first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Candidates {
+    t_max: usize,
+    family: Family,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Family {
+    /// The same threshold at every step, from 1 down to 0.
+    OneThreshold(Grid),
+    /// Any rules, each with the (0-based) step from which it is tested.
+    List(Vec<(usize, Thresholds)>),
+}
+
+impl Candidates {
+    /// One threshold for all steps, from the largest of the grid down: the
+    /// order of the paper's Algorithm A.1.
+    pub fn one_threshold(grid: Grid, t_max: usize) -> Self {
+        Self {
+            t_max,
+            family: Family::OneThreshold(grid),
+        }
+    }
+
+    /// The screened thresholds, revealed one by one from the last step back:
+    /// the order of the paper's Algorithm 2.
+    pub fn backward(screened: &Thresholds, at_never: AtNever) -> Self {
+        let eta = screened.values();
+        let mut revealed = vec![f32::INFINITY; eta.len()];
+        let mut rules = Vec::new();
+        for t in (0..eta.len()).rev() {
+            revealed[t] = eta[t];
+            if at_never == AtNever::Stop || eta[t] < f32::INFINITY {
+                rules.push((t, Thresholds::from_valid(revealed.clone())));
+            }
+        }
+        Self {
+            t_max: eta.len(),
+            family: Family::List(rules),
+        }
+    }
+
+    /// Any list of rules, tested in the order given; shorter rules never halt
+    /// at the steps they lack.
+    pub fn list(rules: impl IntoIterator<Item = Thresholds>) -> Self {
+        let rules: Vec<Thresholds> = rules.into_iter().collect();
+        let t_max = rules.iter().map(Thresholds::t_max).max().unwrap_or(0);
+        let rules = rules.into_iter().map(|rule| {
+            let rule = rule.extended(t_max);
+            (rule.opens().unwrap_or(t_max.saturating_sub(1)), rule)
+        });
+        Self {
+            t_max,
+            family: Family::List(rules.collect()),
+        }
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        match &self.family {
+            Family::OneThreshold(grid) => grid.thresholds().len(),
+            Family::List(rules) => rules.len(),
+        }
+    }
+
+    /// Whether there is no rule to test.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The number of steps the rules are for.
+    pub fn t_max(&self) -> usize {
+        self.t_max
+    }
+
+    /// The rule tested in place `c`, counted from 0; `None` past the last.
+    pub fn rule(&self, c: usize) -> Option<Thresholds> {
+        match &self.family {
+            Family::OneThreshold(grid) => {
+                let threshold = *grid.thresholds().iter().rev().nth(c)?;
+                Some(Thresholds::from_valid(vec![threshold; self.t_max]))
+            }
+            Family::List(rules) => rules.get(c).map(|(_, rule)| rule.clone()),
+        }
+    }
+
+    /// The (0-based) first step at which rule `c` may halt a sequence before
+    /// its end: the earliest that needs a test.
+    pub(crate) fn opens(&self, c: usize) -> usize {
+        match &self.family {
+            Family::OneThreshold(_) => 0,
+            Family::List(rules) => rules[c].0,
+        }
+    }
+
+    /// The threshold of rule `c` at the step where it opens.
+    pub(crate) fn opening_threshold(&self, c: usize) -> f32 {
+        match &self.family {
+            Family::OneThreshold(grid) => grid.thresholds()[grid.thresholds().len() - 1 - c],
+            Family::List(rules) => rules[c].1.values()[rules[c].0],
+        }
+    }
+
+    pub(crate) fn family(&self) -> &Family {
+        &self.family
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: f32 = f32::INFINITY;
+
+    fn rules(candidates: &Candidates) -> Vec<Vec<f32>> {
+        (0..candidates.len())
+            .map(|c| candidates.rule(c).unwrap().values().to_vec())
+            .collect()
+    }
+
+    #[test]
+    fn the_backward_walk_reveals_thresholds_from_the_end() {
+        let screened = Thresholds::new(vec![0.9, NEVER, 0.5, 0.0]).unwrap();
+        let skipping = Candidates::backward(&screened, AtNever::Skip);
+        assert_eq!(
+            rules(&skipping),
+            [
+                [NEVER, NEVER, NEVER, 0.0],
+                [NEVER, NEVER, 0.5, 0.0],
+                [0.9, NEVER, 0.5, 0.0],
+            ]
+        );
+        let listing = Candidates::backward(&screened, AtNever::Stop);
+        assert_eq!(listing.len(), 4);
+        assert_eq!(listing.opens(2), 1);
+        assert_eq!(listing.opening_threshold(2), NEVER);
+    }
+
+    #[test]
+    fn one_threshold_goes_from_strict_to_loose() {
+        let candidates = Candidates::one_threshold(Grid::new(0.5).unwrap(), 2);
+        assert_eq!(rules(&candidates), [[1.0, 1.0], [0.5, 0.5], [0.0, 0.0]]);
+        assert_eq!(candidates.rule(3), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! Certifying (the paper's Algorithms 2 and A.1): test the candidates in order
+//! and keep the last one rejected.
+//!
+//! The hypothesis H(λ) for a candidate λ is that it breaks its promise. Three
+//! facts make the result valid with probability 1 − δ:
+//!
+//! 1. *One step.* Given that a sequence halts by step t under a fixed λ, its
+//!    gap is Bernoulli with the conditional gap R(t) as its mean, and the
+//!    certifying sequences that do so are an i.i.d. sample of such. So
+//!    [`binomial_tail`] is a valid p-value for "R(t) > α".
+//! 2. *All steps of one rule.* H(λ) says that R(t) > α for at least one t. If it
+//!    is true for some t, the largest of the p-values is at least the one of
+//!    that t, so it is valid too (an intersection-union test; Angelopoulos et
+//!    al. 2021, Proposition 6). Steps before the rule opens need no test: who
+//!    halted there came to its own end, with gap 0.
+//! 3. *All rules.* They are tested in an order fixed without these traces, each
+//!    at level δ, until the first that is not rejected. A false rejection
+//!    implies that the first true hypothesis of the order was rejected, which
+//!    has probability δ at most (fixed sequence testing).
+//!
+//! A step by which no one has halted gives no evidence: its p-value is 1.
+
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::{Counts, Evidence};
+use crate::level::{Alpha, Delta};
+use crate::pvalue::binomial_tail;
+
+/// What a rule promises about the gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Promise {
+    /// On average over all sequences, the gap is at most α.
+    Marginal,
+    /// Among the sequences halted by step t, the gap is at most α, for every t
+    /// by which any sequence halts.
+    Conditional,
+}
+
+/// One test of the trail: a candidate, and the step where it did worst.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Test {
+    /// The first step, counted from 1, at which the candidate may halt.
+    pub opens: usize,
+    /// Its threshold there; `None` is never.
+    pub threshold: Option<f32>,
+    /// The step, counted from 1, whose p-value is the largest.
+    pub step: usize,
+    /// How many sequences had halted by that step.
+    pub halted: u64,
+    /// How many of those had a gap.
+    pub gaps: u64,
+    /// The p-value there, hence of the candidate.
+    pub p_value: f64,
+    /// Whether it is at most δ: the candidate keeps its promise.
+    pub rejected: bool,
+}
+
+/// What certifying found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Certified {
+    /// The candidate to use, counted from 0; `None` if none could be certified.
+    pub chosen: Option<usize>,
+    /// Every test that was made, in order; only the last may have failed.
+    pub trail: Vec<Test>,
+}
+
+/// Tests the candidates in their order and stops at the first failure.
+pub fn certify(evidence: &Evidence, promise: Promise, alpha: Alpha, delta: Delta) -> Certified {
+    let mut trail = Vec::new();
+    let mut chosen = None;
+    // Rules for no steps at all cannot be tested, and need not be.
+    let candidates = match evidence.candidates().t_max() {
+        0 => 0,
+        _ => evidence.candidates().len(),
+    };
+    for c in 0..candidates {
+        let test = test(evidence, c, promise, alpha, delta);
+        trail.push(test);
+        if !test.rejected {
+            break;
+        }
+        chosen = Some(c);
+    }
+    Certified { chosen, trail }
+}
+
+/// Tests one candidate.
+fn test(evidence: &Evidence, c: usize, promise: Promise, alpha: Alpha, delta: Delta) -> Test {
+    let opens = evidence.candidates().opens(c);
+    let last = evidence.candidates().t_max() - 1;
+    let first = match promise {
+        Promise::Marginal => last,
+        Promise::Conditional => opens,
+    };
+    let mut halted_by = Counts::default();
+    let by_step: Vec<Counts> = evidence
+        .halted_at(c)
+        .iter()
+        .map(|&at| {
+            halted_by += at;
+            halted_by
+        })
+        .collect();
+    let (step, p_value) = largest_p_value(&by_step[first..], alpha);
+    let threshold = evidence.candidates().opening_threshold(c);
+    Test {
+        opens: opens + 1,
+        threshold: (threshold < f32::INFINITY).then_some(threshold),
+        step: first + step + 1,
+        halted: by_step[first + step].halted,
+        gaps: by_step[first + step].gaps,
+        p_value,
+        rejected: p_value <= delta.get(),
+    }
+}
+
+/// The p-value of "the gap among the halted is above α".
+pub(crate) fn p_value(halted: Counts, alpha: Alpha) -> f64 {
+    binomial_tail(halted.gaps, halted.halted, alpha.get())
+}
+
+/// The largest p-value, and the first place where it stands.
+fn largest_p_value(by_step: &[Counts], alpha: Alpha) -> (usize, f64) {
+    let mut largest = (0, 0.0);
+    for (t, &halted) in by_step.iter().enumerate() {
+        let p = p_value(halted, alpha);
+        if p > largest.1 || t == 0 {
+            largest = (t, p);
+        }
+    }
+    largest
+}
+
+/// About how many halted sequences a test needs to pass if the share of gaps
+/// stays as it was seen; `None` where no number would do, because that share
+/// is not below α.
+pub fn halted_needed(seen: Counts, alpha: Alpha, delta: Delta) -> Option<u64> {
+    let rate = seen.gap().unwrap_or(0.0);
+    let passes = |m: u64| {
+        let gaps = (rate * m as f64).round() as u64;
+        binomial_tail(gaps, m, alpha.get()) <= delta.get()
+    };
+    let mut enough = (1..=40).map(|e| 1_u64 << e).find(|&m| passes(m))?;
+    let mut short = enough / 2;
+    while enough - short > 1 {
+        let middle = short + (enough - short) / 2;
+        if passes(middle) {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    Some(enough)
+}

@@ -1,0 +1,259 @@
+//! What a rule does to traces: accuracy early and late, halt times, and the
+//! gap among the sequences halted by each step.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::evidence::Counts;
+use crate::loss::gap;
+use crate::pvalue::clopper_pearson;
+use crate::rule::Thresholds;
+use crate::trace::{Block, Traces, bit};
+
+/// The confidence of the intervals around every gap.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// The shares of earliest sequences for which the gap is reported.
+const EARLIEST: [&str; 2] = ["0.2", "0.5"];
+
+/// Why a rule cannot be applied to traces.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvaluateError {
+    /// There is nothing to evaluate.
+    #[error("there are no traces")]
+    Empty,
+    /// A sequence has more steps than the rule.
+    #[error(
+        "a sequence has {found} steps, but the rule was calibrated for {t_max} at the most; \
+         calibrate on traces of that length"
+    )]
+    TooLong {
+        /// The steps of the longest sequence.
+        found: usize,
+        /// The rule's.
+        t_max: usize,
+    },
+}
+
+/// One step of an evaluation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct StepResult {
+    /// The step, counted from 1.
+    pub t: usize,
+    /// How many sequences halted at it.
+    pub halted: u64,
+    /// How many sequences halted by it.
+    pub halted_by: u64,
+    /// The gap among those; `None` if there are none.
+    pub gap_by: Option<f64>,
+    /// The exact 95% interval of that gap.
+    pub gap_by_interval: (f64, f64),
+}
+
+/// What a rule did to a set of traces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// How many sequences.
+    pub n: usize,
+    /// The rule's number of steps.
+    pub t_max: usize,
+    /// The accuracy of the full predictions.
+    pub late_accuracy: f64,
+    /// Its standard error.
+    pub late_accuracy_se: f64,
+    /// The accuracy of the early predictions.
+    pub early_accuracy: f64,
+    /// Its standard error.
+    pub early_accuracy_se: f64,
+    /// The mean of halt step / t_max.
+    pub t_avg: f64,
+    /// Its standard error.
+    pub t_avg_se: f64,
+    /// The steps read as a share of all steps there were; equals `t_avg` where
+    /// every sequence has `t_max` steps.
+    pub steps_read: f64,
+    /// The share of all sequences with a gap.
+    pub gap: f64,
+    /// Its standard error.
+    pub gap_se: f64,
+    /// The exact 95% interval of the gap.
+    pub gap_interval: (f64, f64),
+    /// The gap among the share of sequences that halted first (ties by input
+    /// order); `None` where that share is less than one sequence.
+    pub gap_earliest: BTreeMap<String, Option<f64>>,
+    /// The exact 95% intervals of those gaps.
+    pub gap_earliest_interval: BTreeMap<String, (f64, f64)>,
+    /// Step by step.
+    pub by_step: Vec<StepResult>,
+}
+
+/// Where one sequence halts, and what that costs.
+#[derive(Debug, Clone, Copy)]
+struct Halt {
+    step: u32,
+    early_is_right: bool,
+    full_is_right: bool,
+}
+
+impl Halt {
+    fn gap(self) -> bool {
+        gap(self.full_is_right, self.early_is_right)
+    }
+}
+
+/// The step, counted from 1, at which each sequence halts, in input order.
+pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, EvaluateError> {
+    Ok(halts(thresholds, traces)?
+        .iter()
+        .map(|halt| halt.step + 1)
+        .collect())
+}
+
+fn halts(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<Halt>, EvaluateError> {
+    if traces.t_max() > thresholds.t_max() {
+        return Err(EvaluateError::TooLong {
+            found: traces.t_max(),
+            t_max: thresholds.t_max(),
+        });
+    }
+    let per_block = |block| halts_of_block(thresholds.values(), block);
+    Ok(match &traces.blocks[..] {
+        [only] => per_block(only),
+        blocks => blocks.par_iter().flat_map_iter(per_block).collect(),
+    })
+}
+
+fn halts_of_block(thresholds: &[f32], block: &Block) -> Vec<Halt> {
+    let mut steps = block.last.clone();
+    let mut running: Vec<u16> = (0..block.len as u16).collect();
+    for (t, &threshold) in thresholds.iter().enumerate().take(block.steps) {
+        if threshold == f32::INFINITY {
+            continue;
+        }
+        let scores = block.scores(t);
+        running.retain(|&i| {
+            let step = &mut steps[usize::from(i)];
+            let halts = scores[usize::from(i)] >= threshold && t as u32 <= *step;
+            if halts {
+                *step = t as u32;
+            }
+            !halts && (t as u32) < *step
+        });
+    }
+    let halt = |(i, step): (usize, u32)| Halt {
+        step,
+        early_is_right: bit(block.correct(step as usize), i),
+        full_is_right: bit(&block.full, i),
+    };
+    steps.into_iter().enumerate().map(halt).collect()
+}
+
+/// Applies thresholds to traces and measures what happened.
+pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, EvaluateError> {
+    if traces.is_empty() {
+        return Err(EvaluateError::Empty);
+    }
+    let halts = halts(thresholds, traces)?;
+    let (n, t_max) = (halts.len(), thresholds.t_max());
+    let mut at_step = vec![Counts::default(); t_max];
+    for halt in &halts {
+        at_step[halt.step as usize] += Counts::unpack(Counts::one(halt.gap()));
+    }
+    let share = |hits: usize| hits as f64 / n as f64;
+    let late_accuracy = share(halts.iter().filter(|h| h.full_is_right).count());
+    let early_accuracy = share(halts.iter().filter(|h| h.early_is_right).count());
+    let (t_avg, t_avg_se) = mean_time(&at_step);
+    let by_step = by_step(&at_step);
+    let total = at_step.iter().fold(Counts::default(), |mut sum, &at| {
+        sum += at;
+        sum
+    });
+    let gap = total.gap().unwrap_or(0.0);
+    let earliest = EARLIEST.map(|share| (share, earliest(&halts, &at_step, share)));
+    let read: u64 = halts.iter().map(|h| u64::from(h.step) + 1).sum();
+    let available: usize = traces.lengths().sum();
+    Ok(Evaluation {
+        n,
+        t_max,
+        late_accuracy,
+        late_accuracy_se: standard_error(late_accuracy, n),
+        early_accuracy,
+        early_accuracy_se: standard_error(early_accuracy, n),
+        t_avg,
+        t_avg_se,
+        steps_read: read as f64 / available as f64,
+        gap,
+        gap_se: standard_error(gap, n),
+        gap_interval: interval(total),
+        gap_earliest: earliest.map(|(q, c)| (q.into(), c.gap())).into(),
+        gap_earliest_interval: earliest.map(|(q, c)| (q.into(), interval(c))).into(),
+        by_step,
+    })
+}
+
+/// The exact interval of the share of gaps.
+fn interval(counts: Counts) -> (f64, f64) {
+    clopper_pearson(counts.gaps, counts.halted, CONFIDENCE)
+}
+
+/// The standard error of a share: √(p(1 − p)/n).
+fn standard_error(share: f64, n: usize) -> f64 {
+    (share * (1.0 - share) / n as f64).sqrt()
+}
+
+/// The mean of halt step / t_max and its standard error, from the counts: sums
+/// of whole numbers, so the same for any order of the sequences.
+fn mean_time(at_step: &[Counts]) -> (f64, f64) {
+    let (mut n, mut sum) = (0, 0_u64);
+    for (t, at) in at_step.iter().enumerate() {
+        n += at.halted;
+        sum += (t as u64 + 1) * at.halted;
+    }
+    let mean = sum as f64 / n as f64;
+    let squares: f64 = at_step
+        .iter()
+        .enumerate()
+        .map(|(t, at)| at.halted as f64 * ((t + 1) as f64 - mean).powi(2))
+        .sum();
+    let variance = squares / n.saturating_sub(1).max(1) as f64;
+    let t_max = at_step.len() as f64;
+    (mean / t_max, (variance / n as f64).sqrt() / t_max)
+}
+
+fn by_step(at_step: &[Counts]) -> Vec<StepResult> {
+    let mut halted_by = Counts::default();
+    let result = |(t, &at): (usize, &Counts)| {
+        halted_by += at;
+        StepResult {
+            t: t + 1,
+            halted: at.halted,
+            halted_by: halted_by.halted,
+            gap_by: halted_by.gap(),
+            gap_by_interval: interval(halted_by),
+        }
+    };
+    at_step.iter().enumerate().map(result).collect()
+}
+
+/// The counts of the ⌊share·n⌋ sequences that halted first, ties by input order.
+fn earliest(halts: &[Halt], at_step: &[Counts], share: &str) -> Counts {
+    let share: f64 = share.parse().unwrap_or(0.0);
+    let mut left = (share * halts.len() as f64) as u64;
+    let mut counts = Counts::default();
+    for (t, &at) in at_step.iter().enumerate() {
+        if at.halted <= left {
+            left -= at.halted;
+            counts += at;
+            continue;
+        }
+        let tied = halts.iter().filter(|h| h.step as usize == t);
+        for halt in tied.take(left as usize) {
+            counts += Counts::unpack(Counts::one(halt.gap()));
+        }
+        break;
+    }
+    counts
+}

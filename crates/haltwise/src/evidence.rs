@@ -1,0 +1,364 @@
+//! Evidence: the counts that certifying reads, and nothing else.
+//!
+//! For every candidate rule and every step: how many sequences halted there,
+//! and how many of those had a gap. Counts of disjoint sets of traces add up to
+//! the counts of their union, so evidence can be gathered in parts, anywhere,
+//! and certified without the traces.
+
+use serde::{Deserialize, Serialize};
+
+use crate::candidates::{Candidates, Family};
+use crate::grid::Grid;
+use crate::loss::gaps;
+use crate::rule::Thresholds;
+use crate::trace::{Block, Certifying, Fingerprint, ScoreSource};
+
+/// How many sequences halted, and how many of those had a gap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Sequences that halted.
+    pub halted: u64,
+    /// Those of them where the full prediction is right and the early one wrong.
+    pub gaps: u64,
+}
+
+impl Counts {
+    /// Counts kept in one word while they are small, so that one addition
+    /// serves both: halted in the low half, gaps in the high. Sums and
+    /// differences are right modulo 2⁶⁴ as long as the end result fits.
+    pub(crate) fn one(gap: bool) -> u64 {
+        1 | u64::from(gap) << 32
+    }
+
+    pub(crate) fn unpack(packed: u64) -> Self {
+        Self {
+            halted: packed & 0xffff_ffff,
+            gaps: packed >> 32,
+        }
+    }
+
+    /// The share of the halted that had a gap; `None` if no one halted.
+    pub fn gap(self) -> Option<f64> {
+        (self.halted > 0).then(|| self.gaps as f64 / self.halted as f64)
+    }
+}
+
+impl std::ops::AddAssign for Counts {
+    fn add_assign(&mut self, other: Self) {
+        self.halted += other.halted;
+        self.gaps += other.gaps;
+    }
+}
+
+/// The evidence for an ordered family of candidates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Record", into = "Record")]
+pub struct Evidence {
+    candidates: Candidates,
+    source: ScoreSource,
+    sequences: u64,
+    fingerprint: Fingerprint,
+    /// One row of `t_max` counts per candidate: halted at each step.
+    counts: Vec<Counts>,
+}
+
+/// Why two pieces of evidence do not add up.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvidenceError {
+    /// They were gathered for different rules.
+    #[error("the evidence was gathered for other candidate rules")]
+    OtherCandidates,
+    /// They were gathered with different scores.
+    #[error("the scores were computed in another way: {0}, not {1}")]
+    OtherScore(ScoreSource, ScoreSource),
+    /// A sequence has more steps than the candidates have thresholds.
+    #[error("a sequence has {found} steps, but the candidate rules are for {t_max} at the most")]
+    TooLong {
+        /// The steps of the longest sequence.
+        found: usize,
+        /// The steps the candidates are for.
+        t_max: usize,
+    },
+    /// The counts contradict each other.
+    #[error("the evidence is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+impl Evidence {
+    /// Counts, for every candidate, what it would do to the certifying traces.
+    ///
+    /// Costs O(n·T) for one threshold or a backward walk, whatever the number
+    /// of candidates.
+    pub fn collect(candidates: Candidates, certifying: &Certifying) -> Result<Self, EvidenceError> {
+        let traces = certifying.traces();
+        let t_max = candidates.t_max();
+        if traces.t_max() > t_max {
+            return Err(EvidenceError::TooLong {
+                found: traces.t_max(),
+                t_max,
+            });
+        }
+        let cells = candidates.len() * t_max;
+        let counts = traces.sum_blocks(
+            || vec![Counts::default(); cells],
+            |mut counts, block| {
+                match candidates.family() {
+                    Family::OneThreshold(grid) => count_staircases(block, grid, t_max, &mut counts),
+                    Family::List(rules) => count_moves(block, rules, t_max, &mut counts),
+                }
+                counts
+            },
+            |mut left, right| {
+                add_counts(&mut left, &right);
+                left
+            },
+        );
+        Ok(Self {
+            candidates,
+            source: traces.source(),
+            sequences: traces.len() as u64,
+            fingerprint: traces.fingerprint(),
+            counts,
+        })
+    }
+
+    /// Adds the evidence of other traces for the same candidates.
+    ///
+    /// Nothing here can tell whether the two sets of traces overlap: the caller
+    /// must see to it that no sequence is counted twice.
+    pub fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
+        if self.candidates != other.candidates {
+            return Err(EvidenceError::OtherCandidates);
+        }
+        if self.source != other.source {
+            return Err(EvidenceError::OtherScore(other.source, self.source));
+        }
+        add_counts(&mut self.counts, &other.counts);
+        self.sequences += other.sequences;
+        self.fingerprint = self.fingerprint + other.fingerprint;
+        Ok(())
+    }
+
+    /// The rules the evidence is about, in the order they are to be tested.
+    pub fn candidates(&self) -> &Candidates {
+        &self.candidates
+    }
+
+    /// How the scores came about.
+    pub fn source(&self) -> ScoreSource {
+        self.source
+    }
+
+    /// How many sequences were counted.
+    pub fn sequences(&self) -> u64 {
+        self.sequences
+    }
+
+    /// The fingerprint of the traces that were counted.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// For candidate `c` (counted from 0), who halted at each step; empty past
+    /// the last candidate.
+    pub fn halted_at(&self, c: usize) -> &[Counts] {
+        let t_max = self.candidates.t_max();
+        self.counts
+            .get(c * t_max..(c + 1) * t_max)
+            .unwrap_or_default()
+    }
+}
+
+fn add_counts(left: &mut [Counts], right: &[Counts]) {
+    for (left, &right) in std::iter::zip(left, right) {
+        *left += right;
+    }
+}
+
+/// One threshold for all steps: a sequence halts under threshold `k` at the
+/// first step whose score reaches bin `k`, so its halt step is a staircase made
+/// by its running maximum. Each new maximum, from bin `top` to bin `b`, is the
+/// halt step of all thresholds in `top + 1..=b`; marking the two ends of that
+/// range and taking suffix sums afterwards counts them all.
+fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Counts]) {
+    let bins = grid.thresholds().len();
+    let mut marks = vec![0_u64; bins];
+    // The largest score so far and its bin; below any threshold at first.
+    let mut top = vec![(f32::NEG_INFINITY, None::<u16>); block.len];
+    for t in 0..block.steps {
+        marks.fill(0);
+        let scores = block.scores(t);
+        for (i, (&score, top)) in std::iter::zip(scores, &mut top).enumerate() {
+            let ends = block.last[i] as usize == t;
+            if score <= top.0 && !ends {
+                continue;
+            }
+            // At its own end a sequence halts under every threshold.
+            let (maximum, bin) = if ends {
+                (f32::INFINITY, bins - 1)
+            } else {
+                (score, grid.bin(score))
+            };
+            let one = Counts::one(gaps(block, t, i / 64) >> (i % 64) & 1 == 1);
+            marks[bin] = marks[bin].wrapping_add(one);
+            if let Some(reached) = top.1 {
+                let reached = usize::from(reached);
+                marks[reached] = marks[reached].wrapping_sub(one);
+            }
+            *top = (maximum, Some(bin as u16));
+        }
+        // Candidate c is the c-th threshold from the top.
+        let mut above = 0_u64;
+        for (c, &mark) in marks.iter().rev().enumerate() {
+            above = above.wrapping_add(mark);
+            counts[c * t_max + t] += Counts::unpack(above);
+        }
+    }
+}
+
+/// Any rules. As long as a rule only lowers thresholds of the one before it, a
+/// sequence can only move to an earlier halt step, and only to a step that was
+/// lowered: it is enough to look at those. In a backward walk that is one step
+/// per rule, so the whole walk reads each score once.
+fn count_moves(block: &Block, rules: &[(usize, Thresholds)], t_max: usize, counts: &mut [Counts]) {
+    let mut halts = Halts::at_end(block, t_max);
+    let mut before: &[f32] = &vec![f32::INFINITY; t_max];
+    for (c, (_, rule)) in rules.iter().enumerate() {
+        let after = rule.values();
+        if std::iter::zip(before, after).any(|(b, a)| a > b) {
+            halts = Halts::at_end(block, t_max);
+            before = &[];
+        }
+        for t in (0..block.steps).rev() {
+            if before.get(t).is_none_or(|&b| after[t] < b) {
+                halts.open(block, t, after[t]);
+            }
+        }
+        for (total, &packed) in std::iter::zip(&mut counts[c * t_max..], &halts.counts) {
+            *total += Counts::unpack(packed);
+        }
+        before = after;
+    }
+}
+
+/// Where each sequence of a block halts under the current rule.
+struct Halts {
+    /// The halt step, and in the lowest bit whether there is a gap.
+    step_and_gap: Vec<u32>,
+    /// How many halt at each step, packed as by [`Counts::one`].
+    counts: Vec<u64>,
+}
+
+impl Halts {
+    /// Every sequence at its own last step, where there is no gap.
+    fn at_end(block: &Block, t_max: usize) -> Self {
+        let mut counts = vec![0; t_max];
+        for &last in &block.last {
+            counts[last as usize] += Counts::one(false);
+        }
+        Self {
+            step_and_gap: block.last.iter().map(|&last| last << 1).collect(),
+            counts,
+        }
+    }
+
+    /// Moves to step `t` all that halt later and whose score reaches the
+    /// threshold.
+    fn open(&mut self, block: &Block, t: usize, threshold: f32) {
+        if threshold == f32::INFINITY {
+            return;
+        }
+        let mut arrived = 0_u64;
+        let here = (t as u32) << 1;
+        let scores = block.scores(t).chunks(64);
+        for (word, (scores, halts)) in
+            std::iter::zip(scores, self.step_and_gap.chunks_mut(64)).enumerate()
+        {
+            let gaps = gaps(block, t, word);
+            for (i, (&score, halt)) in std::iter::zip(scores, halts).enumerate() {
+                if score >= threshold && *halt > here | 1 {
+                    let from = &mut self.counts[(*halt >> 1) as usize];
+                    *from = from.wrapping_sub(Counts::one(*halt & 1 == 1));
+                    let gap = gaps >> i & 1;
+                    arrived += 1 | gap << 32;
+                    *halt = here | gap as u32;
+                }
+            }
+        }
+        self.counts[t] = self.counts[t].wrapping_add(arrived);
+    }
+}
+
+/// Evidence as it is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    candidates: Candidates,
+    score: ScoreSource,
+    sequences: u64,
+    fingerprint: Fingerprint,
+    halted: Vec<Vec<u64>>,
+    gaps: Vec<Vec<u64>>,
+}
+
+impl From<Evidence> for Record {
+    fn from(evidence: Evidence) -> Self {
+        let table = |count: fn(&Counts) -> u64| {
+            (0..evidence.candidates.len())
+                .map(|c| evidence.halted_at(c).iter().map(count).collect())
+                .collect()
+        };
+        Self {
+            halted: table(|c| c.halted),
+            gaps: table(|c| c.gaps),
+            candidates: evidence.candidates,
+            score: evidence.source,
+            sequences: evidence.sequences,
+            fingerprint: evidence.fingerprint,
+        }
+    }
+}
+
+impl TryFrom<Record> for Evidence {
+    type Error = EvidenceError;
+
+    /// Every sequence halts exactly once under every candidate, and no more
+    /// gaps than halts: a table for which that does not hold is not evidence.
+    fn try_from(record: Record) -> Result<Self, EvidenceError> {
+        let damaged = |what| Err(EvidenceError::Damaged(what));
+        let (rules, t_max) = (record.candidates.len(), record.candidates.t_max());
+        let shaped =
+            |table: &[Vec<u64>]| table.len() == rules && table.iter().all(|row| row.len() == t_max);
+        if !shaped(&record.halted) || !shaped(&record.gaps) {
+            return damaged("a table has the wrong shape");
+        }
+        if let Family::List(rules) = record.candidates.family()
+            && rules
+                .iter()
+                .any(|(opens, rule)| rule.t_max() != t_max || *opens >= t_max)
+        {
+            return damaged("a candidate rule has the wrong length");
+        }
+        let mut counts = Vec::with_capacity(rules * t_max);
+        for (halted, gaps) in std::iter::zip(&record.halted, &record.gaps) {
+            let total = halted.iter().try_fold(0_u64, |sum, &h| sum.checked_add(h));
+            if total != Some(record.sequences) {
+                return damaged("a candidate's counts do not add up to the number of sequences");
+            }
+            for (&halted, &gaps) in std::iter::zip(halted, gaps) {
+                if gaps > halted {
+                    return damaged("there are more gaps than halted sequences");
+                }
+                counts.push(Counts { halted, gaps });
+            }
+        }
+        Ok(Self {
+            candidates: record.candidates,
+            source: record.score,
+            sequences: record.sequences,
+            fingerprint: record.fingerprint,
+            counts,
+        })
+    }
+}
