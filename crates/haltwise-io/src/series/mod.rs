@@ -19,6 +19,7 @@
 //! # Ok::<(), haltwise_io::Error>(())
 //! ```
 
+mod builtin;
 mod draft;
 mod npz;
 mod read;
@@ -28,6 +29,7 @@ mod text;
 mod ts;
 mod ucr;
 
+pub use builtin::{BUILTIN, builtin};
 pub use draft::Missing;
 pub use read::{Format, Part, parse, read};
 pub use set::{Origin, SeriesSet};
