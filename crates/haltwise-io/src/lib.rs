@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod series;
 mod write;
 pub use error::{Error, Result};
 pub use write::write_whole;

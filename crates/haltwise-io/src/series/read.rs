@@ -1,0 +1,430 @@
+//! From a path to a set: which files make up the dataset, and which reader
+//! takes them.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::draft::{Draft, Missing, Problem};
+use super::set::{Origin, SeriesSet};
+use super::{npz, ts, ucr};
+use crate::error::{Error, Result};
+
+/// The formats that series come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// `.ts` of the aeon and tsml archive.
+    Ts,
+    /// UCR text: the label first, then the values of one channel.
+    Ucr,
+    /// NumPy arrays `X` and `y`.
+    Npz,
+}
+
+impl Format {
+    /// The format of a file with this name.
+    pub fn of(path: impl AsRef<Path>) -> Option<Self> {
+        match extension(path.as_ref()).as_str() {
+            "ts" => Some(Self::Ts),
+            "tsv" | "txt" | "csv" => Some(Self::Ucr),
+            "npz" => Some(Self::Npz),
+            _ => None,
+        }
+    }
+}
+
+/// Which half of a published dataset to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Part {
+    /// Both, the training half first.
+    #[default]
+    Both,
+    /// The sequences published for training.
+    Train,
+    /// The sequences published for testing.
+    Test,
+}
+
+/// Reads a dataset: a file; a folder with `NAME_TRAIN.*` and `NAME_TEST.*`, or
+/// with one file `NAME.ts`, `NAME.tsv` or `NAME.npz`; or `FOLDER/NAME` where
+/// the folder holds several.
+///
+/// Where a folder has one dataset in several formats, `.ts` comes before
+/// `.tsv`, `.npz`, `.txt` and `.csv`. Both halves are read even where one is
+/// asked for, so that a label means the same class in either.
+pub fn read(path: impl AsRef<Path>, part: Part, missing: Missing) -> Result<SeriesSet> {
+    let path = path.as_ref();
+    let (name, draft) = if path.is_file() {
+        (dataset_name(path), read_file(path, missing)?)
+    } else {
+        let (name, files) = find(path)?;
+        (name, read_dataset(path, &files, part, missing)?)
+    };
+    take_part(path, draft.finish(name), part)
+}
+
+/// Reads the content of one file; `path` is for messages, for the name of the
+/// set and, if it ends in `_TRAIN` or `_TEST`, for where its sequences come
+/// from.
+pub fn parse(
+    path: impl AsRef<Path>,
+    bytes: &[u8],
+    format: Format,
+    missing: Missing,
+) -> Result<SeriesSet> {
+    let path = path.as_ref();
+    Ok(draft(path, bytes, format, missing)?.finish(dataset_name(path)))
+}
+
+fn read_file(path: &Path, missing: Missing) -> Result<Draft> {
+    let Some(format) = Format::of(path) else {
+        return Err(Error::new(
+            path,
+            "this kind of file is not known; give .ts, .tsv, .txt, .csv or .npz",
+        ));
+    };
+    let bytes =
+        fs::read(path).map_err(|e| Error::new(path, format_args!("cannot read it: {e}")))?;
+    draft(path, &bytes, format, missing)
+}
+
+fn draft(path: &Path, bytes: &[u8], format: Format, missing: Missing) -> Result<Draft> {
+    let mut draft = match format {
+        Format::Ts => ts::parse(path, bytes, missing),
+        Format::Ucr => ucr::parse(path, bytes, missing),
+        Format::Npz => npz::parse(bytes, missing).map_err(|p| p.in_file(path)),
+    }?;
+    if draft.is_empty() {
+        return Err(Error::new(
+            path,
+            "there are no sequences in it; give a file with at least one",
+        ));
+    }
+    if let (_, Some(origin)) = halves(&stem(path)) {
+        draft.set_origin(origin);
+    }
+    Ok(draft)
+}
+
+/// The files of one dataset, in one format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Files {
+    Whole(PathBuf),
+    Halves {
+        train: Option<PathBuf>,
+        test: Option<PathBuf>,
+    },
+}
+
+fn read_dataset(path: &Path, files: &Files, part: Part, missing: Missing) -> Result<Draft> {
+    match files {
+        Files::Whole(file) => read_file(file, missing),
+        Files::Halves {
+            train: Some(train),
+            test: Some(test),
+        } => {
+            let mut both = read_file(train, missing)?;
+            both.append(read_file(test, missing)?)
+                .map_err(|problem: Problem| problem.in_file(test))?;
+            Ok(both)
+        }
+        Files::Halves {
+            train: Some(only),
+            test: None,
+        } if part == Part::Train => read_file(only, missing),
+        Files::Halves {
+            train: None,
+            test: Some(only),
+        } if part == Part::Test => read_file(only, missing),
+        Files::Halves { train, .. } => {
+            let (lacking, present) = match train {
+                Some(_) => ("_TEST", "training"),
+                None => ("_TRAIN", "test"),
+            };
+            Err(Error::new(
+                path,
+                format_args!(
+                    "the {lacking} file of the dataset is not there; add it, \
+                     or ask for the {present} half alone"
+                ),
+            ))
+        }
+    }
+}
+
+fn take_part(path: &Path, set: SeriesSet, part: Part) -> Result<SeriesSet> {
+    let (wanted, word) = match part {
+        Part::Both => return Ok(set),
+        Part::Train => (Origin::Train, "training"),
+        Part::Test => (Origin::Test, "test"),
+    };
+    let origins = set.origins().iter().enumerate();
+    let positions: Vec<usize> = origins
+        .filter(|(_, origin)| **origin == Some(wanted))
+        .map(|(i, _)| i)
+        .collect();
+    if positions.is_empty() {
+        return Err(Error::new(
+            path,
+            format_args!("no sequence in it is marked as {word} data; ask for both halves"),
+        ));
+    }
+    Ok(set.select(&positions))
+}
+
+/// The one dataset in a folder, or the one named by `FOLDER/NAME`.
+fn find(path: &Path) -> Result<(String, Files)> {
+    let (folder, wanted) = if path.is_dir() {
+        (path, None)
+    } else {
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        (folder, path.file_name().and_then(OsStr::to_str))
+    };
+    let missing_path = || Error::new(path, "there is no such file, folder or dataset");
+    if !path.is_dir() && (wanted.is_none() || !folder.is_dir()) {
+        return Err(missing_path());
+    }
+    let mut datasets = datasets(folder)?;
+    match wanted {
+        Some(wanted) => datasets.retain(|(name, _)| name == wanted),
+        None => prefer_folder_name(folder, &mut datasets),
+    }
+    match (datasets.pop(), &datasets[..]) {
+        (Some(only), []) => Ok(only),
+        (Some(last), others) => {
+            let names: Vec<&str> = others.iter().map(|(name, _)| name.as_str()).collect();
+            Err(Error::new(
+                path,
+                format_args!(
+                    "the folder holds several datasets ({}, {}); name one, as {}",
+                    names.join(", "),
+                    last.0,
+                    folder.join(&last.0).display()
+                ),
+            ))
+        }
+        (None, _) if wanted.is_some() => Err(missing_path()),
+        (None, _) => Err(Error::new(
+            path,
+            "there is no dataset in this folder; give one with NAME_TRAIN and NAME_TEST files \
+             (.ts, .tsv, .txt, .csv) or with one NAME.ts, NAME.tsv or NAME.npz",
+        )),
+    }
+}
+
+/// A folder named after one of its datasets means that one.
+fn prefer_folder_name(folder: &Path, datasets: &mut Vec<(String, Files)>) {
+    let own = folder.file_name().and_then(OsStr::to_str);
+    if datasets.iter().any(|(name, _)| Some(name.as_str()) == own) {
+        datasets.retain(|(name, _)| Some(name.as_str()) == own);
+    }
+}
+
+/// Every dataset in a folder by name, each in the format that comes first.
+fn datasets(folder: &Path) -> Result<Vec<(String, Files)>> {
+    let unreadable = |e| Error::new(folder, format_args!("cannot read the folder: {e}"));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        if file.is_file() && preference(&file).is_some() {
+            files.push(file);
+        }
+    }
+    files.sort_by_key(|file| (dataset_name(file), preference(file), file.clone()));
+
+    let mut found: Vec<(String, Files)> = Vec::new();
+    for same_dataset in files.chunk_by(|a, b| dataset_name(a) == dataset_name(b)) {
+        let candidates: Vec<Files> = same_dataset
+            .chunk_by(|a, b| preference(a) == preference(b))
+            .map(in_one_format)
+            .collect();
+        // Complete in a later format beats half in an earlier one.
+        let complete = candidates.iter().find(|files| files.is_complete());
+        if let (Some(files), Some(file)) = (complete.or(candidates.first()), same_dataset.first()) {
+            found.push((dataset_name(file), files.clone()));
+        }
+    }
+    Ok(found)
+}
+
+impl Files {
+    fn is_complete(&self) -> bool {
+        !matches!(self, Self::Halves { train, test } if train.is_none() || test.is_none())
+    }
+}
+
+fn in_one_format(files: &[PathBuf]) -> Files {
+    let half = |origin| {
+        let of = |file: &&PathBuf| halves(&stem(file)).1 == origin;
+        files.iter().find(of).cloned()
+    };
+    match half(None) {
+        Some(whole) => Files::Whole(whole),
+        None => Files::Halves {
+            train: half(Some(Origin::Train)),
+            test: half(Some(Origin::Test)),
+        },
+    }
+}
+
+/// Which format is taken first. A whole dataset in a folder is not looked for
+/// in `.txt` and `.csv`, which hold all sorts of things; there only the names
+/// of halves tell.
+fn preference(file: &Path) -> Option<usize> {
+    let extension = extension(file);
+    let rank = ["ts", "tsv", "npz", "txt", "csv"]
+        .iter()
+        .position(|&known| known == extension)?;
+    let is_half = halves(&stem(file)).1.is_some();
+    (rank < 3 || is_half).then_some(rank)
+}
+
+fn dataset_name(path: &Path) -> String {
+    halves(&stem(path)).0.to_owned()
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+fn extension(path: &Path) -> String {
+    path.extension()
+        .map(|extension| extension.to_string_lossy().to_ascii_lowercase())
+        .unwrap_or_default()
+}
+
+/// The name of a dataset, and the half that a file of it holds.
+fn halves(stem: &str) -> (&str, Option<Origin>) {
+    if let Some(name) = stem.strip_suffix("_TRAIN") {
+        (name, Some(Origin::Train))
+    } else if let Some(name) = stem.strip_suffix("_TEST") {
+        (name, Some(Origin::Test))
+    } else {
+        (stem, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    fn read(path: impl AsRef<Path>, part: Part) -> Result<SeriesSet> {
+        super::read(path, part, Missing::Refuse)
+    }
+
+    fn refusal(path: impl AsRef<Path>, part: Part) -> String {
+        read(path, part).unwrap_err().to_string()
+    }
+
+    const TRAIN: &str = "2\t1\t2\n10\t3\t4\n";
+    const TEST: &str = "1\t5\t6\t7\n2\t8\tNaN\tNaN\n";
+
+    #[test]
+    fn two_halves_are_one_dataset_with_classes_matched_by_name() {
+        let folder = folder(&[
+            ("Toy_TRAIN.tsv", TRAIN),
+            ("Toy_TEST.tsv", TEST),
+            ("README.txt", "?"),
+        ]);
+        let set = read(folder.path(), Part::Both).unwrap();
+        assert_eq!(set.name(), "Toy");
+        assert_eq!(set.classes(), ["1", "2", "10"]);
+        assert_eq!(set.labels(), [1, 2, 0, 1]);
+        assert_eq!(set.lengths().collect::<Vec<_>>(), [2, 2, 3, 1]);
+        let origins = [Origin::Train, Origin::Train, Origin::Test, Origin::Test];
+        assert_eq!(set.origins(), origins.map(Some));
+    }
+
+    #[test]
+    fn one_half_on_request_keeps_the_labels_of_the_whole() {
+        let folder = folder(&[("Toy_TRAIN.tsv", TRAIN), ("Toy_TEST.tsv", TEST)]);
+        let test = read(folder.path(), Part::Test).unwrap();
+        assert_eq!(test.classes(), ["1", "2", "10"]);
+        assert_eq!(test.labels(), [0, 1]);
+        let train = read(folder.path().join("Toy"), Part::Train).unwrap();
+        assert_eq!(train.labels(), [1, 2]);
+    }
+
+    #[test]
+    fn a_single_file_is_what_it_is() {
+        let folder = folder(&[("Toy_TRAIN.tsv", TRAIN), ("Toy_TEST.tsv", TEST)]);
+        let file = folder.path().join("Toy_TRAIN.tsv");
+        let set = read(&file, Part::Both).unwrap();
+        assert_eq!((set.name(), set.len()), ("Toy", 2));
+        assert_eq!(read(&file, Part::Train).unwrap(), set);
+        assert!(refusal(&file, Part::Test).contains("no sequence in it is marked as test data"));
+    }
+
+    #[test]
+    fn a_lone_half_is_read_only_when_asked_for() {
+        let folder = folder(&[("Toy_TRAIN.txt", "1 2 3\n")]);
+        assert!(
+            refusal(folder.path(), Part::Both)
+                .contains("the _TEST file of the dataset is not there")
+        );
+        assert_eq!(read(folder.path(), Part::Train).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn of_several_formats_the_first_complete_one_is_read() {
+        let ts = "@classLabel true 2 1\n@data\n0:1\n";
+        let folder = folder(&[
+            ("Toy_TRAIN.ts", ts),
+            ("Toy_TRAIN.tsv", TRAIN),
+            ("Toy_TEST.tsv", TEST),
+            ("Toy_TRAIN.txt", "junk"),
+        ]);
+        assert_eq!(read(folder.path(), Part::Both).unwrap().len(), 4);
+        fs::write(folder.path().join("Toy_TEST.ts"), ts).unwrap();
+        assert_eq!(read(folder.path(), Part::Both).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_folder_of_several_datasets_wants_a_name() {
+        let folder = folder(&[("A.tsv", "1\t2\n"), ("B.tsv", "1\t2\n1\t3\n")]);
+        let message = refusal(folder.path(), Part::Both);
+        assert!(
+            message.contains("several datasets (A, B); name one"),
+            "{message}"
+        );
+        assert_eq!(read(folder.path().join("B"), Part::Both).unwrap().len(), 2);
+        assert!(refusal(folder.path().join("C"), Part::Both).contains("no such file"));
+        let own = folder.path().join("A");
+        fs::create_dir(&own).unwrap();
+        for name in ["A.tsv", "B.tsv"] {
+            fs::copy(folder.path().join(name), own.join(name)).unwrap();
+        }
+        assert_eq!(read(&own, Part::Both).unwrap().name(), "A");
+    }
+
+    #[test]
+    fn what_cannot_be_a_dataset_is_refused() {
+        let folder = folder(&[
+            ("x.arff", ""),
+            ("T_TRAIN.ts", "@classLabel true a\n@data\n1:a\n"),
+            ("T_TEST.ts", "@classLabel true a\n@data\n1:2:a\n"),
+        ]);
+        assert!(refusal(folder.path().join("x.arff"), Part::Both).contains("not known; give .ts"));
+        let message = refusal(folder.path(), Part::Both);
+        assert!(
+            message.contains("T_TEST.ts: its sequences have 2 channels"),
+            "{message}"
+        );
+        assert!(refusal("/no/such/place", Part::Both).contains("no such file"));
+        let empty = tempfile::tempdir().unwrap();
+        assert!(refusal(empty.path(), Part::Both).contains("there is no dataset in this folder"));
+    }
+}
