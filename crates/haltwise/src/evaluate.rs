@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Counts;
+use crate::lanes::{LANES, ones, reach};
 use crate::loss::gap;
 use crate::pvalue::clopper_pearson;
 use crate::rule::Thresholds;
@@ -128,27 +129,28 @@ fn halts(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<Halt>, Evaluate
 
 fn halts_of_block(thresholds: &[f32], block: &Block) -> Vec<Halt> {
     let mut steps = block.last.clone();
-    let mut running: Vec<u16> = (0..block.len as u16).collect();
-    for (t, &threshold) in thresholds.iter().enumerate().take(block.steps) {
-        if threshold == f32::INFINITY {
-            continue;
-        }
-        let scores = block.scores(t);
-        running.retain(|&i| {
-            let step = &mut steps[usize::from(i)];
-            let halts = scores[usize::from(i)] >= threshold && t as u32 <= *step;
-            if halts {
-                *step = t as u32;
+    for (word, steps) in steps.iter_mut().enumerate() {
+        let mut running = block.valid(word);
+        for (t, &threshold) in thresholds.iter().enumerate().take(block.steps) {
+            let halts = running & reach(&block.scores(t)[word], threshold);
+            for i in ones(halts) {
+                steps[i] = t as u32;
             }
-            !halts && (t as u32) < *step
-        });
+            running &= !(halts | block.ends(word, t));
+            if running == 0 {
+                break;
+            }
+        }
     }
-    let halt = |(i, step): (usize, u32)| Halt {
-        step,
-        early_is_right: bit(block.correct(step as usize), i),
-        full_is_right: bit(&block.full, i),
+    let halt = |i: usize| {
+        let step = steps[i / LANES][i % LANES];
+        Halt {
+            step,
+            early_is_right: bit(block.correct(step as usize), i),
+            full_is_right: bit(&block.full, i),
+        }
     };
-    steps.into_iter().enumerate().map(halt).collect()
+    (0..block.len).map(halt).collect()
 }
 
 /// Applies thresholds to traces and measures what happened.

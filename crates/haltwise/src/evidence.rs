@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, Family};
 use crate::grid::Grid;
+use crate::lanes::{LANES, Lanes, mask, ones};
 use crate::loss::gaps;
 use crate::rule::Thresholds;
 use crate::trace::{Block, Certifying, Fingerprint, ScoreSource};
@@ -178,35 +179,41 @@ fn add_counts(left: &mut [Counts], right: &[Counts]) {
 
 /// One threshold for all steps: a sequence halts under threshold `k` at the
 /// first step whose score reaches bin `k`, so its halt step is a staircase made
-/// by its running maximum. Each new maximum, from bin `top` to bin `b`, is the
-/// halt step of all thresholds in `top + 1..=b`; marking the two ends of that
-/// range and taking suffix sums afterwards counts them all.
+/// by its running maximum. Each time that climbs, from bin `from` to bin `to`,
+/// the step is the halt step of all thresholds in `from + 1..=to`; marking the
+/// two ends of that range and taking suffix sums afterwards counts them all.
 fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Counts]) {
-    let bins = grid.thresholds().len();
-    let mut marks = vec![0_u64; bins];
-    // The largest score so far and its bin; below any threshold at first.
-    let mut top = vec![(f32::NEG_INFINITY, None::<u16>); block.len];
+    let edges = grid.thresholds();
+    let mut marks = vec![0_u64; edges.len()];
+    // The threshold each sequence has to reach next to climb, and its index,
+    // which is also how many thresholds it has reached.
+    let mut next: Vec<Lanes<f32>> = vec![[edges[0]; LANES]; block.words()];
+    let mut reached: Vec<Lanes<u16>> = vec![[0; LANES]; block.words()];
     for t in 0..block.steps {
         marks.fill(0);
-        let scores = block.scores(t);
-        for (i, (&score, top)) in std::iter::zip(scores, &mut top).enumerate() {
-            let ends = block.last[i] as usize == t;
-            if score <= top.0 && !ends {
-                continue;
-            }
+        for word in 0..block.words() {
+            let (next, reached) = (&mut next[word], &mut reached[word]);
+            let scores = &block.scores(t)[word];
             // At its own end a sequence halts under every threshold.
-            let (maximum, bin) = if ends {
-                (f32::INFINITY, bins - 1)
-            } else {
-                (score, grid.bin(score))
-            };
-            let one = Counts::one(gaps(block, t, i / 64) >> (i % 64) & 1 == 1);
-            marks[bin] = marks[bin].wrapping_add(one);
-            if let Some(reached) = top.1 {
-                let reached = usize::from(reached);
-                marks[reached] = marks[reached].wrapping_sub(one);
+            let ends = block.ends(word, t);
+            let climbs = mask(|i| scores[i] >= next[i]) & block.valid(word);
+            let gaps = gaps(block, t, word);
+            for i in ones(climbs | ends) {
+                let to = match ends >> i & 1 {
+                    0 => grid.bin(scores[i]),
+                    _ => edges.len() - 1,
+                };
+                let one = Counts::one(gaps >> i & 1 == 1);
+                let from = usize::from(reached[i]);
+                if from <= to {
+                    marks[to] = marks[to].wrapping_add(one);
+                    if let Some(below) = from.checked_sub(1) {
+                        marks[below] = marks[below].wrapping_sub(one);
+                    }
+                }
+                reached[i] = to as u16 + 1;
+                next[i] = edges.get(to + 1).copied().unwrap_or(f32::INFINITY);
             }
-            *top = (maximum, Some(bin as u16));
         }
         // Candidate c is the c-th threshold from the top.
         let mut above = 0_u64;
@@ -244,8 +251,12 @@ fn count_moves(block: &Block, rules: &[(usize, Thresholds)], t_max: usize, count
 
 /// Where each sequence of a block halts under the current rule.
 struct Halts {
-    /// The halt step, and in the lowest bit whether there is a gap.
-    step_and_gap: Vec<u32>,
+    /// The halt step of each sequence.
+    step: Vec<Lanes<u32>>,
+    /// Whether there is a gap at it.
+    gap: Vec<u64>,
+    /// The step opened last, and who moved to it.
+    latest: (usize, Vec<u64>),
     /// How many halt at each step, packed as by [`Counts::one`].
     counts: Vec<u64>,
 }
@@ -254,40 +265,63 @@ impl Halts {
     /// Every sequence at its own last step, where there is no gap.
     fn at_end(block: &Block, t_max: usize) -> Self {
         let mut counts = vec![0; t_max];
-        for &last in &block.last {
-            counts[last as usize] += Counts::one(false);
+        for i in 0..block.len {
+            counts[block.last(i) as usize] += Counts::one(false);
         }
+        let last = block.steps - 1;
         Self {
-            step_and_gap: block.last.iter().map(|&last| last << 1).collect(),
+            step: block.last.clone(),
+            gap: vec![0; block.words()],
+            latest: (
+                last,
+                (0..block.words()).map(|w| block.ends(w, last)).collect(),
+            ),
             counts,
         }
     }
 
     /// Moves to step `t` all that halt later and whose score reaches the
     /// threshold.
+    ///
+    /// Most come from the step opened before, often all 64 of a word: those
+    /// are counted at once, and only the others one by one.
     fn open(&mut self, block: &Block, t: usize, threshold: f32) {
-        if threshold == f32::INFINITY {
+        if threshold == f32::INFINITY || t >= block.steps {
             return;
         }
-        let mut arrived = 0_u64;
-        let here = (t as u32) << 1;
-        let scores = block.scores(t).chunks(64);
-        for (word, (scores, halts)) in
-            std::iter::zip(scores, self.step_and_gap.chunks_mut(64)).enumerate()
-        {
-            let gaps = gaps(block, t, word);
-            for (i, (&score, halt)) in std::iter::zip(scores, halts).enumerate() {
-                if score >= threshold && *halt > here | 1 {
-                    let from = &mut self.counts[(*halt >> 1) as usize];
-                    *from = from.wrapping_sub(Counts::one(*halt & 1 == 1));
-                    let gap = gaps >> i & 1;
-                    arrived += 1 | gap << 32;
-                    *halt = here | gap as u32;
-                }
+        let here = t as u32;
+        let (mut arrived, mut left) = (0_u64, 0_u64);
+        for (word, scores) in block.scores(t).iter().enumerate() {
+            let step = &mut self.step[word];
+            // Not `&&`: without a branch the compiler vectorises it.
+            let moves = mask(|i| (scores[i] >= threshold) & (step[i] > here));
+            let from_latest = moves & self.latest.1[word];
+            self.latest.1[word] = moves;
+            if moves == 0 {
+                continue;
             }
+            left += pack(from_latest, self.gap[word]);
+            for i in ones(moves & !from_latest) {
+                let from = &mut self.counts[step[i] as usize];
+                *from = from.wrapping_sub(Counts::one(self.gap[word] >> i & 1 == 1));
+            }
+            for (step, &score) in std::iter::zip(step, scores) {
+                let reached = (*step).min(here);
+                *step = if score >= threshold { reached } else { *step };
+            }
+            let gaps = gaps(block, t, word);
+            arrived += pack(moves, gaps);
+            self.gap[word] = self.gap[word] & !moves | gaps & moves;
         }
+        self.counts[self.latest.0] = self.counts[self.latest.0].wrapping_sub(left);
         self.counts[t] = self.counts[t].wrapping_add(arrived);
+        self.latest.0 = t;
     }
+}
+
+/// Packed counts of the sequences in a word and of their gaps.
+fn pack(sequences: u64, gaps: u64) -> u64 {
+    u64::from(sequences.count_ones()) | u64::from((sequences & gaps).count_ones()) << 32
 }
 
 /// Evidence as it is stored.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::lanes::{LANES, Lanes};
+
 /// The thresholds 0, Δ, 2Δ, …, 1, as the `f32` numbers that scores are
 /// compared with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -54,6 +56,34 @@ impl Grid {
         // it exact.
         let guess = (score * (self.edges.len() - 2) as f32) as usize;
         guess + usize::from(score >= self.edges[guess + 1]) - usize::from(score < self.edges[guess])
+    }
+}
+
+impl Grid {
+    /// The bins of 64 scores.
+    #[inline(always)]
+    pub(crate) fn bins(&self, scores: &Lanes<f32>) -> Lanes<u16> {
+        // Adding 1.5·2²³ leaves a number whose last bits are the nearest whole
+        // number; half less before makes that the floor, unless the product
+        // lies so near a whole number that its rounding error could matter.
+        const MAGIC: f32 = 12_582_912.0;
+        let intervals = (self.edges.len() - 2) as f32;
+        let slack = intervals * f32::EPSILON;
+        let mut bins = [0; LANES];
+        let mut unsure = false;
+        for (bin, &score) in std::iter::zip(&mut bins, scores) {
+            let product = score * intervals;
+            let shifted = (product - 0.5) + MAGIC;
+            let fraction = product - (shifted - MAGIC);
+            unsure |= fraction < slack || fraction > 1.0 - slack;
+            *bin = (shifted.to_bits() as u16) & 0x3fff;
+        }
+        if unsure {
+            for (bin, &score) in std::iter::zip(&mut bins, scores) {
+                *bin = self.bin(score) as u16;
+            }
+        }
+        bins
     }
 }
 
@@ -116,6 +146,7 @@ mod tests {
             for score in [f32::from_bits(raw), beside.min(1.0)] {
                 let expected = grid.thresholds().iter().rposition(|&e| score >= e).unwrap();
                 prop_assert_eq!(grid.bin(score), expected);
+                prop_assert_eq!(usize::from(grid.bins(&[score; LANES])[5]), expected);
             }
         }
     }

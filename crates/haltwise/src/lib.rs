@@ -7,6 +7,7 @@ mod certify;
 mod evaluate;
 mod evidence;
 mod grid;
+mod lanes;
 mod level;
 mod loss;
 mod pvalue;

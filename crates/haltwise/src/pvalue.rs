@@ -177,19 +177,37 @@ pub fn clopper_pearson(k: u64, n: u64, confidence: f64) -> (f64, f64) {
     (low, high)
 }
 
-/// The p at which P(Bin(n, p) ≤ k), which falls as p grows, reaches `level`.
+/// The p at which P(Bin(n, p) ≤ k), which falls as p grows, reaches `level`;
+/// for k < n.
+///
+/// Newton's method on the logarithm, which is nearly straight, kept inside a
+/// bracket that halves whenever a step would leave it.
 fn where_tail_falls_to(level: f64, k: u64, n: u64) -> f64 {
+    let (kf, nf) = (k as f64, n as f64);
     let (mut low, mut high) = (0.0, 1.0);
-    // 60 halvings: beyond the precision of p near 1, ample elsewhere.
-    for _ in 0..60 {
-        let middle = 0.5 * (low + high);
-        if binomial_tail(k, n, middle) > level {
-            low = middle;
+    let mut p = (kf + 1.0) / (nf + 2.0);
+    // A handful of steps in practice, 100 halvings at the worst.
+    for _ in 0..100 {
+        let tail = binomial_tail(k, n, p);
+        if tail > level {
+            low = p;
         } else {
-            high = middle;
+            high = p;
+        }
+        // The derivative of the tail is −(n − k)/(1 − p) times P(X = k).
+        let slope = (nf - kf) / (1.0 - p) * probability(kf, nf, p);
+        let step = (tail / level).ln() * tail / slope;
+        let next = match p + step {
+            next if next > low && next < high => next,
+            _ => 0.5 * (low + high),
+        };
+        let moved = (next - p).abs();
+        p = next;
+        if moved <= 1e-15 * p {
+            break;
         }
     }
-    0.5 * (low + high)
+    p
 }
 
 #[cfg(test)]
@@ -253,6 +271,22 @@ mod tests {
             prop_assert!(low <= estimate && estimate <= high);
             let (low4, high4) = clopper_pearson(4 * k, 4 * n, 0.95);
             prop_assert!(high4 - low4 < high - low);
+        }
+
+        #[test]
+        fn interval_ends_are_where_the_tails_reach_half_the_rest(
+            n in 1u64..2_000_000, shift in 0u32..20, share in 0.0..1.0f64, confidence in 0.5..0.999f64,
+        ) {
+            let n = (n >> shift).max(1);
+            let k = (n as f64 * share) as u64;
+            let (low, high) = clopper_pearson(k, n, confidence);
+            let side = (1.0 - confidence) / 2.0;
+            if k < n {
+                prop_assert!((binomial_tail(k, n, high) / side - 1.0).abs() < 1e-8);
+            }
+            if k > 0 {
+                prop_assert!((binomial_tail(n - k, n, 1.0 - low) / side - 1.0).abs() < 1e-8);
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 use crate::evidence::Counts;
 use crate::grid::Grid;
+use crate::lanes::{ones, reach};
 use crate::level::Alpha;
 use crate::loss::gaps;
 use crate::rule::Thresholds;
@@ -24,65 +25,54 @@ pub fn screen(screening: &Screening, alpha: Alpha, grid: &Grid) -> Thresholds {
     let traces = screening.traces();
     let mut running: Vec<Running> = traces.blocks.iter().map(Running::all).collect();
     let mut halted = Counts::default();
-    // The lowest bin that halted at the step before; nobody before the first.
-    let mut cut = usize::MAX;
-    let thresholds = (0..traces.t_max()).map(|t| {
-        let bins = advance_all(&mut running, &traces.blocks, t, cut, grid);
+    let mut thresholds = Vec::with_capacity(traces.t_max());
+    for t in 0..traces.t_max() {
+        let before = thresholds.last().copied().unwrap_or(f32::INFINITY);
+        let bins = advance_all(&mut running, &traces.blocks, t, before, grid);
         let choice = smallest_good(&bins, halted, alpha);
-        cut = choice.unwrap_or(bins.len() - 1);
-        for &bin in &bins[cut..] {
+        // With no good threshold, only those at their end halt.
+        for &bin in &bins[choice.unwrap_or(bins.len() - 1)..] {
             halted += bin;
         }
-        choice.map_or(f32::INFINITY, |k| grid.thresholds()[k])
-    });
-    Thresholds::from_valid(thresholds.collect())
+        thresholds.push(choice.map_or(f32::INFINITY, |k| grid.thresholds()[k]));
+    }
+    Thresholds::from_valid(thresholds)
 }
 
-/// The sequences of a block that have not halted yet.
-struct Running {
-    /// Their places in the block.
-    place: Vec<u16>,
-    /// The bins of their scores at the current step.
-    bin: Vec<u16>,
-}
+/// The sequences of a block that have not halted yet, one bit each.
+struct Running(Vec<u64>);
 
 impl Running {
     fn all(block: &Block) -> Self {
-        Self {
-            place: (0..block.len as u16).collect(),
-            bin: vec![0; block.len],
-        }
+        Self((0..block.words()).map(|word| block.valid(word)).collect())
     }
 
-    /// Drops the sequences whose bin at the previous step was `cut` or above,
-    /// then bins the others by their score at step `t` and counts them.
+    /// Drops the sequences that halt at the step before `t`, then counts the
+    /// others by the bin of their score at step `t`.
     ///
     /// A sequence at its own last step halts there whatever its score, with
     /// gap 0: it goes into the extra bin above all thresholds.
-    fn advance(&mut self, block: &Block, t: usize, cut: usize, grid: &Grid, bins: &mut [u64]) {
+    fn advance(&mut self, block: &Block, t: usize, before: f32, grid: &Grid, bins: &mut [u64]) {
         if t >= block.steps {
             return;
         }
-        let scores = block.scores(t);
         let ended = bins.len() - 1;
-        let mut kept = 0;
-        for slot in 0..self.place.len() {
-            if usize::from(self.bin[slot]) >= cut {
+        for (word, running) in self.0.iter_mut().enumerate() {
+            if t > 0 {
+                let halted = reach(&block.scores(t - 1)[word], before);
+                *running &= !(halted | block.ends(word, t - 1));
+            }
+            if *running == 0 {
                 continue;
             }
-            let i = usize::from(self.place[slot]);
-            let bin = if block.last[i] as usize == t {
-                ended
-            } else {
-                grid.bin(scores[i])
-            };
-            bins[bin] += Counts::one(gaps(block, t, i / 64) >> (i % 64) & 1 == 1);
-            self.place[kept] = self.place[slot];
-            self.bin[kept] = bin as u16;
-            kept += 1;
+            let ends = *running & block.ends(word, t);
+            bins[ended] += u64::from(ends.count_ones()) * Counts::one(false);
+            let lanes = grid.bins(&block.scores(t)[word]);
+            let gaps = gaps(block, t, word);
+            for i in ones(*running & !ends) {
+                bins[usize::from(lanes[i])] += Counts::one(gaps >> i & 1 == 1);
+            }
         }
-        self.place.truncate(kept);
-        self.bin.truncate(kept);
     }
 }
 
@@ -91,14 +81,14 @@ fn advance_all(
     running: &mut [Running],
     blocks: &[Block],
     t: usize,
-    cut: usize,
+    before: f32,
     grid: &Grid,
 ) -> Vec<Counts> {
     let bins = grid.thresholds().len() + 1;
     let advance = |mut total: Vec<Counts>, (running, block): (&mut Running, &Block)| {
         // A block's counts fit 32 bits each; totals are kept in 64.
         let mut packed = vec![0; bins];
-        running.advance(block, t, cut, grid, &mut packed);
+        running.advance(block, t, before, grid, &mut packed);
         for (total, packed) in std::iter::zip(&mut total, packed) {
             *total += Counts::unpack(packed);
         }

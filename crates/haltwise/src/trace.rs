@@ -12,6 +12,7 @@
 
 use std::fmt;
 
+use crate::lanes::{LANES, Lanes, mask};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -148,7 +149,7 @@ impl<'de> Deserialize<'de> for Fingerprint {
     }
 }
 
-/// Up to [`BLOCK`] sequences, step-major.
+/// Up to [`BLOCK`] sequences, step-major, each row filled up to whole words.
 pub(crate) struct Block {
     /// The position of its first sequence among all.
     pub(crate) start: usize,
@@ -156,43 +157,76 @@ pub(crate) struct Block {
     pub(crate) len: usize,
     /// How many steps the longest of them has.
     pub(crate) steps: usize,
-    /// `steps` rows of `len` scores; a sequence's entries past its end are 0.
-    scores: Vec<f32>,
-    /// `steps` rows of `len` bits in whole words: was the prediction right?
+    /// `steps` rows of scores; 0 past a sequence's end.
+    scores: Vec<Lanes<f32>>,
+    /// `steps` rows of bits: was the prediction right?
     correct: Vec<u64>,
     /// One row of bits: was the full prediction right?
     pub(crate) full: Vec<u64>,
-    /// The 0-based last step of each sequence.
-    pub(crate) last: Vec<u32>,
+    /// The 0-based last step of each sequence; 0 behind the last sequence.
+    pub(crate) last: Vec<Lanes<u32>>,
+    /// Whether all sequences have `steps` steps.
+    pub(crate) equal_lengths: bool,
     /// What each sequence is split by: a hash of its id or of its position.
     keys: Vec<u64>,
     fingerprint: Fingerprint,
 }
 
 impl Block {
+    /// How many words of 64 sequences.
+    pub(crate) fn words(&self) -> usize {
+        self.full.len()
+    }
+
+    /// The lanes of a word that hold a sequence.
+    pub(crate) fn valid(&self, word: usize) -> u64 {
+        match self.len - word * LANES {
+            1..LANES => (1 << (self.len % LANES)) - 1,
+            _ => !0,
+        }
+    }
+
     /// The scores of all sequences at step `t` (0-based).
-    pub(crate) fn scores(&self, t: usize) -> &[f32] {
-        &self.scores[t * self.len..(t + 1) * self.len]
+    pub(crate) fn scores(&self, t: usize) -> &[Lanes<f32>] {
+        &self.scores[t * self.words()..(t + 1) * self.words()]
     }
 
     /// For each sequence, whether its prediction at step `t` was right.
     pub(crate) fn correct(&self, t: usize) -> &[u64] {
-        let words = self.full.len();
-        &self.correct[t * words..(t + 1) * words]
+        &self.correct[t * self.words()..(t + 1) * self.words()]
+    }
+
+    /// The sequences of a word whose last step is `t`.
+    pub(crate) fn ends(&self, word: usize, t: usize) -> u64 {
+        if self.equal_lengths {
+            return if t + 1 == self.steps {
+                self.valid(word)
+            } else {
+                0
+            };
+        }
+        self.valid(word) & mask(|i| self.last[word][i] == t as u32)
+    }
+
+    /// The 0-based last step of sequence `i`.
+    pub(crate) fn last(&self, i: usize) -> u32 {
+        self.last[i / LANES][i % LANES]
     }
 
     fn sequence(&self, i: usize) -> (Vec<bool>, Vec<f32>) {
-        let steps = 0..=self.last[i] as usize;
+        let steps = 0..=self.last(i) as usize;
         (
             steps.clone().map(|t| bit(self.correct(t), i)).collect(),
-            steps.map(|t| self.scores(t)[i]).collect(),
+            steps
+                .map(|t| self.scores(t)[i / LANES][i % LANES])
+                .collect(),
         )
     }
 }
 
 /// Bit `i` of a row of bits.
 pub(crate) fn bit(row: &[u64], i: usize) -> bool {
-    row[i / 64] >> (i % 64) & 1 == 1
+    row[i / LANES] >> (i % LANES) & 1 == 1
 }
 
 /// What a classifier said about a set of sequences: at every step a score and
@@ -252,7 +286,7 @@ impl Traces {
     pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.blocks
             .iter()
-            .flat_map(|b| b.last.iter().map(|&t| t as usize + 1))
+            .flat_map(|b| (0..b.len).map(|i| b.last(i) as usize + 1))
     }
 
     /// The scores of one sequence, one per step; `None` past the last sequence.
@@ -470,29 +504,31 @@ impl TracesBuilder {
     /// Turns the sequences under way into a block.
     fn close_block(&mut self) {
         let len = self.last.len();
-        let words = len.div_ceil(64);
+        let words = len.div_ceil(LANES);
         let steps = std::mem::take(&mut self.steps);
         let mut block = Block {
             start: self.start(),
             len,
             steps,
-            scores: vec![0.0; steps * len],
+            scores: vec![[0.0; LANES]; steps * words],
             correct: vec![0; steps * words],
             full: vec![0; words],
-            last: std::mem::take(&mut self.last),
+            last: vec![[0; LANES]; words],
+            equal_lengths: self.scores.len() == steps * len,
             keys: std::mem::take(&mut self.keys),
             fingerprint: std::mem::take(&mut self.fingerprint),
         };
         let mut start = 0;
-        for i in 0..len {
-            let end = start + block.last[i] as usize + 1;
-            for (t, (&score, &correct)) in
-                std::iter::zip(&self.scores[start..end], &self.correct[start..end]).enumerate()
-            {
-                block.scores[t * len + i] = score;
-                block.correct[t * words + i / 64] |= u64::from(correct) << (i % 64);
+        for (i, last) in std::mem::take(&mut self.last).into_iter().enumerate() {
+            let (word, lane) = (i / LANES, i % LANES);
+            let end = start + last as usize + 1;
+            let steps = std::iter::zip(&self.scores[start..end], &self.correct[start..end]);
+            for (t, (&score, &correct)) in steps.enumerate() {
+                block.scores[t * words + word][lane] = score;
+                block.correct[t * words + word] |= u64::from(correct) << lane;
             }
-            block.full[i / 64] |= u64::from(self.correct[end - 1]) << (i % 64);
+            block.full[word] |= u64::from(self.correct[end - 1]) << lane;
+            block.last[word][lane] = last;
             start = end;
         }
         self.scores.clear();

@@ -1,0 +1,115 @@
+//! Calibrating beside the least it could cost: summing every score once on the
+//! same threads.
+//!
+//!     make bench
+
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use haltwise::*;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rayon::prelude::*;
+
+const SEQUENCES: usize = 1_000_000;
+const STEPS: usize = 100;
+
+/// Sequences whose score wanders upwards, and whose predictions are right as
+/// often as the score says, more or less.
+fn sequence(rng: &mut Xoshiro256PlusPlus, scores: &mut [f32], right: &mut [bool]) {
+    let mut score = 0.2 + 0.3 * rng.random::<f32>();
+    let pace = 0.03 * rng.random::<f32>();
+    for (score_at, right_at) in std::iter::zip(scores, right) {
+        score = (score + pace * (rng.random::<f32>() - 0.2)).clamp(0.0, 0.999);
+        *score_at = score;
+        *right_at = rng.random::<f32>() < 0.7 + 0.3 * score;
+    }
+}
+
+fn generate(n: usize, seed: u64) -> Traces {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut traces = Traces::builder();
+    let (mut scores, mut right) = (vec![0.0; STEPS], vec![false; STEPS]);
+    for _ in 0..n {
+        sequence(&mut rng, &mut scores, &mut right);
+        traces.push(None, &true, &right, &scores).expect("sound");
+    }
+    traces.finish()
+}
+
+fn large(c: &mut Criterion) {
+    let mut group = c.benchmark_group("1,000,000 x 100");
+    group.sample_size(10);
+    let matrix: Vec<f32> = vec![0.5; SEQUENCES * STEPS];
+    group.bench_function("sum of the scores", |b| {
+        b.iter(|| -> f32 { matrix.par_chunks(1 << 16).map(sum).sum() })
+    });
+    drop(matrix);
+    let calibration = Calibration::default();
+    let screening = Screening::new(generate(SEQUENCES / 2, 1));
+    let certifying = Certifying::new(generate(SEQUENCES / 2, 2));
+    group.bench_function("screen", |b| {
+        b.iter(|| screen(&screening, calibration.alpha, &calibration.grid))
+    });
+    group.bench_function("conditional (screen + certify)", |b| {
+        b.iter(|| calibration.conditional(&screening, &certifying))
+    });
+    group.bench_function("marginal (half the traces)", |b| {
+        b.iter(|| calibration.marginal(&certifying))
+    });
+    let rule = calibration
+        .conditional(&screening, &certifying)
+        .expect("sound");
+    group.bench_function("evaluate (half the traces)", |b| {
+        b.iter(|| evaluate(rule.thresholds(), certifying.traces()))
+    });
+    group.finish();
+}
+
+/// A sum that vectorises: sixteen running sums.
+fn sum(values: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 16];
+    for chunk in values.chunks_exact(16) {
+        for (sum, value) in std::iter::zip(&mut sums, chunk) {
+            *sum += value;
+        }
+    }
+    sums.iter().sum()
+}
+
+fn observe(c: &mut Criterion) {
+    let (screening, certifying) = (
+        Screening::new(generate(5_000, 3)),
+        Certifying::new(generate(5_000, 4)),
+    );
+    let rule = Calibration::default()
+        .conditional(&screening, &certifying)
+        .expect("sound");
+    let scores: Vec<Score> = certifying.traces().scores(0).expect("one")[..]
+        .iter()
+        .map(|&s| s.try_into().expect("in range"))
+        .collect();
+    c.bench_function("observe, 100 steps", |b| {
+        b.iter_batched(
+            || Stream::new(&rule),
+            |mut stream| {
+                scores
+                    .iter()
+                    .filter(|&&s| stream.observe(s) == Decision::Halt)
+                    .count()
+            },
+            BatchSize::SmallInput,
+        )
+    });
+}
+
+fn p_value(c: &mut Criterion) {
+    let mut group = c.benchmark_group("binomial tail");
+    for (k, n) in [(80, 1_109), (9_800, 100_000), (99_300, 1_000_000)] {
+        group.bench_function(format!("{k} of {n}"), |b| {
+            b.iter(|| binomial_tail(std::hint::black_box(k), n, 0.1))
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, large, observe, p_value);
+criterion_main!(benches);
