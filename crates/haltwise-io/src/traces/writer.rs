@@ -467,3 +467,75 @@ fn lists(
     let offsets = OffsetBuffer::from_lengths(lengths.iter().copied());
     Ok(Arc::new(ListArray::try_new(item, offsets, values, None)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Cursor, SeekFrom};
+
+    use super::*;
+
+    /// A disk with this many bytes of room.
+    struct Disk {
+        inner: Cursor<Vec<u8>>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.inner.get_ref().len() + bytes.len() > self.room {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.inner.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Seek for Disk {
+        fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+            self.inner.seek(to)
+        }
+    }
+
+    fn write_to(room: usize, format: Format) -> Encoded<usize> {
+        let disk = Disk {
+            inner: Cursor::default(),
+            room,
+        };
+        let scores: Vec<f32> = (0..500).map(|t| t as f32 / 501.0).collect();
+        let row = TraceRow {
+            id: None,
+            label: 3,
+            predictions: &vec![3; 500],
+            scores: &scores,
+            probs: None,
+            source: ScoreSource::Given,
+        };
+        let shape = Shape::of(&row)?;
+        let folder = std::env::temp_dir();
+        let options = WriteOptions::default();
+        let mut encoder = Encoder::new(disk, format, &folder, &row, shape, &options)?;
+        for _ in 0..20 {
+            encoder.write(&row)?;
+        }
+        let disk = encoder.finish()?;
+        Ok(disk.inner.into_inner().len())
+    }
+
+    #[test]
+    fn a_full_disk_is_reported_wherever_it_fills_up() {
+        use Format::{Arrow, Csv, Jsonl, Npz, Parquet};
+        for format in [Npz, Parquet, Arrow, Jsonl, Csv] {
+            let needed = write_to(usize::MAX, format).unwrap();
+            for room in [0, 1, needed / 2, needed - 1] {
+                let message = write_to(room, format).unwrap_err();
+                assert!(
+                    message.contains("no storage space"),
+                    "{format:?}: {message}"
+                );
+            }
+        }
+    }
+}
