@@ -264,8 +264,7 @@ fn a_file_cut_short_anywhere_is_refused() {
     ] {
         let whole = std::fs::read(fixture(name)).unwrap();
         let cut = folder.path().join(name);
-        // A stream of Arrow's may lack its end mark: the last 8 bytes.
-        for length in (0..whole.len() - 9).step_by(7) {
+        for length in (0..whole.len()).step_by(if name == "stream.arrow" { 1 } else { 7 }) {
             std::fs::write(&cut, &whole[..length]).unwrap();
             let message = refused(cut.clone());
             assert!(message.contains(name), "{message}");
@@ -283,6 +282,7 @@ fn a_flipped_byte_is_an_error_or_harmless_but_never_a_crash() {
         "list.parquet",
         "steps.parquet",
         "list.feather",
+        "large_list.feather",
     ] {
         let whole = std::fs::read(fixture(name)).unwrap();
         let flipped = folder.path().join(name);

@@ -6,6 +6,7 @@
 //! layout of one row per step, where a sequence is only known to be complete
 //! at the end of the file.
 
+mod arrow;
 mod classes;
 mod columns;
 mod csv;
@@ -188,7 +189,7 @@ fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
     match format {
         Format::Npz => npz::read(open, intake),
         Format::Parquet => parquet::read(chunks(), intake),
-        Format::Arrow => parquet::read_arrow(reader()?, intake),
+        Format::Arrow => arrow::read(reader()?, intake),
         Format::Jsonl => jsonl::read(text::Text::plain(reader()?), intake),
         Format::Csv => csv::read(text::Text::plain(reader()?), intake),
     }

@@ -387,8 +387,8 @@ fn gather(whole: &[u8], shape: &[usize], row: usize, size: usize, out: &mut Vec<
     }
 }
 
-/// Reads this many bytes, allocating no further ahead than [`CHUNK`].
-fn fill(reader: &mut impl Read, out: &mut Vec<u8>, count: usize) -> Result<(), Problem> {
+/// Reads until there are this many bytes, allocating no further ahead than [`CHUNK`].
+pub(super) fn fill(reader: &mut impl Read, out: &mut Vec<u8>, count: usize) -> Result<(), Problem> {
     while out.len() < count {
         let from = out.len();
         out.resize(count.min(from + CHUNK.max(from)), 0);
