@@ -91,17 +91,18 @@ impl WholeFile {
 
 impl Write for WholeFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.beside.write(bytes)
+        // Through the file itself: its errors do not name the passing path.
+        self.beside.as_file_mut().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.beside.flush()
+        self.beside.as_file_mut().flush()
     }
 }
 
 impl Seek for WholeFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.beside.seek(to)
+        self.beside.as_file_mut().seek(to)
     }
 }
 

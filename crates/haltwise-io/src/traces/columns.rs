@@ -351,12 +351,19 @@ fn class_numbers<T: ArrowPrimitiveType>(
 where
     T::Native: TryInto<u32> + Display,
 {
+    known.are_numbers().map_err(|p| (0, p))?;
     let values = array.as_primitive::<T>().values();
-    out.reserve(values.len());
-    for (i, &value) in values.iter().enumerate() {
-        out.push(known.number(value).map_err(|p| (i, p))?);
+    let mut bad = None;
+    out.extend(values.iter().enumerate().map(|(i, &value)| {
+        value.try_into().unwrap_or_else(|_| {
+            bad.get_or_insert((i, value));
+            0
+        })
+    }));
+    match bad {
+        None => Ok(()),
+        Some((i, value)) => Err((i, Classes::not_a_class(value))),
     }
-    Ok(())
 }
 
 /// Appends the array's floats; its type was checked.

@@ -228,7 +228,9 @@ mod tests {
     use super::*;
     use crate::traces::{Format, visit_bytes};
 
-    fn read(text: &str) -> Result<Vec<(Option<String>, u32, Vec<u32>, Vec<f32>)>, String> {
+    type Row = (Option<String>, u32, Vec<u32>, Vec<f32>);
+
+    fn read(text: &str) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
         visit_bytes("t.jsonl", Format::Jsonl, text.as_bytes(), &mut |row| {
             rows.push((
