@@ -1,5 +1,7 @@
 //! What is written is read back the same, in every format and layout.
 
+use std::error::Error;
+
 use haltwise::ScoreSource;
 use haltwise_io::{Layout, TraceRow, TraceWriter, WriteOptions, visit_traces};
 use proptest::collection::vec;
@@ -103,22 +105,21 @@ fn sequences() -> impl Strategy<Value = Vec<Owned>> {
     })
 }
 
-fn round_trip(name: &str, layout: Layout, rows: &[Owned]) -> Vec<Owned> {
-    let folder = tempfile::tempdir().unwrap();
+fn round_trip(name: &str, layout: Layout, rows: &[Owned]) -> Result<Vec<Owned>, Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
     let path = folder.path().join(name);
     let metadata = vec![("made by".to_owned(), "a \"test\"".to_owned())];
-    let mut writer = TraceWriter::create(&path, WriteOptions { layout, metadata }).unwrap();
+    let mut writer = TraceWriter::create(&path, WriteOptions { layout, metadata })?;
     for row in rows {
-        writer.write(&row.row()).unwrap();
+        writer.write(&row.row())?;
     }
-    writer.finish().unwrap();
+    writer.finish()?;
     let mut read = Vec::new();
     visit_traces(&[path], &mut |_, _| {}, &mut |row| {
         read.push(Owned::of(row));
         Ok(())
-    })
-    .unwrap_or_else(|e| panic!("{e}"));
-    read
+    })?;
+    Ok(read)
 }
 
 proptest! {
@@ -127,7 +128,7 @@ proptest! {
     #[test]
     fn a_row_per_sequence_brings_everything_back(rows in sequences()) {
         for name in ["t.npz", "t.parquet", "t.arrow", "t.feather", "t.jsonl"] {
-            prop_assert_eq!(&round_trip(name, Layout::PerSequence, &rows), &rows, "{}", name);
+            prop_assert_eq!(&round_trip(name, Layout::PerSequence, &rows).unwrap(), &rows, "{}", name);
         }
     }
 
@@ -140,7 +141,7 @@ proptest! {
             ..row.clone()
         }).collect();
         for name in ["t.csv", "t.parquet", "t.arrow"] {
-            prop_assert_eq!(&round_trip(name, Layout::PerStep, &rows), &expected, "{}", name);
+            prop_assert_eq!(&round_trip(name, Layout::PerStep, &rows).unwrap(), &expected, "{}", name);
         }
     }
 }
@@ -161,7 +162,11 @@ fn many_batches_and_row_groups_come_back_in_order() {
         })
         .collect();
     for name in ["t.parquet", "t.arrow", "t.npz"] {
-        assert_eq!(round_trip(name, Layout::PerSequence, &rows), rows, "{name}");
+        assert_eq!(
+            round_trip(name, Layout::PerSequence, &rows).unwrap(),
+            rows,
+            "{name}"
+        );
     }
 }
 

@@ -32,10 +32,15 @@ pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Result<(), Proble
 fn find_columns(header: &ByteRecord) -> Result<[usize; 5], Problem> {
     let mut places = [0; 5];
     for (place, name) in std::iter::zip(&mut places, COLUMNS) {
+        let is_it = |found: &[u8]| found.trim_ascii() == name.as_bytes();
         *place = header
             .iter()
-            .position(|found| found.trim_ascii() == name.as_bytes())
+            .position(is_it)
             .ok_or_else(|| missing_column(name, header))?;
+        if header.iter().filter(|found| is_it(found)).count() > 1 {
+            let what = format_args!("there are two columns {name:?}; rename one of them");
+            return Err(Problem::new(what).at("line 1"));
+        }
     }
     Ok(places)
 }
@@ -201,6 +206,8 @@ mod tests {
             message.contains("found are id, t, label, pred, score"),
             "{message}"
         );
+        let message = read("id,t,label,prediction,score,score\n").unwrap_err();
+        assert!(message.contains("two columns \"score\""), "{message}");
         let message = read("id;t;label;prediction;score\n").unwrap_err();
         assert!(message.contains("by commas"), "{message}");
     }

@@ -267,6 +267,20 @@ mod tests {
     }
 
     #[test]
+    fn what_rounding_leaves_outside_the_unit_interval_is_moved_onto_its_border() {
+        let line = r#"{"label": 0, "probs": [[1.00005, -0.00005]]}"#;
+        let mut seen = Vec::new();
+        visit_bytes("t.jsonl", Format::Jsonl, line.as_bytes(), &mut |row| {
+            seen.extend_from_slice(row.probs.unwrap_or_default());
+            seen.extend_from_slice(row.scores);
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, [1.0, 0.0, 1.0]);
+        assert!(refused(r#"{"label": 0, "probs": [[1.001, -0.001]]}"#).contains("softmax"));
+    }
+
+    #[test]
     fn given_predictions_and_scores_win_over_probabilities() {
         let rows =
             read(r#"{"label": 1, "predictions": [1], "scores": [0.9], "probs": [[0.6, 0.4]]}"#)
