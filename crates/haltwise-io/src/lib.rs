@@ -2,7 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod rule_file;
 pub mod series;
+mod traces;
 mod write;
 pub use error::{Error, Result};
+pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
+pub use traces::{
+    Format, Layout, TraceRow, TraceWriter, Visit, WriteOptions, read_traces, visit_bytes,
+    visit_traces,
+};
 pub use write::write_whole;

@@ -1,0 +1,156 @@
+//! Arrow's own format: a stream of messages, or a file around such a stream.
+//!
+//! Messages are read here and only decoded by the Arrow crate: it would accept
+//! a stream that is cut off between two messages, and would allocate whatever
+//! a packed buffer claims to unpack to.
+
+use std::io::{BufRead, Read, Seek, SeekFrom};
+
+use arrow_buffer::Buffer;
+use arrow_ipc::reader::StreamDecoder;
+use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
+
+use super::columns::Columns;
+use super::intake::Intake;
+use super::npy::fill;
+use super::parquet::{damaged, unharmed};
+use super::problem::{Checked, Problem};
+
+/// How a file around a stream begins and ends.
+const FILE: &[u8] = b"ARROW1";
+
+/// How the first version of Feather began.
+const FEATHER_1: &[u8] = b"FEA1";
+
+/// What stands before the length of every message.
+const CONTINUES: [u8; 4] = [0xff; 4];
+
+/// What ends a stream: a message of no length.
+const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
+/// How many times smaller than its content a packed buffer can be: Zstandard
+/// needs at least 4 bytes for each 128 KiB.
+const MOST_PACKED: usize = 1 << 15;
+
+/// Reads a stream or a file.
+pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) -> Checked {
+    find_stream(&mut reader)?;
+    let size = intake.file_size();
+    let mut decoder = StreamDecoder::new();
+    let mut columns = None;
+    let mut done = 0;
+    loop {
+        let message = read_message(&mut reader)?;
+        let ends = message == END;
+        done += message.len() as u64;
+        let mut buffer = Buffer::from_vec(message);
+        while !buffer.is_empty() {
+            let decoded = unharmed(|| decoder.decode(&mut buffer))?.map_err(damaged)?;
+            if let Some(batch) = decoded {
+                let columns = match &mut columns {
+                    Some(columns) => columns,
+                    none => none.insert(Columns::find(&batch.schema())?),
+                };
+                columns.read(&batch, intake)?;
+            }
+        }
+        if ends {
+            break;
+        }
+        intake.done(done, size);
+    }
+    match (columns, decoder.schema()) {
+        (Some(columns), _) => columns.finish(intake),
+        (None, Some(schema)) => Columns::find(&schema).map(|_| ()),
+        (None, None) => Err(damaged("it has no schema")),
+    }
+}
+
+/// Moves to the start of the stream.
+fn find_stream<R: BufRead + Seek>(reader: &mut R) -> Checked {
+    let start = reader.fill_buf().map_err(damaged)?;
+    if start.starts_with(FEATHER_1) {
+        return Err(Problem::new(
+            "it is Feather of the first version; write it again as version 2, or as Parquet",
+        ));
+    }
+    if !start.starts_with(FILE) {
+        return Ok(());
+    }
+    let mut end = [0; FILE.len()];
+    reader
+        .seek(SeekFrom::End(-(FILE.len() as i64)))
+        .and_then(|_| reader.read_exact(&mut end))
+        .and_then(|()| reader.seek(SeekFrom::Start(FILE.len() as u64)))
+        .map_err(damaged)?;
+    if end != FILE {
+        return Err(damaged("its end is missing"));
+    }
+    // Zeros fill up the space to the first message, 8 bytes or 64.
+    while reader.fill_buf().map_err(damaged)?.first() == Some(&0) {
+        reader.consume(1);
+    }
+    Ok(())
+}
+
+/// Reads the next message, length and all.
+fn read_message(reader: &mut impl Read) -> Checked<Vec<u8>> {
+    let mut message = Vec::new();
+    fill(reader, &mut message, END.len())?;
+    if !message.starts_with(&CONTINUES) {
+        return Err(damaged("a message does not start where it should"));
+    }
+    if message == END {
+        return Ok(message);
+    }
+    let length = message.iter().skip(CONTINUES.len()).rev();
+    let length = length.fold(0, |sum, &byte| sum << 8 | usize::from(byte));
+    let start = message.len();
+    fill(reader, &mut message, start + length)?;
+    let header = root_as_message(&message[start..]).map_err(damaged)?;
+    let body_bytes = usize::try_from(header.bodyLength()).map_err(damaged)?;
+    let body = message.len();
+    let end = body
+        .checked_add(body_bytes)
+        .ok_or_else(|| damaged("a message has no end"))?;
+    fill(reader, &mut message, end)?;
+    let header = root_as_message(&message[start..body]).map_err(damaged)?;
+    check_claims(&header, &message[body..])?;
+    Ok(message)
+}
+
+/// Checks that no packed buffer claims to unpack to more than it can.
+fn check_claims(header: &Message<'_>, body: &[u8]) -> Checked {
+    let dictionary = header.header_as_dictionary_batch();
+    let batch = header
+        .header_as_record_batch()
+        .or_else(|| dictionary.and_then(|d| d.data()));
+    match batch {
+        Some(batch) if batch.compression().is_some() => check_buffers(&batch, body),
+        _ => Ok(()),
+    }
+}
+
+fn check_buffers(batch: &BatchMessage<'_>, body: &[u8]) -> Checked {
+    for buffer in batch.buffers().into_iter().flatten() {
+        let place = || {
+            let from = usize::try_from(buffer.offset()).ok()?;
+            let bytes = usize::try_from(buffer.length()).ok()?;
+            body.get(from..from.checked_add(bytes)?)
+        };
+        let bytes = place().ok_or_else(|| damaged("a buffer lies outside its message"))?;
+        let Some(claim) = bytes.first_chunk() else {
+            continue;
+        };
+        let claim = i64::from_le_bytes(*claim);
+        // −1 marks a buffer that was not worth packing.
+        let most = i64::try_from(bytes.len().saturating_mul(MOST_PACKED)).unwrap_or(i64::MAX);
+        if !(-1..=most).contains(&claim) {
+            return Err(damaged(format_args!(
+                "a buffer of {} bytes claims to unpack to {claim}",
+                bytes.len()
+            )));
+        }
+    }
+    Ok(())
+}

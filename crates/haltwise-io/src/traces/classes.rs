@@ -1,0 +1,125 @@
+//! Classes as files write them: numbers from 0, or names.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use super::problem::Problem;
+
+/// Turns the classes of a set of files into numbers.
+///
+/// A set's classes are all numbers or all names. Were both allowed, a label
+/// `"cat"` beside predictions `0, 1, 2` would pass for a classifier that is
+/// never right, and a classifier that is never right has no gap.
+#[derive(Debug, Default)]
+pub(super) struct Classes {
+    kind: Option<Kind>,
+    names: HashMap<Box<str>, u32>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Numbers,
+    Names,
+}
+
+impl Classes {
+    /// A class given as a number.
+    pub(super) fn number(
+        &mut self,
+        number: impl TryInto<u32> + Copy + Display,
+    ) -> Result<u32, Problem> {
+        self.all(Kind::Numbers, &number)?;
+        number.try_into().map_err(|_| Self::not_a_class(number))
+    }
+
+    /// A class given as text: a number if it is all digits, else a name.
+    pub(super) fn text(&mut self, text: &str) -> Result<u32, Problem> {
+        let text = text.trim();
+        if let Some(&class) = self.names.get(text) {
+            return Ok(class);
+        }
+        if let Ok(number) = text.parse::<i128>() {
+            return self.number(number);
+        }
+        if text.is_empty() {
+            return Err(Problem::new("it is empty; every step needs a class"));
+        }
+        self.all(Kind::Names, &text)?;
+        let class = self.names.len() as u32;
+        self.names.insert(text.into(), class);
+        Ok(class)
+    }
+
+    /// Notes that classes are numbers, for a reader that converts in bulk.
+    pub(super) fn are_numbers(&mut self) -> Result<(), Problem> {
+        self.all(Kind::Numbers, &"a class")
+    }
+
+    /// Whether classes have names, which say nothing about a place in `probs`.
+    pub(super) fn are_names(&self) -> bool {
+        self.kind == Some(Kind::Names)
+    }
+
+    fn all(&mut self, kind: Kind, class: &dyn Display) -> Result<(), Problem> {
+        match *self.kind.get_or_insert(kind) {
+            before if before == kind => Ok(()),
+            Kind::Names => Err(Problem::new(format_args!(
+                "{class} is a number, but classes before it are names; \
+                 write all labels and predictions as numbers, or all as names"
+            ))),
+            Kind::Numbers => Err(Problem::new(format_args!(
+                "{class:?} is a name, but classes before it are numbers; \
+                 write all labels and predictions as numbers, or all as names",
+                class = class.to_string()
+            ))),
+        }
+    }
+
+    pub(super) fn not_a_class(number: impl Display) -> Problem {
+        Problem::new(format_args!(
+            "{number} is not a class; classes are integers from 0 to {}",
+            u32::MAX
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_numbers_however_they_are_written() {
+        let mut classes = Classes::default();
+        assert_eq!(classes.text("7").unwrap(), 7);
+        assert_eq!(classes.number(7_i64).unwrap(), 7);
+    }
+
+    #[test]
+    fn names_are_numbered_as_they_are_met() {
+        let mut classes = Classes::default();
+        let met: Vec<u32> = ["walk", "sit", "walk", "stand"]
+            .iter()
+            .map(|name| classes.text(name).unwrap())
+            .collect();
+        assert_eq!(met, [0, 1, 0, 2]);
+    }
+
+    #[test]
+    fn names_and_numbers_do_not_mix() {
+        let mut classes = Classes::default();
+        classes.text("cat").unwrap();
+        assert!(format!("{:?}", classes.number(3_i64)).contains("is a number"));
+        let mut classes = Classes::default();
+        classes.number(3_i64).unwrap();
+        assert!(format!("{:?}", classes.text("cat")).contains("is a name"));
+    }
+
+    #[test]
+    fn classes_start_at_zero_and_fit_32_bits() {
+        let mut classes = Classes::default();
+        assert!(classes.number(-1_i64).is_err());
+        assert!(classes.text("-1").is_err());
+        assert!(classes.number(1_i64 << 32).is_err());
+        assert!(classes.text(" ").is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! Trace files: reading and writing what a classifier said.
+//!
+//! Every reader hands its sequences, one at a time, to one [`Intake`], which
+//! checks them and passes them on as a [`TraceRow`]. Nothing but the row under
+//! way is held, so a file may be larger than memory; the exception is the
+//! layout of one row per step, where a sequence is only known to be complete
+//! at the end of the file.
+
+mod arrow;
+mod classes;
+mod columns;
+mod csv;
+mod intake;
+mod jsonl;
+mod npy;
+mod npz;
+mod parquet;
+mod problem;
+mod steps;
+mod text;
+mod writer;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Cursor};
+use std::path::Path;
+
+use ::parquet::file::reader::ChunkReader;
+use haltwise::{ScoreSource, Traces, TracesBuilder};
+
+use crate::error::{Error, Result};
+use intake::Intake;
+use problem::{Checked, Problem};
+pub use writer::{Layout, TraceWriter, WriteOptions};
+
+/// One sequence, as a reader hands it on and as a writer takes it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TraceRow<'a> {
+    /// What the file calls the sequence, where it does.
+    pub id: Option<&'a str>,
+    /// The true class. Classes that have names in the file are numbered in the
+    /// order they are met.
+    pub label: u32,
+    /// The predicted class at each step.
+    pub predictions: &'a [u32],
+    /// The score at each step, in [0, 1].
+    pub scores: &'a [f32],
+    /// The class probabilities, where the file has them: for each step, one
+    /// per class, in [0, 1].
+    pub probs: Option<&'a [f32]>,
+    /// Whether the scores were given, or are the largest probabilities.
+    pub source: ScoreSource,
+}
+
+/// A kind of trace file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// NumPy's archive of arrays, `.npz`.
+    Npz,
+    /// `.parquet`.
+    Parquet,
+    /// Arrow's own file or stream, `.arrow`, `.feather` or `.ipc`.
+    Arrow,
+    /// One JSON object per line, `.jsonl` or `.ndjson`, `.gz` after it or not.
+    Jsonl,
+    /// Comma-separated values, `.csv`, `.gz` after it or not.
+    Csv,
+}
+
+impl Format {
+    /// The format that a file's extension stands for.
+    pub fn of(path: &Path) -> Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.to_ascii_lowercase();
+        let plain = name.strip_suffix(".gz").unwrap_or(&name);
+        let format = match plain.rsplit_once('.').map_or("", |(_, ext)| ext) {
+            "npz" => Self::Npz,
+            "parquet" => Self::Parquet,
+            "arrow" | "feather" | "ipc" => Self::Arrow,
+            "jsonl" | "ndjson" => Self::Jsonl,
+            "csv" => Self::Csv,
+            _ => return Err(Error::new(path, UNKNOWN)),
+        };
+        match format {
+            Self::Npz | Self::Parquet | Self::Arrow if plain != name => Err(Error::new(
+                path,
+                "unpack it first: only .jsonl and .csv are read as .gz",
+            )),
+            format => Ok(format),
+        }
+    }
+}
+
+const UNKNOWN: &str = "its extension is none of a trace file; known are .npz, .parquet, \
+    .arrow, .feather, .ipc, .jsonl, .ndjson and .csv";
+
+/// What a visitor does with a sequence; what it says went wrong becomes an
+/// error that names the place in the file.
+pub type Visit<'a> = dyn FnMut(&TraceRow<'_>) -> std::result::Result<(), String> + 'a;
+
+/// Reads files into one set of traces, in the order given.
+///
+/// `progress` is told now and then how many bytes of how many are done.
+///
+/// ```no_run
+/// let traces = haltwise_io::read_traces(&["monday.npz", "tuesday.npz"], &mut |_, _| {})?;
+/// println!("{} sequences, the longest has {} steps", traces.len(), traces.t_max());
+/// # Ok::<(), haltwise_io::Error>(())
+/// ```
+pub fn read_traces<P: AsRef<Path>>(
+    paths: &[P],
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Traces> {
+    let mut builder = None;
+    visit_traces(paths, progress, &mut |row| add(&mut builder, row))?;
+    Ok(builder.unwrap_or_default().finish())
+}
+
+fn add(builder: &mut Option<TracesBuilder>, row: &TraceRow<'_>) -> std::result::Result<(), String> {
+    builder
+        .get_or_insert_with(|| Traces::builder().source(row.source))
+        .push(row.id, &row.label, row.predictions, row.scores)
+        .map_err(|e| e.to_string())
+}
+
+/// Shows every sequence of the files to a visitor, in the order given.
+///
+/// The files are one set: an id may occur once in all of them, class names
+/// mean the same in each, and either all scores are given or none is. Rows may
+/// have been visited when an error is found: drop what was made of them.
+pub fn visit_traces<P: AsRef<Path>>(
+    paths: &[P],
+    progress: &mut dyn FnMut(u64, u64),
+    visit: &mut Visit<'_>,
+) -> Result<()> {
+    let sizes = paths
+        .iter()
+        .map(|path| size(path.as_ref()))
+        .collect::<Result<Vec<_>>>()?;
+    let total = sizes.iter().sum();
+    let mut intake = Intake::new(visit, progress, total);
+    for (path, size) in std::iter::zip(paths, sizes) {
+        let path = path.as_ref();
+        let format = Format::of(path)?;
+        intake.start_file(size);
+        read_file(path, format, &mut intake)
+            .and_then(|()| intake.end_file())
+            .map_err(|problem| problem.in_file(path))?;
+    }
+    Ok(())
+}
+
+/// Shows every sequence of a file that is held in memory to a visitor. `name`
+/// stands for the file in messages.
+pub fn visit_bytes(name: &str, format: Format, bytes: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+    let mut ignore = |_, _| {};
+    let mut intake = Intake::new(visit, &mut ignore, bytes.len() as u64);
+    intake.start_file(bytes.len() as u64);
+    let open = || Ok(Cursor::new(bytes));
+    let shared = || bytes::Bytes::copy_from_slice(bytes);
+    read_format(format, &open, shared, &mut intake)
+        .and_then(|()| intake.end_file())
+        .map_err(|problem| problem.in_file(Path::new(name)))
+}
+
+fn read_file(path: &Path, format: Format, intake: &mut Intake<'_>) -> Checked {
+    let open = || File::open(path).map(BufReader::new);
+    let file = File::open(path).map_err(|e| Problem::new(cannot_read(&e)))?;
+    let zipped = path
+        .extension()
+        .is_some_and(|e| e.eq_ignore_ascii_case("gz"));
+    match format {
+        Format::Jsonl if zipped => jsonl::read(text::Text::gzipped(file), intake),
+        Format::Csv if zipped => csv::read(text::Text::gzipped(file), intake),
+        _ => read_format(format, &open, || file, intake),
+    }
+}
+
+fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
+    format: Format,
+    open: &dyn Fn() -> io::Result<R>,
+    chunks: impl FnOnce() -> C,
+    intake: &mut Intake<'_>,
+) -> Checked {
+    if intake.file_size() == 0 {
+        return Err(Problem::new("it is empty"));
+    }
+    let reader = || open().map_err(|e| Problem::new(cannot_read(&e)));
+    match format {
+        Format::Npz => npz::read(open, intake),
+        Format::Parquet => parquet::read(chunks(), intake),
+        Format::Arrow => arrow::read(reader()?, intake),
+        Format::Jsonl => jsonl::read(text::Text::plain(reader()?), intake),
+        Format::Csv => csv::read(text::Text::plain(reader()?), intake),
+    }
+}
+
+/// The size of a file that can be read.
+fn size(path: &Path) -> Result<u64> {
+    let found = fs::metadata(path).map_err(|e| Error::new(path, cannot_read(&e)))?;
+    if found.is_dir() {
+        return Err(Error::new(path, "it is a folder; name the files in it"));
+    }
+    Ok(found.len())
+}
+
+fn cannot_read(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".into(),
+        io::ErrorKind::PermissionDenied => {
+            "it may not be read: permission denied; ask its owner for read access".into()
+        }
+        _ => format!("cannot read it: {error}"),
+    }
+}

@@ -1,0 +1,229 @@
+//! What is written is read back the same, in every format and layout.
+
+use std::error::Error;
+
+use haltwise::ScoreSource;
+use haltwise_io::{Layout, TraceRow, TraceWriter, WriteOptions, visit_traces};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// A sequence that owns what it holds.
+#[derive(Debug, Clone, PartialEq)]
+struct Owned {
+    id: Option<String>,
+    label: u32,
+    predictions: Vec<u32>,
+    scores: Vec<f32>,
+    probs: Option<Vec<f32>>,
+    source: ScoreSource,
+}
+
+impl Owned {
+    fn of(row: &TraceRow<'_>) -> Self {
+        Self {
+            id: row.id.map(str::to_owned),
+            label: row.label,
+            predictions: row.predictions.to_vec(),
+            scores: row.scores.to_vec(),
+            probs: row.probs.map(<[f32]>::to_vec),
+            source: row.source,
+        }
+    }
+
+    fn row(&self) -> TraceRow<'_> {
+        TraceRow {
+            id: self.id.as_deref(),
+            label: self.label,
+            predictions: &self.predictions,
+            scores: &self.scores,
+            probs: self.probs.as_deref(),
+            source: self.source,
+        }
+    }
+}
+
+/// One step: what is predicted, the score, and weights of four classes.
+type Step = (u32, f32, [u8; 4]);
+
+fn step() -> impl Strategy<Value = Step> {
+    let score = prop_oneof![Just(0.0), Just(1.0), Just(f32::MIN_POSITIVE), 0.0..1.0_f32];
+    (0..4_u32, score, any::<[u8; 4]>())
+}
+
+/// Probabilities that sum to 1 exactly, so that reading changes nothing.
+fn probs_of(weights: [u8; 4]) -> [f32; 4] {
+    let [a, b, c, _] = weights.map(|w| f32::from(w / 4) / 256.0);
+    [a, b, c, 1.0 - a - b - c]
+}
+
+fn largest(probs: &[f32]) -> (u32, f32) {
+    let best = probs.iter().copied().fold(0.0, f32::max);
+    let class = probs.iter().position(|&p| p == best).unwrap_or_default();
+    (class as u32, best)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Given,
+    GivenWithProbs,
+    Largest,
+}
+
+fn build(name: Option<String>, label: u32, steps: &[Step], kind: Kind) -> Owned {
+    let probs: Vec<f32> = steps.iter().flat_map(|s| probs_of(s.2)).collect();
+    let (predictions, scores) = match kind {
+        Kind::Largest => probs.chunks(4).map(largest).unzip(),
+        _ => steps.iter().map(|s| (s.0, s.1)).unzip(),
+    };
+    Owned {
+        id: name,
+        label,
+        predictions,
+        scores,
+        probs: (kind != Kind::Given).then_some(probs),
+        source: match kind {
+            Kind::Largest => ScoreSource::MaxProbability,
+            _ => ScoreSource::Given,
+        },
+    }
+}
+
+fn sequences() -> impl Strategy<Value = Vec<Owned>> {
+    let kind = prop_oneof![
+        Just(Kind::Given),
+        Just(Kind::GivenWithProbs),
+        Just(Kind::Largest)
+    ];
+    let sequence = ("[^\\x00\\s]{1,8}", 0..4_u32, vec(step(), 1..12));
+    (kind, any::<bool>(), vec(sequence, 1..20)).prop_map(|(kind, with_ids, rows)| {
+        let rows = rows.into_iter().enumerate();
+        rows.map(|(i, (name, label, steps))| {
+            let id = with_ids.then(|| format!("{name}{i}"));
+            build(id, label, &steps, kind)
+        })
+        .collect()
+    })
+}
+
+fn round_trip(name: &str, layout: Layout, rows: &[Owned]) -> Result<Vec<Owned>, Box<dyn Error>> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join(name);
+    let metadata = vec![("made by".to_owned(), "a \"test\"".to_owned())];
+    let mut writer = TraceWriter::create(&path, WriteOptions { layout, metadata })?;
+    for row in rows {
+        writer.write(&row.row())?;
+    }
+    writer.finish()?;
+    let mut read = Vec::new();
+    visit_traces(&[path], &mut |_, _| {}, &mut |row| {
+        read.push(Owned::of(row));
+        Ok(())
+    })?;
+    Ok(read)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_row_per_sequence_brings_everything_back(rows in sequences()) {
+        for name in ["t.npz", "t.parquet", "t.arrow", "t.feather", "t.jsonl"] {
+            prop_assert_eq!(&round_trip(name, Layout::PerSequence, &rows).unwrap(), &rows, "{}", name);
+        }
+    }
+
+    #[test]
+    fn a_row_per_step_brings_back_all_but_probabilities(rows in sequences()) {
+        let expected: Vec<Owned> = rows.iter().enumerate().map(|(i, row)| Owned {
+            id: row.id.clone().or(Some((i + 1).to_string())),
+            probs: None,
+            source: ScoreSource::Given,
+            ..row.clone()
+        }).collect();
+        for name in ["t.csv", "t.parquet", "t.arrow"] {
+            prop_assert_eq!(&round_trip(name, Layout::PerStep, &rows).unwrap(), &expected, "{}", name);
+        }
+    }
+}
+
+#[test]
+fn many_batches_and_row_groups_come_back_in_order() {
+    let steps: Vec<Step> = (0..700)
+        .map(|t| (t % 4, t as f32 / 700.0, [t as u8; 4]))
+        .collect();
+    let rows: Vec<Owned> = (0..4000)
+        .map(|i| {
+            build(
+                Some(i.to_string()),
+                i % 4,
+                &steps[..(i % 700 + 1) as usize],
+                Kind::Given,
+            )
+        })
+        .collect();
+    for name in ["t.parquet", "t.arrow", "t.npz"] {
+        assert_eq!(
+            round_trip(name, Layout::PerSequence, &rows).unwrap(),
+            rows,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn until_it_is_finished_the_old_file_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["t.npz", "t.parquet", "t.arrow", "t.jsonl", "t.csv"] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "old").unwrap();
+        let mut writer = TraceWriter::create(&path, WriteOptions::default()).unwrap();
+        let row = build(None, 0, &[(0, 0.5, [0; 4])], Kind::Given);
+        writer.write(&row.row()).unwrap();
+        drop(writer);
+        assert_eq!(std::fs::read(&path).unwrap(), b"old", "{name}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5);
+}
+
+#[test]
+fn what_cannot_be_written_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let create =
+        |name: &str| TraceWriter::create(folder.path().join(name), WriteOptions::default());
+    assert!(
+        create("t.txt")
+            .unwrap_err()
+            .to_string()
+            .contains("known are")
+    );
+    assert!(
+        create("no/t.csv")
+            .unwrap_err()
+            .to_string()
+            .contains("does not exist")
+    );
+    let empty = create("t.csv").unwrap().finish();
+    assert!(
+        empty
+            .unwrap_err()
+            .to_string()
+            .contains("no sequence to write")
+    );
+
+    let given = build(None, 0, &[(0, 0.5, [0; 4])], Kind::Given);
+    let with_probs = build(None, 0, &[(0, 0.5, [0; 4])], Kind::GivenWithProbs);
+    let mut writer = create("t.jsonl").unwrap();
+    writer.write(&given.row()).unwrap();
+    let mixed = writer.write(&with_probs.row());
+    assert!(mixed.unwrap_err().to_string().contains("others lack"));
+    let uneven = TraceRow {
+        predictions: &[],
+        ..given.row()
+    };
+    let message = create("u.jsonl")
+        .unwrap()
+        .write(&uneven)
+        .unwrap_err()
+        .to_string();
+    assert!(message.contains("0 predictions but 1 scores"), "{message}");
+}
