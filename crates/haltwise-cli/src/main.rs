@@ -1,2 +1,69 @@
-//! The haltwise command.
-fn main() {}
+//! The `haltwise` command: arguments, progress and messages. What it does is
+//! done by the crates it calls.
+
+#![forbid(unsafe_code)]
+
+mod calibrate;
+mod decide;
+mod evaluate;
+mod inspect;
+mod pages;
+mod show;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Certified early stopping for classifiers that read a stream.
+///
+/// A classifier that reads step by step often knows the answer long before the
+/// end. Haltwise finds a rule that says when to stop reading, and certifies
+/// what stopping may cost in accuracy.
+#[derive(Parser)]
+#[command(
+    name = "haltwise",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+#[command(after_help = "\
+Start here:
+  haltwise calibrate traces.npz -o rule.json   find and certify a rule
+  haltwise evaluate rule.json test.npz         see what it does to other traces
+  haltwise decide rule.json < scores.jsonl     apply it to live streams
+
+Exit codes: 0 done, 1 failed, 2 wrong usage. NO_COLOR switches colours off.")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Calibrate(calibrate::Args),
+    Evaluate(evaluate::Args),
+    Decide(decide::Args),
+    Inspect(inspect::Args),
+    Completions(pages::CompletionArgs),
+    Man(pages::ManArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().verb {
+        Verb::Calibrate(args) => calibrate::run(args),
+        Verb::Evaluate(args) => evaluate::run(args),
+        Verb::Decide(args) => decide::run(args),
+        Verb::Inspect(args) => inspect::run(args),
+        Verb::Completions(args) => pages::completions(args),
+        Verb::Man(args) => pages::man(args),
+    };
+    match result {
+        Ok(code) => code,
+        // Whoever read the output has gone: nothing is left to say to them.
+        Err(error) if show::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            show::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -142,12 +142,15 @@ impl Formatter for OnePerLine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haltwise::simulate::Process;
-    use haltwise::{Alpha, Calibration, Certifying, Screening};
+    use haltwise::simulate::{Atom, Process};
+    use haltwise::{Calibration, Certifying, Screening};
     use proptest::prelude::*;
 
     fn rule() -> Rule {
-        let process = &Process::hard_cases(Alpha::default())[3];
+        let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
+        let mut steps = vec![vec![atom(0.3, 0.12), atom(0.6, 0.05)]; 5];
+        steps[0] = vec![atom(0.3, 0.5), atom(0.9, 0.3)];
+        let process = Process::new("halts from step 2 on", steps);
         let (screening, certifying) = (process.draw(3_000, 1), process.draw(3_000, 2));
         let (screening, certifying) = (Screening::new(screening), Certifying::new(certifying));
         let rule = Calibration::default().conditional(&screening, &certifying);

@@ -50,10 +50,16 @@ pub(crate) struct WholeFile {
 impl WholeFile {
     /// Starts a file, unless it is plain already that it cannot be.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        let folder = folder_of(path);
         if path.is_dir() {
             return Err(cannot_write(path, "it is a folder; name a file in it"));
         }
+        // A link stays a link: what it points to is replaced. A device or a
+        // pipe cannot be replaced, and must not be.
+        let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        if target.exists() && !target.is_file() {
+            return Err(cannot_write(path, "it is not an ordinary file"));
+        }
+        let folder = folder_of(&target);
         if !folder.is_dir() {
             let problem = format_args!(
                 "the folder {} does not exist; create it first",
@@ -70,7 +76,7 @@ impl WholeFile {
             .tempfile_in(folder)
             .map_err(|e| cannot_write(path, e))?;
         Ok(Self {
-            path: path.to_path_buf(),
+            path: target.clone(),
             beside,
         })
     }

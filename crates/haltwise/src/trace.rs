@@ -17,7 +17,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
 /// Sequences per block, at most. A row of 4096 scores is 16 KiB: half a
 /// first-level cache.
@@ -412,6 +412,8 @@ pub struct TracesBuilder {
     keys: Vec<u64>,
     steps: usize,
     fingerprint: Fingerprint,
+    /// What the fingerprint of a sequence is taken from; kept to be reused.
+    bytes: Vec<u8>,
 }
 
 impl fmt::Debug for TracesBuilder {
@@ -487,15 +489,15 @@ impl TracesBuilder {
         if self.last.len() == BLOCK || padding > held.max(PADDING) {
             self.close_block();
         }
-        let mut hash = Xxh3::new();
-        for (t, score) in scores.iter().enumerate() {
-            // +0.0 turns −0 into 0: equal scores hash alike.
-            hash.update(&(score + 0.0).to_le_bytes());
-            hash.update(&[correct(t).into()]);
-        }
-        self.fingerprint = self.fingerprint + Fingerprint(hash.digest128());
         self.scores.extend_from_slice(scores);
         self.correct.extend((0..scores.len()).map(correct));
+        let correct = &self.correct[self.correct.len() - scores.len()..];
+        self.bytes.clear();
+        // +0.0 turns −0 into 0: equal scores hash alike.
+        let scores_bytes = scores.iter().flat_map(|score| (score + 0.0).to_le_bytes());
+        self.bytes.extend(scores_bytes);
+        self.bytes.extend(correct.iter().map(|&c| u8::from(c)));
+        self.fingerprint = self.fingerprint + Fingerprint(xxh3_128(&self.bytes));
         self.last.push((scores.len() - 1) as u32);
         self.keys.push(key);
         self.steps = self.steps.max(scores.len());

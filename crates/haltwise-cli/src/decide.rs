@@ -1,0 +1,288 @@
+//! `haltwise decide`: scores of many live streams in, decisions out.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use haltwise::{Decision, Rule, Score, ScoreSource, Stream};
+use haltwise_io::read_rule;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::show::{self, count};
+
+/// Apply a rule to live streams: scores in, decisions out
+///
+/// Reads one JSON object per line from standard input, each one step of one
+/// stream, and writes one line per decision as soon as it is made:
+///
+///   {"id": "a", "score": 0.93}               in
+///   {"id":"a","t":1,"reason":"threshold"}    out: stop reading a, it halts at step 1
+///
+/// The reason is "threshold" (the score reached it), "last-step" (the rule has
+/// no more steps) or "end" (the stream said so). Scores of a stream that has
+/// halted are ignored until it ends, by "end": true or at the rule's last step;
+/// its id may then be used again.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Fields of a line:
+  id      required: a string or a number; each id is a stream of its own
+  score   the step's score in [0, 1]; or \"probs\", the class probabilities,
+          where the rule's score is the largest of them
+  t       optional: the step, counted from 1; checked against what is expected
+  end     optional: true at the stream's last step, or alone after it
+
+A line that cannot be used is reported with its number and passed over; the
+exit code is then 1. A step whose score is invalid is counted, but cannot halt.
+
+Memory: about 150 bytes for each open stream, plus twice the length of its id.")]
+pub(crate) struct Args {
+    /// The rule file
+    rule: PathBuf,
+
+    /// Open streams at the most; the longest-halted make room, running ones never do
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    max_streams: usize,
+
+    /// Accepted for uniformity: the decisions are JSON in any case
+    #[arg(long)]
+    json: bool,
+}
+
+/// Bad lines are shown up to this many, then only counted.
+const SHOWN: u64 = 100;
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let rule = read_rule(&args.rule)?;
+    let mut input = BufReader::with_capacity(1 << 18, io::stdin().lock());
+    let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let mut desk = Desk::new(&rule, args.max_streams);
+    let (mut line, mut number, mut bad) = (Vec::new(), 0_u64, 0_u64);
+    loop {
+        // Nothing more to read at once: whoever waits for a decision gets it
+        // before we wait for them.
+        if input.buffer().is_empty() {
+            out.flush()?;
+        }
+        line.clear();
+        let read = input.read_until(b'\n', &mut line);
+        if read.context("standard input")? == 0 {
+            break;
+        }
+        number += 1;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if let Err(problem) = desk.take(&line, &mut out)? {
+            bad += 1;
+            report(number, bad, &problem);
+        }
+    }
+    out.flush()?;
+    if bad > 0 {
+        let lines = count(bad, "line was", "lines were");
+        anyhow::bail!("{lines} passed over out of {}", show::number(number));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(number: u64, bad: u64, problem: &str) {
+    match bad.cmp(&SHOWN) {
+        std::cmp::Ordering::Less => show::warn(format_args!("line {number}: {problem}")),
+        std::cmp::Ordering::Equal => show::warn(format_args!(
+            "line {number}: {problem} (further bad lines are counted, not shown)"
+        )),
+        std::cmp::Ordering::Greater => {}
+    }
+}
+
+/// One line of input.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    id: &'a RawValue,
+    score: Option<f64>,
+    probs: Option<Vec<f64>>,
+    t: Option<u64>,
+    #[serde(default)]
+    end: bool,
+}
+
+impl Line<'_> {
+    /// Whether it is a step, not only word that the stream is over.
+    fn has_step(&self) -> bool {
+        self.score.is_some() || self.probs.is_some()
+    }
+}
+
+/// All open streams.
+struct Desk<'r> {
+    rule: &'r Rule,
+    max_streams: usize,
+    streams: HashMap<Box<str>, Open>,
+    /// Ids of halted streams, the longest-halted first; some may have ended.
+    halted: VecDeque<Box<str>>,
+}
+
+/// How far a stream has come.
+#[derive(Clone, Copy)]
+struct Open {
+    steps: u32,
+    halted: bool,
+}
+
+type Answer = Result<(), String>;
+
+impl<'r> Desk<'r> {
+    fn new(rule: &'r Rule, max_streams: usize) -> Self {
+        Self {
+            rule,
+            max_streams,
+            streams: HashMap::new(),
+            halted: VecDeque::new(),
+        }
+    }
+
+    /// Takes one line. The outer result is about the output, the inner about
+    /// the line.
+    fn take(&mut self, line: &[u8], out: &mut impl Write) -> io::Result<Answer> {
+        let line: Line<'_> = match serde_json::from_slice(line) {
+            Ok(line) => line,
+            Err(e) => return Ok(Err(format!("not a JSON object as expected: {e}"))),
+        };
+        let id = match stream_id(line.id.get()) {
+            Ok(id) => id,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let open = match self.open(&id, &line) {
+            Ok(open) => open,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let (open, decided, answer) = self.step(open, &line);
+        if let Some(reason) = decided {
+            let t = open.steps;
+            writeln!(out, "{{\"id\":{id},\"t\":{t},\"reason\":\"{reason}\"}}")?;
+        }
+        self.keep(&id, open, decided.is_some(), line.end);
+        Ok(answer)
+    }
+
+    /// The stream a line belongs to; a new one where there is room.
+    fn open(&mut self, id: &str, line: &Line<'_>) -> Result<Open, String> {
+        let known = self.streams.get(id).copied();
+        let open = known.unwrap_or(Open {
+            steps: 0,
+            halted: false,
+        });
+        let has_step = line.has_step();
+        if !has_step && !line.end {
+            return Err("neither a \"score\" nor \"probs\" nor \"end\": true".into());
+        }
+        if !has_step && known.is_none() {
+            return Err(format!("the stream {id} ends, but has no steps"));
+        }
+        if let Some(t) = line.t.filter(|_| has_step) {
+            let expected = u64::from(open.steps) + 1;
+            if t != expected {
+                return Err(format!(
+                    "stream {id}: step {t} came where step {expected} was due"
+                ));
+            }
+        }
+        if known.is_none() && self.streams.len() >= self.max_streams && !self.make_room() {
+            return Err(format!(
+                "no room for the stream {id}: {} are open and none has halted; raise --max-streams",
+                self.max_streams
+            ));
+        }
+        Ok(open)
+    }
+
+    /// Drops the longest-halted stream.
+    fn make_room(&mut self) -> bool {
+        while let Some(id) = self.halted.pop_front() {
+            if self.streams.get(&id).is_some_and(|open| open.halted) {
+                self.streams.remove(&id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What a line makes of its stream: its new state, the reason if that is a
+    /// decision, and what is wrong with the line.
+    fn step(&self, open: Open, line: &Line<'_>) -> (Open, Option<&'static str>, Answer) {
+        let mut stream = Stream::resume(self.rule, open.steps);
+        let (mut decision, mut answer) = (Decision::Continue, Ok(()));
+        if line.has_step() {
+            let score = self.score(line);
+            decision = match score {
+                Ok(score) => stream.observe(score),
+                Err(_) => stream.skip(),
+            };
+            answer = score.map(drop);
+        }
+        let at_last = stream.steps() as usize == self.rule.t_max();
+        let reason = match decision {
+            Decision::Halt if !at_last => Some("threshold"),
+            Decision::Halt => Some("last-step"),
+            Decision::Continue if line.end => Some("end"),
+            Decision::Continue => None,
+        };
+        let now = Open {
+            steps: stream.steps(),
+            halted: open.halted || reason.is_some(),
+        };
+        (now, reason.filter(|_| !open.halted), answer)
+    }
+
+    /// The score of a line, computed the way the rule was calibrated for.
+    fn score(&self, line: &Line<'_>) -> Result<Score, String> {
+        let score = match (line.score, &line.probs, self.rule.source()) {
+            (Some(score), ..) => score,
+            (None, Some(probs), ScoreSource::MaxProbability) => {
+                let largest = probs.iter().copied().fold(f64::NAN, f64::max);
+                if (probs.iter().sum::<f64>() - 1.0).abs() > 0.01 {
+                    return Err("the probabilities do not add up to 1".into());
+                }
+                largest
+            }
+            _ => return Err("the rule needs a \"score\", it cannot be had from \"probs\"".into()),
+        };
+        Score::try_from(score as f32).map_err(|e| e.to_string())
+    }
+
+    /// Remembers a stream for as long as it may send more.
+    fn keep(&mut self, id: &str, open: Open, decided: bool, ended: bool) {
+        if ended || open.steps as usize >= self.rule.t_max() {
+            self.streams.remove(id);
+            return;
+        }
+        if decided {
+            self.halted.push_back(id.into());
+        }
+        match self.streams.get_mut(id) {
+            Some(known) => *known = open,
+            None => {
+                self.streams.insert(id.into(), open);
+            }
+        }
+    }
+}
+
+/// The id of a line as it is echoed and compared: a JSON string or number.
+fn stream_id(raw: &str) -> Result<std::borrow::Cow<'_, str>, String> {
+    match raw.as_bytes().first() {
+        // Two ways to write a string are one id.
+        Some(b'"') if raw.contains('\\') => {
+            let text: String = serde_json::from_str(raw).map_err(|e| e.to_string())?;
+            serde_json::to_string(&text)
+                .map(Into::into)
+                .map_err(|e| e.to_string())
+        }
+        Some(b'"' | b'-' | b'0'..=b'9') => Ok(raw.into()),
+        _ => Err(format!("the id {raw} is neither a string nor a number")),
+    }
+}

@@ -1,0 +1,183 @@
+//! `haltwise evaluate`: what a rule does to traces.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use haltwise::{Evaluation, Promise, Rule, evaluate};
+use haltwise_io::read_rule;
+
+use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, styled};
+
+/// Apply a rule to traces and measure accuracy, gap and halt times
+///
+/// The traces should be new: not those the rule was made from.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  haltwise evaluate rule.json test.npz
+  haltwise evaluate rule.json test.parquet --json | jq .gap")]
+pub(crate) struct Args {
+    /// The rule file
+    rule: PathBuf,
+
+    /// Trace files to apply it to; several are read as one set
+    #[arg(required = true, value_name = "TRACES")]
+    traces: Vec<PathBuf>,
+
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let rule = read_rule(&args.rule)?;
+    let traces = show::read(&args.traces)?;
+    if traces.source() != rule.source() {
+        bail!(
+            "the rule judges a score that is {}, but the score of these traces is {}",
+            rule.source(),
+            traces.source()
+        );
+    }
+    let seen = [rule.screened_on(), rule.certified_on()];
+    if seen
+        .into_iter()
+        .flatten()
+        .any(|set| set.fingerprint == traces.fingerprint())
+    {
+        show::warn("the rule was made from these very traces; the results flatter it");
+    }
+    let evaluation = evaluate(rule.thresholds(), &traces)?;
+    match args.json {
+        true => show::print_json(&evaluation)?,
+        false => show::print(&describe(&rule, &evaluation))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
+    let e = evaluation;
+    let heading = |text: &str| styled(HEADING, text) + "\n";
+    let mut text = heading("What is promised") + &show::paragraph(&show::promise(rule)) + "\n";
+    let set = count(e.n as u64, "sequence", "sequences");
+    text += &heading(&format!("What was measured on {set}"));
+    text += &show::paragraph(&verdict(rule, e));
+    let mut row = |name: &str, value: String, note: String| {
+        text += &format!("  {name:<28}{value:>8}  {note}\n");
+    };
+    let error = |se: f64| format!("± {:.2} points (standard error)", 100.0 * se);
+    let interval =
+        |(low, high): (f64, f64)| format!("95% interval {}–{}", percent(low), percent(high));
+    row(
+        "accuracy, read to the end",
+        percent(e.late_accuracy),
+        error(e.late_accuracy_se),
+    );
+    row(
+        "accuracy, stopping early",
+        percent(e.early_accuracy),
+        error(e.early_accuracy_se),
+    );
+    row("gap", percent(e.gap), interval(e.gap_interval));
+    for (share, gap) in &e.gap_earliest {
+        let Some(gap) = gap else { continue };
+        let share_of = share.parse().map_or_else(|_| share.clone(), percent);
+        let around = e
+            .gap_earliest_interval
+            .get(share)
+            .copied()
+            .unwrap_or((0.0, 1.0));
+        row(
+            &format!("gap, first {share_of} to halt"),
+            percent(*gap),
+            interval(around),
+        );
+    }
+    row(
+        "steps read",
+        percent(e.t_avg),
+        format!("{} of t_max {}", error(e.t_avg_se), e.t_max),
+    );
+    text += "\n";
+    text += &heading("Step by step");
+    text + &steps(rule, e)
+}
+
+/// Whether the promise was kept on these traces, as far as they can tell.
+fn verdict(rule: &Rule, e: &Evaluation) -> String {
+    let alpha = rule.alpha().get();
+    let worst = match rule.promise() {
+        None => return String::new(),
+        Some(Promise::Marginal) => Some((e.t_max, e.gap, e.gap_interval)),
+        Some(Promise::Conditional) => {
+            let halted = e
+                .by_step
+                .iter()
+                .filter_map(|s| Some((s.t, s.gap_by?, s.gap_by_interval)));
+            halted.max_by(|a, b| a.1.total_cmp(&b.1))
+        }
+    };
+    let Some((t, gap, (low, _))) = worst else {
+        return String::new();
+    };
+    let (found, limit) = (percent(gap), percent(alpha));
+    let at = match rule.promise() {
+        Some(Promise::Conditional) => {
+            format!("The largest gap among those halted by a step is {found}, by step {t}")
+        }
+        _ => format!("The gap is {found}"),
+    };
+    if gap <= alpha {
+        styled(GOOD, format!("{at}: within {limit}."))
+    } else if low <= alpha {
+        styled(
+            CAREFUL,
+            format!("{at}: above {limit}, but so few had halted that chance explains it."),
+        )
+    } else {
+        styled(
+            CAREFUL,
+            format!(
+                "{at}: above {limit} by more than chance explains. Do these sequences come from the same source?"
+            ),
+        )
+    }
+}
+
+/// One line per step at which anyone halted; the ends, where there are many.
+fn steps(rule: &Rule, e: &Evaluation) -> String {
+    let mut text = format!(
+        "  {:>6}  {:>9}  {:>9}  {:>9}  {:>8}  {}\n",
+        "step", "threshold", "halted", "halted by", "gap by", "95% interval"
+    );
+    let halting: Vec<_> = e.by_step.iter().filter(|s| s.halted > 0).collect();
+    const SHOWN: usize = 24;
+    for (i, step) in halting.iter().enumerate() {
+        if halting.len() > SHOWN && i == SHOWN / 2 {
+            text += &format!(
+                "  {:>6}  ({} more steps: see --json)\n",
+                "…",
+                halting.len() - SHOWN
+            );
+        }
+        if halting.len() > SHOWN && (SHOWN / 2..halting.len() - SHOWN / 2).contains(&i) {
+            continue;
+        }
+        let threshold = match rule.thresholds().values()[step.t - 1] {
+            f32::INFINITY => "never".into(),
+            value => value.to_string(),
+        };
+        let (low, high) = step.gap_by_interval;
+        text += &format!(
+            "  {:>6}  {threshold:>9}  {:>9}  {:>9}  {:>8}  {}–{}\n",
+            step.t,
+            number(step.halted),
+            number(step.halted_by),
+            step.gap_by.map_or_else(String::new, percent),
+            percent(low),
+            percent(high),
+        );
+    }
+    text
+}

@@ -1,0 +1,164 @@
+//! `haltwise inspect`: what is in a file.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use haltwise::{Rule, Traces};
+use haltwise_io::{read_rule, rule_json};
+use serde::Serialize;
+
+use crate::show::{self, HEADING, count, percent, styled};
+
+/// Say what is in a rule or trace file
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The file to look into
+    file: PathBuf,
+
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let path = &args.file;
+    if path.is_dir() {
+        bail!("{}: it is a folder; name a file in it", show::file(path));
+    }
+    let extension = path.extension().unwrap_or_default();
+    let text = match (extension.eq_ignore_ascii_case("json"), args.json) {
+        (true, true) => rule_json(&read_rule(path)?)?,
+        (true, false) => describe_rule(path, &read_rule(path)?),
+        (false, json) => {
+            let summary = Summary::of(&show::read(std::slice::from_ref(path))?);
+            match json {
+                true => serde_json::to_string(&summary)? + "\n",
+                false => summary.describe(path),
+            }
+        }
+    };
+    show::print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn describe_rule(path: &Path, rule: &Rule) -> String {
+    let heading = |text: String| styled(HEADING, text) + "\n";
+    let mut text = heading(format!("{}: a rule", show::file(path)));
+    text += &show::paragraph(&show::promise(rule));
+    let set = |name: &str, set: Option<haltwise::SetRecord>| match set {
+        None => String::new(),
+        Some(set) => {
+            let sequences = count(set.sequences, "trace", "traces");
+            format!(
+                "  {name:<16}{sequences} (fingerprint {})\n",
+                set.fingerprint
+            )
+        }
+    };
+    text += "\n";
+    text += &set("screened on", rule.screened_on());
+    text += &set("certified on", rule.certified_on());
+    text += &format!("  {:<16}{}\n", "score", rule.source());
+    if let Some(expected) = rule.expected() {
+        let (read, gap) = (percent(expected.t_avg), percent(expected.gap));
+        text += &format!(
+            "  {:<16}reads {read} of t_max, gap {gap} (while certifying)\n",
+            "expected"
+        );
+    }
+    text += &format!("\n{}", heading("Halt when the score reaches".into()));
+    text += &show::thresholds(rule.thresholds());
+    if !rule.trail().is_empty() {
+        text += &format!("\n{}", heading("Tests, in the order they were made".into()));
+        text += &trail(rule);
+    }
+    text
+}
+
+fn trail(rule: &Rule) -> String {
+    let mut text = format!(
+        "  {:>10}  {:>9}  {:>8}  {:>8}  {:>6}  {:>9}\n",
+        "opens step", "threshold", "worst at", "halted", "gaps", "p-value"
+    );
+    for test in rule.trail() {
+        let threshold = test.threshold.map_or("never".into(), |v| v.to_string());
+        text += &format!(
+            "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {}\n",
+            test.opens,
+            test.step,
+            test.halted,
+            test.gaps,
+            test.p_value,
+            if test.rejected {
+                "passed"
+            } else {
+                "failed: the walk ended"
+            },
+        );
+    }
+    text
+}
+
+/// What a trace file holds.
+#[derive(Serialize)]
+struct Summary {
+    sequences: usize,
+    t_max: usize,
+    steps: usize,
+    shortest: usize,
+    score: haltwise::ScoreSource,
+    late_accuracy: f64,
+    first_step_accuracy: f64,
+    fingerprint: haltwise::Fingerprint,
+}
+
+impl Summary {
+    fn of(traces: &Traces) -> Self {
+        let (mut late, mut first) = (0_usize, 0_usize);
+        for correct in (0..traces.len()).filter_map(|i| traces.correct(i)) {
+            first += usize::from(correct[0]);
+            late += usize::from(correct[correct.len() - 1]);
+        }
+        let share = |hits| hits as f64 / traces.len().max(1) as f64;
+        Self {
+            sequences: traces.len(),
+            t_max: traces.t_max(),
+            steps: traces.lengths().sum(),
+            shortest: traces.lengths().min().unwrap_or(0),
+            score: traces.source(),
+            late_accuracy: share(late),
+            first_step_accuracy: share(first),
+            fingerprint: traces.fingerprint(),
+        }
+    }
+
+    fn describe(&self, path: &Path) -> String {
+        let mut text = styled(HEADING, format!("{}: traces", show::file(path))) + "\n";
+        let mut row = |name: &str, value: String| text += &format!("  {name:<16}{value}\n");
+        row("sequences", show::number(self.sequences as u64));
+        row(
+            "steps",
+            match self.shortest == self.t_max {
+                true => format!("{} each", self.t_max),
+                false => format!(
+                    "{} to {}, {} in all",
+                    self.shortest,
+                    self.t_max,
+                    show::number(self.steps as u64)
+                ),
+            },
+        );
+        row("score", self.score.to_string());
+        row(
+            "accuracy",
+            format!(
+                "{} at the end, {} after the first step",
+                percent(self.late_accuracy),
+                percent(self.first_step_accuracy)
+            ),
+        );
+        row("fingerprint", self.fingerprint.to_string());
+        text
+    }
+}

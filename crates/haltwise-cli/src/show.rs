@@ -1,0 +1,194 @@
+//! What people see: words, numbers, colours on a terminal, progress.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use haltwise::{Promise, Rule, Thresholds, Traces};
+use haltwise_io::read_traces;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A heading.
+pub(crate) const HEADING: Style = Style::new().bold();
+/// What was achieved.
+pub(crate) const GOOD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Green)));
+/// What to look at twice.
+pub(crate) const CAREFUL: Style =
+    Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Yellow)));
+const BAD: Style = Style::new()
+    .bold()
+    .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
+
+/// Text in a style; plain where the output is not a terminal.
+pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+/// Prints to standard output, without escape codes where it is no terminal.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Prints a value as one line of JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    Ok(print(&(serde_json::to_string(value)? + "\n"))?)
+}
+
+/// Says on standard error what went wrong.
+pub(crate) fn error(error: &anyhow::Error) {
+    anstream::eprintln!("{}: {error:#}", styled(BAD, "error"));
+}
+
+/// Says on standard error what is worth knowing.
+pub(crate) fn warn(text: impl std::fmt::Display) {
+    anstream::eprintln!("{}: {text}", styled(CAREFUL, "warning"));
+}
+
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
+    error.downcast_ref::<io::Error>().is_some_and(broken)
+}
+
+/// Reads trace files, with a progress bar on a terminal if it takes long.
+pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
+    let bar = ProgressBar::hidden();
+    if io::stderr().is_terminal() {
+        let style = "reading {bytes} of {total_bytes} [{bar:30}] {eta} left";
+        bar.set_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
+        bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
+    }
+    let mut shown = false;
+    let traces = read_traces(paths, &mut |done, total| {
+        // Small files are read before a bar could be seen.
+        if !shown && bar.elapsed() > Duration::from_millis(400) {
+            bar.set_length(total);
+            shown = true;
+        }
+        if shown {
+            bar.set_position(done);
+        }
+    });
+    bar.finish_and_clear();
+    Ok(traces?)
+}
+
+/// A share as a percentage with as many decimals as it needs.
+pub(crate) fn percent(share: f64) -> String {
+    let text = format!("{:.1}", 100.0 * share);
+    format!("{}%", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// A number with thousands set apart.
+pub(crate) fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// How many of a thing, in words.
+pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", number(n), if n == 1 { one } else { many })
+}
+
+/// A file's name as it was given.
+pub(crate) fn file(path: &Path) -> impl std::fmt::Display {
+    path.display()
+}
+
+/// The promise of a rule in one sentence.
+pub(crate) fn promise(rule: &Rule) -> String {
+    let alpha = percent(rule.alpha().get());
+    let sure = percent(1.0 - rule.delta().get());
+    match rule.promise() {
+        None => "Nothing: the rule was screened, not certified.".into(),
+        Some(Promise::Marginal) => format!(
+            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
+             all sequences, on average over halt times. (Those that halt first may fare worse.)"
+        ),
+        Some(Promise::Conditional) => format!(
+            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
+             the sequences halted by step t, for every step t."
+        ),
+    }
+}
+
+/// Thresholds, equal neighbours together: one line per run of steps.
+pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
+    let values = thresholds.values();
+    let mut text = String::new();
+    let mut start = 0;
+    for t in 1..=values.len() {
+        if t < values.len() && values[t] == values[start] {
+            continue;
+        }
+        let steps = match t - start {
+            1 => format!("step {t}"),
+            _ => format!("steps {}–{t}", start + 1),
+        };
+        let threshold = match values[start] {
+            f32::INFINITY => "never".into(),
+            value => format!("{value}"),
+        };
+        text += &format!("  {steps:<16}{threshold}\n");
+        start = t;
+    }
+    text
+}
+
+/// Wraps words to lines of at most 88 columns, each indented by two.
+pub(crate) fn paragraph(text: &str) -> String {
+    let mut lines = String::new();
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if width == 0 || width + 1 + length > 88 {
+            lines += if width == 0 { "  " } else { "\n  " };
+            width = 2;
+        } else {
+            lines.push(' ');
+            width += 1;
+        }
+        lines += word;
+        width += length;
+    }
+    lines + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(number(1_234_567), "1,234,567");
+        assert_eq!(number(999), "999");
+        assert_eq!(percent(0.1), "10%");
+        assert_eq!(percent(0.0512), "5.1%");
+        assert_eq!(count(1, "trace", "traces"), "1 trace");
+    }
+
+    #[test]
+    fn equal_thresholds_share_a_line() {
+        let rule = Thresholds::new(vec![f32::INFINITY, f32::INFINITY, 0.57, 0.0]).unwrap();
+        let text = "  steps 1–2       never\n  step 3          0.57\n  step 4          0\n";
+        assert_eq!(thresholds(&rule), text);
+    }
+
+    #[test]
+    fn paragraphs_stay_within_the_width() {
+        let text = paragraph(&"word ".repeat(60));
+        assert!(
+            text.lines()
+                .all(|line| line.len() <= 88 && line.starts_with("  w"))
+        );
+    }
+}
