@@ -1,0 +1,591 @@
+//! The binary as a person or a pipeline meets it.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use assert_cmd::Command;
+use haltwise::simulate::{Atom, Process};
+use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn haltwise() -> Command {
+    let mut command = Command::cargo_bin("haltwise").unwrap();
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// What a run printed and how it ended.
+struct Ran {
+    stdout: String,
+    stderr: String,
+    code: i32,
+}
+
+fn ran(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    Ran {
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+        code: output.status.code().unwrap(),
+    }
+}
+
+/// Sequences of five steps that can be halted from the second on.
+fn process() -> Process {
+    let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
+    let mut steps = vec![vec![atom(0.3, 0.12), atom(0.6, 0.05)]; 5];
+    steps[0] = vec![atom(0.3, 0.5), atom(0.9, 0.3)];
+    Process::new("test", steps)
+}
+
+/// Writes traces of the process, in the format of the file's extension.
+fn write_traces(path: &Path, n: usize, seed: u64) {
+    let drawn = process().draw(n, seed);
+    let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
+    for i in 0..drawn.len() {
+        let predictions: Vec<u32> = drawn
+            .correct(i)
+            .unwrap()
+            .iter()
+            .map(|&c| c.into())
+            .collect();
+        let id = format!("s{i}");
+        let row = TraceRow {
+            id: Some(&id),
+            label: 1,
+            predictions: &predictions,
+            scores: &drawn.scores(i).unwrap(),
+            probs: None,
+            source: Default::default(),
+        };
+        writer.write(&row).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn folder_with_traces() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    write_traces(&folder.path().join("cal.npz"), 3_000, 1);
+    write_traces(&folder.path().join("test.parquet"), 1_000, 2);
+    folder
+}
+
+fn calibrated() -> TempDir {
+    let folder = folder_with_traces();
+    let run =
+        ran(haltwise()
+            .current_dir(&folder)
+            .args(["calibrate", "cal.npz", "-o", "rule.json"]));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    folder
+}
+
+#[test]
+fn calibrate_says_what_is_guaranteed_to_whom_and_what_to_expect() {
+    let folder = folder_with_traces();
+    let run =
+        ran(haltwise()
+            .current_dir(&folder)
+            .args(["calibrate", "cal.npz", "-o", "rule.json"]));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    let text = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    for expected in [
+        "With 99% confidence",
+        "at most 10% of the sequences halted by step t, for every step t",
+        "independent draws from one source",
+        "On average it reads 2.",
+        "step 1 never",
+        "rules passed their tests on 1,",
+        "Written to rule.json.",
+    ] {
+        assert!(
+            text.contains(expected),
+            "{expected:?} is not in:\n{}",
+            run.stdout
+        );
+    }
+    assert!(!run.stdout.contains('\u{1b}'), "colours behind a pipe");
+}
+
+#[test]
+fn the_same_seed_writes_the_same_bytes() {
+    let folder = folder_with_traces();
+    let rule = |name: &str, seed: &str, threads: &str| {
+        let args = ["calibrate", "cal.npz", "--seed", seed, "-o", name];
+        haltwise()
+            .current_dir(&folder)
+            .env("RAYON_NUM_THREADS", threads)
+            .args(args)
+            .assert()
+            .success();
+        fs::read(folder.path().join(name)).unwrap()
+    };
+    assert_eq!(rule("a.json", "7", "1"), rule("b.json", "7", "3"));
+    assert_ne!(rule("a.json", "7", "1"), rule("b.json", "8", "1"));
+}
+
+#[test]
+fn every_format_gives_the_same_rule() {
+    let folder = TempDir::new().unwrap();
+    let mut rules = Vec::new();
+    for name in ["t.npz", "t.parquet", "t.arrow", "t.jsonl", "t.csv"] {
+        write_traces(&folder.path().join(name), 2_000, 3);
+        let run = ran(haltwise().current_dir(&folder).args([
+            "calibrate",
+            name,
+            "-o",
+            "rule.json",
+            "--json",
+        ]));
+        assert_eq!(run.code, 0, "{name}: {}", run.stderr);
+        rules.push(run.stdout);
+    }
+    assert!(rules.iter().all(|rule| *rule == rules[0]));
+}
+
+#[test]
+fn evaluate_prints_the_documented_object() {
+    let folder = calibrated();
+    let run = ran(haltwise().current_dir(&folder).args([
+        "evaluate",
+        "rule.json",
+        "test.parquet",
+        "--json",
+    ]));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+    let e: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&e["n"], &e["t_max"]), (&1000.into(), &5.into()));
+    for field in ["late_accuracy", "early_accuracy", "t_avg", "gap"] {
+        assert!((0.0..=1.0).contains(&e[field].as_f64().unwrap()), "{field}");
+    }
+    assert!(e["gap_earliest"]["0.2"].is_number() && e["gap_earliest"]["0.5"].is_number());
+    let steps = e["by_step"].as_array().unwrap();
+    assert_eq!(steps.len(), 5);
+    assert_eq!(steps[0]["gap_by"], Value::Null);
+    assert_eq!(steps[4]["halted_by"], 1000);
+    assert!(e["gap"].as_f64().unwrap() <= 0.1);
+
+    let words =
+        ran(haltwise()
+            .current_dir(&folder)
+            .args(["evaluate", "rule.json", "test.parquet"]));
+    assert!(words.stdout.contains("within 10%"), "{}", words.stdout);
+    assert!(words.stdout.contains("95% interval"));
+}
+
+#[test]
+fn evaluating_on_the_certifying_traces_is_warned_about() {
+    let folder = folder_with_traces();
+    let args = [
+        "calibrate",
+        "--method",
+        "marginal",
+        "cal.npz",
+        "-o",
+        "rule.json",
+    ];
+    haltwise()
+        .current_dir(&folder)
+        .args(args)
+        .assert()
+        .success();
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(["evaluate", "rule.json", "cal.npz"]));
+    assert_eq!(run.code, 0);
+    assert!(
+        run.stderr.contains("made from these very traces"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn a_rule_that_was_only_screened_is_never_shown_as_certified() {
+    let folder = folder_with_traces();
+    let args = [
+        "calibrate",
+        "--method",
+        "screen-only",
+        "cal.npz",
+        "-o",
+        "rule.json",
+    ];
+    let run = ran(haltwise().current_dir(&folder).args(args));
+    assert!(
+        run.stdout
+            .contains("Nothing: the rule was screened, not certified.")
+    );
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(["inspect", "rule.json"]));
+    assert!(
+        run.stdout
+            .contains("Nothing: the rule was screened, not certified.")
+    );
+    let rule: Value =
+        serde_json::from_slice(&fs::read(folder.path().join("rule.json")).unwrap()).unwrap();
+    assert_eq!(rule["promise"], Value::Null);
+}
+
+#[test]
+fn too_few_traces_still_succeed_and_say_how_many_are_needed() {
+    let folder = TempDir::new().unwrap();
+    write_traces(&folder.path().join("few.csv"), 60, 4);
+    let run =
+        ran(haltwise()
+            .current_dir(&folder)
+            .args(["calibrate", "few.csv", "-o", "rule.json"]));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let text = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("No saving: every sequence is read to its end."),
+        "{text}"
+    );
+    assert!(text.contains("44 halted by then would be needed"), "{text}");
+    let rule: Value =
+        serde_json::from_slice(&fs::read(folder.path().join("rule.json")).unwrap()).unwrap();
+    assert_eq!(
+        rule["thresholds"],
+        serde_json::json!([null, null, null, null, null])
+    );
+}
+
+#[test]
+fn the_same_traces_cannot_screen_and_certify() {
+    let folder = folder_with_traces();
+    fs::copy(
+        folder.path().join("cal.npz"),
+        folder.path().join("copy.npz"),
+    )
+    .unwrap();
+    for other in ["cal.npz", "./cal.npz", "copy.npz"] {
+        let args = ["calibrate", "--screen", other, "cal.npz", "-o", "rule.json"];
+        let run = ran(haltwise().current_dir(&folder).args(args));
+        assert_eq!(run.code, 1, "{other}");
+        assert!(run.stderr.contains("voids the guarantee"), "{}", run.stderr);
+    }
+    assert!(!folder.path().join("rule.json").exists());
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    for args in [
+        &["calibrate", "x.npz"][..],
+        &["calibrate", "x.npz", "-o", "r.json", "--alpha", "1.5"],
+        &["calibrate", "x.npz", "-o", "r.json", "--grid-step", "0.03"],
+        &["calibrate", "x.npz", "-o", "r.json", "--method", "magic"],
+        &["nonsense"],
+        &[],
+    ] {
+        assert_eq!(ran(haltwise().args(args)).code, 2, "{args:?}");
+    }
+}
+
+/// A run that must fail with exit code 1, saying all of this on standard error.
+fn fails(folder: &TempDir, args: &[&str], expected: &[&str]) {
+    let run = ran(haltwise().current_dir(folder).args(args));
+    assert_eq!(run.code, 1, "{args:?}\n{}\n{}", run.stdout, run.stderr);
+    for text in expected {
+        assert!(
+            run.stderr.contains(text),
+            "{text:?} is not in: {}",
+            run.stderr
+        );
+    }
+    assert!(!run.stderr.contains("panicked"), "{}", run.stderr);
+}
+
+#[test]
+fn bad_input_is_named_with_its_place_and_remedy() {
+    let folder = folder_with_traces();
+    let header = "id,t,label,prediction,score\n";
+    let file = |name: &str, content: &str| fs::write(folder.path().join(name), content).unwrap();
+    file("nan.csv", &format!("{header}a,1,0,0,0.5\na,2,0,0,NaN\n"));
+    file("range.csv", &format!("{header}a,1,0,0,1.5\n"));
+    file(
+        "missing.csv",
+        &format!("{header}a,1,0,0,0.5\na,3,0,0,0.5\n"),
+    );
+    file("twice.csv", &format!("{header}a,1,0,0,0.5\na,1,0,0,0.5\n"));
+    file(
+        "ragged.jsonl",
+        "{\"label\":0,\"predictions\":[0,1],\"scores\":[0.5]}\n",
+    );
+    file("empty.csv", "");
+    file("none.csv", header);
+    file("what.xyz", "?");
+    let parquet = fs::read(folder.path().join("test.parquet")).unwrap();
+    fs::write(
+        folder.path().join("cut.parquet"),
+        &parquet[..parquet.len() / 2],
+    )
+    .unwrap();
+    fs::create_dir(folder.path().join("folder.npz")).unwrap();
+    for (name, expected) in [
+        ("nan.csv", &["nan.csv", "line 3"][..]),
+        ("range.csv", &["range.csv", "line 2", "1.5"]),
+        ("missing.csv", &["missing.csv", "step 2"]),
+        ("twice.csv", &["twice.csv", "line 3"]),
+        ("ragged.jsonl", &["ragged.jsonl", "line 1"]),
+        ("empty.csv", &["empty.csv", "empty"]),
+        ("none.csv", &["none.csv"]),
+        ("what.xyz", &["what.xyz", ".parquet"]),
+        ("cut.parquet", &["cut.parquet"]),
+        ("folder.npz", &["folder.npz", "folder"]),
+        ("absent.npz", &["absent.npz"]),
+    ] {
+        fails(&folder, &["calibrate", name, "-o", "rule.json"], expected);
+        fails(&folder, &["inspect", name], &[name]);
+    }
+    assert!(
+        !folder.path().join("rule.json").exists(),
+        "a rule from bad input"
+    );
+}
+
+#[test]
+fn fixtures_of_other_writers_are_refused_with_their_place() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../haltwise-io/tests/fixtures");
+    let folder = TempDir::new().unwrap();
+    for (name, expected) in [
+        ("bad_nan.npz", "scores"),
+        ("bad_int_scores.npz", "scores"),
+        ("bad_shapes.npz", "shape"),
+        ("bad_label.npz", "label"),
+        ("bad_logits.npz", "softmax"),
+        ("bad_ragged.parquet", "row"),
+        ("bad_twice.parquet", "id"),
+        ("bad_scores_type.parquet", "scores"),
+    ] {
+        let path = fixtures.join(name);
+        let args = ["calibrate", path.to_str().unwrap(), "-o", "rule.json"];
+        fails(&folder, &args, &[name, expected]);
+    }
+    // The other byte order is not an error: it is read right.
+    let big_endian = fixtures.join("big_endian.npz");
+    let run = ran(haltwise().args(["inspect", big_endian.to_str().unwrap()]));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+}
+
+#[test]
+fn a_rule_that_cannot_be_written_leaves_the_old_one() {
+    let folder = calibrated();
+    let rule = folder.path().join("rule.json");
+    let old = fs::read(&rule).unwrap();
+    fails(
+        &folder,
+        &["calibrate", "cal.npz", "-o", "no/rule.json"],
+        &["no/rule.json", "create it"],
+    );
+    fails(
+        &folder,
+        &["calibrate", "cal.npz", "-o", "."],
+        &["it is a folder"],
+    );
+    fails(
+        &folder,
+        &["calibrate", "cal.npz", "-o", "/dev/null"],
+        &["not an ordinary file"],
+    );
+    // A disk that is full: the shell lets no file grow, and writing fails.
+    let binary = haltwise().get_program().to_owned();
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" calibrate cal.npz --seed 5 -o rule.json";
+    let run = ran(Command::new("bash")
+        .current_dir(&folder)
+        .args(["-c", script])
+        .arg(binary));
+    assert_eq!(run.code, 1);
+    assert!(
+        run.stderr.contains("rule.json: cannot write it"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(fs::read(&rule).unwrap(), old);
+    let hidden = fs::read_dir(&folder).unwrap().filter_map(|e| e.ok());
+    let left: Vec<_> = hidden
+        .filter(|e| e.file_name().to_string_lossy().starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn damaged_and_newer_rules_are_refused() {
+    let folder = calibrated();
+    let text = fs::read_to_string(folder.path().join("rule.json")).unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    write(
+        "newer.json",
+        &text.replace("\"version\": 1", "\"version\": 9"),
+    );
+    write("cut.json", &text[..200]);
+    write(
+        "forged.json",
+        &text.replacen("\"gaps\": ", "\"gaps\": 9", 1),
+    );
+    for (name, expected) in [
+        ("newer.json", "use a newer haltwise"),
+        ("cut.json", "damaged"),
+        ("forged.json", "does not follow from its counts"),
+        ("absent.json", "cannot read it"),
+    ] {
+        fails(
+            &folder,
+            &["evaluate", name, "test.parquet"],
+            &[name, expected],
+        );
+        fails(&folder, &["decide", name], &[name, expected]);
+        fails(&folder, &["inspect", name], &[name, expected]);
+    }
+}
+
+/// The decisions for a stream of lines, what was complained about, the exit code.
+fn decide(folder: &TempDir, args: &[&str], lines: &str) -> (Vec<String>, String, i32) {
+    let mut all = vec!["decide", "rule.json"];
+    all.extend(args);
+    let run = ran(haltwise().current_dir(folder).args(all).write_stdin(lines));
+    (
+        run.stdout.lines().map(str::to_owned).collect(),
+        run.stderr,
+        run.code,
+    )
+}
+
+#[test]
+fn decide_halts_each_stream_at_its_own_step() {
+    let folder = calibrated();
+    let (decisions, complaints, code) = decide(
+        &folder,
+        &[],
+        "{\"id\":\"a\",\"score\":0.99}\n\
+         {\"id\":7,\"score\":0.1,\"t\":1}\n\
+         {\"id\":\"a\",\"score\":0.99}\n\
+         {\"id\":\"a\",\"score\":0.99}\n\
+         {\"id\":7,\"score\":0.1,\"end\":true}\n\
+         {\"id\":7,\"score\":0.1}\n\
+         {\"id\":7,\"end\":true}\n",
+    );
+    assert_eq!((complaints.as_str(), code), ("", 0));
+    assert_eq!(
+        decisions,
+        [
+            r#"{"id":"a","t":2,"reason":"threshold"}"#,
+            r#"{"id":7,"t":2,"reason":"end"}"#,
+            r#"{"id":7,"t":1,"reason":"end"}"#,
+        ]
+    );
+}
+
+#[test]
+fn decide_reports_bad_lines_by_number_and_goes_on() {
+    let folder = calibrated();
+    let (decisions, complaints, code) = decide(
+        &folder,
+        &[],
+        "nonsense\n\
+         {\"id\":\"a\",\"score\":0.1}\n\
+         \n\
+         {\"id\":\"a\",\"score\":7}\n\
+         {\"id\":\"a\",\"score\":0.1,\"t\":9}\n\
+         {\"id\":[1],\"score\":0.1}\n\
+         {\"id\":\"b\"}\n\
+         {\"id\":\"c\",\"end\":true}\n\
+         {\"id\":\"a\",\"score\":0.1,\"t\":3}\n\
+         {\"id\":\"a\",\"score\":0.1}\n\
+         {\"id\":\"a\",\"score\":0.1}",
+    );
+    assert_eq!(code, 1);
+    for line in [1, 4, 5, 6, 7, 8] {
+        assert!(
+            complaints.contains(&format!("line {line}: ")),
+            "{line}:\n{complaints}"
+        );
+    }
+    assert!(
+        complaints.contains("step 9 came where step 3 was due"),
+        "{complaints}"
+    );
+    assert!(
+        complaints.contains("6 lines were passed over out of 11"),
+        "{complaints}"
+    );
+    // The step with the bad score counted: the stream ends at its fifth.
+    assert_eq!(decisions, [r#"{"id":"a","t":5,"reason":"last-step"}"#]);
+}
+
+#[test]
+fn decide_answers_before_it_waits() {
+    let folder = calibrated();
+    let mut child = std::process::Command::new(haltwise().get_program())
+        .current_dir(&folder)
+        .args(["decide", "rule.json"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(output));
+    for id in 0..3 {
+        write!(
+            input,
+            "{{\"id\":{id},\"score\":1}}\n{{\"id\":{id},\"score\":1}}\n"
+        )
+        .unwrap();
+        input.flush().unwrap();
+        // Blocks for ever if the decision is kept back.
+        let decision = lines.next().unwrap().unwrap();
+        assert_eq!(
+            decision,
+            format!("{{\"id\":{id},\"t\":2,\"reason\":\"threshold\"}}")
+        );
+    }
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn decide_bounds_its_open_streams() {
+    let folder = calibrated();
+    // Two running streams fill the desk; a third is refused.
+    let lines = "{\"id\":1,\"score\":0.1}\n{\"id\":2,\"score\":0.1}\n{\"id\":3,\"score\":0.1}\n";
+    let (_, complaints, code) = decide(&folder, &["--max-streams", "2"], lines);
+    assert_eq!(code, 1);
+    assert!(complaints.contains("raise --max-streams"), "{complaints}");
+    // A halted one makes room.
+    let lines = "{\"id\":1,\"score\":1}\n{\"id\":1,\"score\":1}\n{\"id\":2,\"score\":0.1}\n\
+                 {\"id\":3,\"score\":0.1}\n";
+    let (decisions, _, code) = decide(&folder, &["--max-streams", "2"], lines);
+    assert_eq!((decisions.len(), code), (1, 0));
+}
+
+#[test]
+fn help_completions_and_manual_pages_are_there() {
+    let help = ran(haltwise().arg("--help"));
+    assert!(help.stdout.contains("Start here:") && help.stdout.contains("calibrate"));
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let run = ran(haltwise().args(["completions", shell]));
+        assert!(run.code == 0 && run.stdout.contains("calibrate"), "{shell}");
+    }
+    let folder = TempDir::new().unwrap();
+    haltwise()
+        .args(["man", "-o"])
+        .arg(folder.path())
+        .assert()
+        .success();
+    assert!(folder.path().join("haltwise-decide.1").exists());
+    assert!(ran(haltwise().arg("man")).stdout.contains(".TH haltwise"));
+}
+
+#[test]
+fn output_that_no_one_reads_is_not_an_error() {
+    let folder = calibrated();
+    let binary = haltwise().get_program().to_owned();
+    let script = "set -o pipefail; \"$0\" inspect rule.json | true";
+    let run = ran(Command::new("bash")
+        .current_dir(&folder)
+        .args(["-c", script])
+        .arg(binary));
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+}
