@@ -211,10 +211,10 @@ fn guarantee(rule: &Rule) -> String {
     let mut text = show::promise(rule);
     if let Some(set) = rule.certified_on() {
         text += &format!(
-            " This holds for new sequences that come about like the {} certified on (independent \
-             draws from one source, none of them used to train the classifier or to screen), read \
-             by the same classifier. It says nothing about a source that has changed.",
-            count(set.sequences, "one", "ones")
+            " This holds for new sequences that come about like the {} it was certified on \
+             (independent draws from one source, none of them used to train the classifier or to \
+             screen), read by the same classifier. It says nothing about a source that has changed.",
+            count(set.sequences, "trace", "traces")
         );
     }
     text

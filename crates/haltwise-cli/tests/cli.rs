@@ -35,8 +35,8 @@ fn ran(command: &mut Command) -> Ran {
 /// Sequences of five steps that can be halted from the second on.
 fn process() -> Process {
     let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
-    let mut steps = vec![vec![atom(0.3, 0.12), atom(0.6, 0.05)]; 5];
-    steps[0] = vec![atom(0.3, 0.5), atom(0.9, 0.3)];
+    let mut steps = vec![vec![atom(0.3, 0.7), atom(0.6, 0.03)]; 5];
+    steps[0] = vec![atom(0.3, 0.7), atom(0.9, 0.3)];
     Process::new("test", steps)
 }
 
@@ -526,7 +526,12 @@ fn decide_answers_before_it_waits() {
         .spawn()
         .unwrap();
     let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(output));
+    let (send, decisions) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::BufRead::lines(std::io::BufReader::new(output)) {
+            let _ = send.send(line.unwrap());
+        }
+    });
     for id in 0..3 {
         write!(
             input,
@@ -534,8 +539,10 @@ fn decide_answers_before_it_waits() {
         )
         .unwrap();
         input.flush().unwrap();
-        // Blocks for ever if the decision is kept back.
-        let decision = lines.next().unwrap().unwrap();
+        let patience = std::time::Duration::from_secs(60);
+        let decision = decisions
+            .recv_timeout(patience)
+            .expect("the decision is kept back");
         assert_eq!(
             decision,
             format!("{{\"id\":{id},\"t\":2,\"reason\":\"threshold\"}}")
