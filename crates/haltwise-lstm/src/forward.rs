@@ -30,9 +30,8 @@ pub(crate) fn layer_forward<S: Simd, const M: usize, const KEEP: bool>(
             let (bias, w) = w.split_at(1);
             let (w_input, w_hidden) = w.split_at(width);
             let z = bias[0].map(|b| f32x16::splat(simd, b));
-            // Raw inputs may be large: added last, they cost the rest no digits.
-            let z = product(simd, w_hidden, before, z);
             let z = product(simd, w_input, x, z);
+            let z = product(simd, w_hidden, before, z);
             for (slot, z) in z.as_chunks::<4>().0.iter().enumerate() {
                 let unit = tile * (M / 4) + slot;
                 if unit == units {

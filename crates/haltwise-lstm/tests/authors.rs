@@ -46,6 +46,10 @@ fn pen_digits() {
     traces_equal("PenDigits", usize::MAX, 0.989);
 }
 
+/// One sequence of Crop is ill-conditioned: there the stored float32 scores are
+/// 9.97e-5 away from the same network in float64, and PyTorch on another
+/// processor is 1.3e-4 away. We are inside 1e-4 on any processor with fused
+/// multiply-add, where our bits are the same.
 #[test]
 fn crop() {
     traces_equal("Crop", usize::MAX, 0.673);
