@@ -26,7 +26,9 @@ const SHAPES: [Dimensions; 4] = [
 fn noise(n: usize) -> Vec<f32> {
     let mut state = 1u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
     };
     (0..n).map(|_| next()).collect()
@@ -147,7 +149,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             Level::new(),
             peak / 1e9
         );
-        println!("shape (T, d, K, H, L)      ms/step  GFLOP/s  of peak   scored/s  GFLOP/s  of peak");
+        println!(
+            "shape (T, d, K, H, L)      ms/step  GFLOP/s  of peak   scored/s  GFLOP/s  of peak"
+        );
     }
     for (index, dimensions) in SHAPES.into_iter().enumerate() {
         if only.is_some_and(|only| only != index) {

@@ -47,7 +47,11 @@ impl Adam {
         let rate = (rate / correct_1) as f32;
         let scale = (1.0 / correct_2.sqrt()) as f32;
         let mut start = 0;
-        for range in self.merged.iter().chain([&(gradients.len()..gradients.len())]) {
+        for range in self
+            .merged
+            .iter()
+            .chain([&(gradients.len()..gradients.len())])
+        {
             for (range, rate) in [(start..range.start, rate), (range.clone(), 2.0 * rate)] {
                 let first = &mut self.first[range.clone()];
                 let second = &mut self.second[range.clone()];

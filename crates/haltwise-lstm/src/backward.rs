@@ -70,8 +70,7 @@ fn unit_backward<S: Simd>(
 ) {
     let one = f32x16::splat(simd, 1.0);
     let [i, f, g, o] = [0, 1, 2, 3].map(|k| gates[k].load(simd));
-    let through_tanh = (dh * o).mul_add(one - tanh_cell * tanh_cell, 0.0);
-    let dc = through_tanh + cell_from_later.load(simd);
+    let dc = (dh * o).mul_add(one - tanh_cell * tanh_cell, cell_from_later.load(simd));
     cell_from_later.store(dc * f);
     gates[0].store(dc * g * (i * (one - i)));
     gates[1].store(dc * cell_before * (f * (one - f)));

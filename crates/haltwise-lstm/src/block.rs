@@ -86,9 +86,11 @@ impl Block {
         self.inputs.clear();
         self.inputs.resize(self.steps * features, Lanes::ZERO);
         for (lane, &row) in rows.iter().enumerate().take(LANES) {
-            let values = series.sequence(row);
-            for (index, (input, value)) in self.inputs.iter_mut().zip(values).enumerate() {
-                input.0[lane] = normalisation.apply(index % features, *value);
+            let steps = self.inputs.chunks_exact_mut(features);
+            for (inputs, values) in steps.zip(series.sequence(row).chunks_exact(features)) {
+                for (feature, (input, value)) in inputs.iter_mut().zip(values).enumerate() {
+                    input.0[lane] = normalisation.apply(feature, *value);
+                }
             }
             self.lengths[lane] = series.length(row);
             self.labels[lane] = labels(row);

@@ -86,10 +86,7 @@ impl Model {
 }
 
 /// Builds a model from PyTorch's tensors, and from our header where there is one.
-fn from_tensors(
-    mut tensors: BTreeMap<String, RawTensor>,
-    header: Option<Header>,
-) -> Result<Model> {
+fn from_tensors(mut tensors: BTreeMap<String, RawTensor>, header: Option<Header>) -> Result<Model> {
     let shape = infer_shape(&tensors)?;
     if let Some(header) = header.as_ref().filter(|h| h.shape != shape) {
         return Err(Error::Format(format!(
@@ -222,7 +219,12 @@ pub(crate) fn read_tensors(bytes: &[u8]) -> Result<BTreeMap<String, RawTensor>> 
     for (name, view) in file.iter() {
         let data = view.data();
         let values = match view.dtype() {
-            Dtype::F32 => data.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect(),
+            Dtype::F32 => data
+                .as_chunks()
+                .0
+                .iter()
+                .map(|b| f32::from_le_bytes(*b))
+                .collect(),
             Dtype::F64 => {
                 let numbers = data.as_chunks().0.iter().map(|b| f64::from_le_bytes(*b));
                 numbers.map(|v| v as f32).collect()
@@ -251,7 +253,13 @@ pub(crate) fn write_tensors(
     let unwritable = |e: &dyn std::fmt::Display| Error::Format(format!("cannot be written: {e}"));
     let bytes: Vec<(String, Vec<usize>, Vec<u8>)> = tensors
         .into_iter()
-        .map(|(name, shape, v)| (name, shape, v.iter().flat_map(|v| v.to_le_bytes()).collect()))
+        .map(|(name, shape, v)| {
+            (
+                name,
+                shape,
+                v.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            )
+        })
         .collect();
     let views = bytes
         .iter()
@@ -353,7 +361,10 @@ mod tests {
     #[test]
     fn a_missing_tensor_is_named() {
         let error = changed(|t| drop(t.remove("lstm.weight_hh_l1"))).unwrap_err();
-        assert!(error.to_string().contains("lstm.weight_hh_l1 is missing"), "{error}");
+        assert!(
+            error.to_string().contains("lstm.weight_hh_l1 is missing"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -362,7 +373,10 @@ mod tests {
             t.insert("lstm.weight_hh_l1".into(), (vec![12, 2], vec![0.0; 24]));
         });
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("lstm.weight_hh_l1 has shape [12, 2], expected [12, 3]"), "{error}");
+        assert!(
+            error.contains("lstm.weight_hh_l1 has shape [12, 2], expected [12, 3]"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -373,7 +387,10 @@ mod tests {
             }
         });
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("fc_scores.bias holds NaN at position 1"), "{error}");
+        assert!(
+            error.contains("fc_scores.bias holds NaN at position 1"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -381,7 +398,12 @@ mod tests {
         let error = changed(|t| {
             t.insert("lstm.weight_ih_l0_reverse".into(), (vec![1], vec![0.0]));
         });
-        assert!(error.unwrap_err().to_string().contains("weight_ih_l0_reverse"));
+        assert!(
+            error
+                .unwrap_err()
+                .to_string()
+                .contains("weight_ih_l0_reverse")
+        );
     }
 
     #[test]

@@ -219,12 +219,7 @@ impl Engine {
         dispatch!(self.level, simd => run::<_, KEEP>(simd, packed, block));
     }
 
-    fn loss<const GRADIENT: bool>(
-        &self,
-        block: &mut Block,
-        gamma: f32,
-        weight: f32,
-    ) -> LossSums {
+    fn loss<const GRADIENT: bool>(&self, block: &mut Block, gamma: f32, weight: f32) -> LossSums {
         #[inline(always)]
         fn run<S: Simd, const GRADIENT: bool>(
             simd: S,
@@ -257,12 +252,7 @@ impl Engine {
 
     fn backward(&self, block: &mut Block, gradients: &mut Gradients) {
         #[inline(always)]
-        fn run<S: Simd>(
-            simd: S,
-            packed: &Packed,
-            block: &mut Block,
-            gradients: &mut Gradients,
-        ) {
+        fn run<S: Simd>(simd: S, packed: &Packed, block: &mut Block, gradients: &mut Gradients) {
             tiled!(simd, layers_backward::<S>(packed, block, gradients));
         }
         let packed = &self.packed;

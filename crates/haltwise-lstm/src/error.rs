@@ -50,7 +50,9 @@ pub enum Error {
         classes: usize,
     },
     /// Every training label is the same.
-    #[error("all {sequences} training sequences have label {label}: there is nothing to tell apart")]
+    #[error(
+        "all {sequences} training sequences have label {label}: there is nothing to tell apart"
+    )]
     OneLabel {
         /// How many sequences there are.
         sequences: usize,
@@ -98,7 +100,9 @@ pub enum Error {
         expected: String,
     },
     /// A NaN or an infinity among the weights.
-    #[error("tensor {name} holds {value} at position {position}: the training that wrote it diverged")]
+    #[error(
+        "tensor {name} holds {value} at position {position}: the training that wrote it diverged"
+    )]
     TensorNotFinite {
         /// The tensor.
         name: String,

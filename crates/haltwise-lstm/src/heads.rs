@@ -52,7 +52,7 @@ fn softmax<S: Simd>(simd: S, classes: &mut [Lanes]) -> Softmax<S> {
     let mut sum = f32x16::splat(simd, 0.0);
     for logit in classes.iter_mut() {
         // Below e^-80 a probability is 0 for every purpose.
-        let e = exp(simd, (logit.load(simd) - largest).max(-80.0));
+        let e = exp(simd, (logit.load(simd) - largest).max(-80.0), 1.0);
         logit.store(e);
         sum += e;
     }
@@ -65,14 +65,10 @@ fn softmax<S: Simd>(simd: S, classes: &mut [Lanes]) -> Softmax<S> {
 
 /// Binary cross-entropy of σ(logit) against `target`, and its derivative.
 #[inline(always)]
-fn binary<S: Simd>(
-    simd: S,
-    logit: f32x16<S>,
-    target: f32x16<S>,
-) -> (f32x16<S>, f32x16<S>) {
+fn binary<S: Simd>(simd: S, logit: f32x16<S>, target: f32x16<S>) -> (f32x16<S>, f32x16<S>) {
     let zero = f32x16::splat(simd, 0.0);
     let magnitude = logit.abs().min(80.0);
-    let soft = ln(simd, exp(simd, -magnitude) + 1.0);
+    let soft = ln(simd, exp(simd, magnitude, -1.0) + 1.0);
     let loss = logit.max(zero) - logit * target + soft;
     (loss, sigmoid(simd, logit) - target)
 }
@@ -135,7 +131,9 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
             log_sum,
             scale,
         } = softmax(simd, &mut z[..classes]);
-        let right = argmax.simd_eq(labels).select(f32x16::splat(simd, 1.0), zero);
+        let right = argmax
+            .simd_eq(labels)
+            .select(f32x16::splat(simd, 1.0), zero);
         full_right = lengths.simd_eq(step).select(right, full_right);
 
         let (confidence_loss, confidence_slope) = binary(simd, z[classes].load(simd), right);

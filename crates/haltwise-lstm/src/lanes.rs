@@ -52,7 +52,7 @@ pub(crate) fn lane_sums<S: Simd>(rows: [f32x16<S>; LANES]) -> f32x16<S> {
     let mut width = LANES / 2;
     while width > 0 {
         for i in 0..width {
-            sums[i] = sums[i] + sums[i + width];
+            sums[i] += sums[i + width];
         }
         width /= 2;
     }

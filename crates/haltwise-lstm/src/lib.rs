@@ -1,5 +1,6 @@
-//! x
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
+
 mod adam;
 mod backward;
 mod block;

@@ -24,12 +24,13 @@ impl Tiles {
     ) {
         self.inputs = inputs;
         self.data.resize(outputs.div_ceil(M) * inputs * M, 0.0);
-        let (groups, _) = self.data.as_chunks_mut::<M>();
-        for (index, group) in groups.iter_mut().enumerate() {
-            let (tile, input) = (index / inputs, index % inputs);
-            for (m, weight) in group.iter_mut().enumerate() {
-                let output = tile * M + m;
-                *weight = if output < outputs { at(input, output) } else { 0.0 };
+        for (tile, data) in self.data.chunks_exact_mut(inputs * M).enumerate() {
+            let first = tile * M;
+            let present = M.min(outputs - first);
+            for (input, group) in data.as_chunks_mut::<M>().0.iter_mut().enumerate() {
+                for (m, weight) in group.iter_mut().enumerate().take(present) {
+                    *weight = at(input, first + m);
+                }
             }
         }
     }

@@ -118,7 +118,9 @@ impl View {
                 at = at.and_then(|at| step.and_then(|step| at.checked_add(step)));
                 rest /= size;
             }
-            let start = at.and_then(|at| at.checked_mul(width)).ok_or_else(outside)?;
+            let start = at
+                .and_then(|at| at.checked_mul(width))
+                .ok_or_else(outside)?;
             let bytes = storage.get(start..).ok_or_else(outside)?;
             let value = match self.storage.kind {
                 Kind::F32 => bytes.first_chunk().map(|b| f32::from_le_bytes(*b)),
@@ -222,70 +224,72 @@ impl<'a> Machine<'a> {
     /// Executes one instruction; true at the end of the program.
     fn step(&mut self) -> Result<bool> {
         match self.byte()? {
-            0x80 => drop(self.byte()?),             // PROTO
-            0x95 => drop(self.bytes(8)?),           // FRAME
-            b'.' => return Ok(true),                // STOP
-            b'(' => self.stack.push(Value::Mark),   // MARK
-            b'0' => drop(self.pop()?),              // POP
-            b'N' => self.stack.push(Value::None),   // NONE
+            0x80 => drop(self.byte()?),                  // PROTO
+            0x95 => drop(self.bytes(8)?),                // FRAME
+            b'.' => return Ok(true),                     // STOP
+            b'(' => self.stack.push(Value::Mark),        // MARK
+            b'0' => drop(self.pop()?),                   // POP
+            b'N' => self.stack.push(Value::None),        // NONE
             0x88 | 0x89 => self.stack.push(Value::Bool), // NEWTRUE, NEWFALSE
-            b'K' => self.integer(1)?,               // BININT1
-            b'M' => self.integer(2)?,               // BININT2
-            b'J' => self.integer(4)?,               // BININT
-            0x8a => self.long()?,                   // LONG1
-            b'X' => self.text(4)?,                  // BINUNICODE
-            0x8c => self.text(1)?,                  // SHORT_BINUNICODE
-            b')' => self.tuple(0)?,                 // EMPTY_TUPLE
-            0x85 => self.tuple(1)?,                 // TUPLE1
-            0x86 => self.tuple(2)?,                 // TUPLE2
-            0x87 => self.tuple(3)?,                 // TUPLE3
+            b'K' => self.integer(1)?,                    // BININT1
+            b'M' => self.integer(2)?,                    // BININT2
+            b'J' => self.integer(4)?,                    // BININT
+            0x8a => self.long()?,                        // LONG1
+            b'X' => self.text(4)?,                       // BINUNICODE
+            0x8c => self.text(1)?,                       // SHORT_BINUNICODE
+            b')' => self.tuple(0)?,                      // EMPTY_TUPLE
+            0x85 => self.tuple(1)?,                      // TUPLE1
+            0x86 => self.tuple(2)?,                      // TUPLE2
+            0x87 => self.tuple(3)?,                      // TUPLE3
             b't' => {
-                let items = self.since_mark()?;     // TUPLE
+                let items = self.since_mark()?; // TUPLE
                 self.stack.push(Value::tuple(items)?);
             }
-            b'}' => self.new_dict(),                // EMPTY_DICT
+            b'}' => self.new_dict(), // EMPTY_DICT
             b's' => {
                 let (value, key) = (self.pop()?, self.pop()?); // SETITEM
                 self.set_items(vec![key, value])?;
             }
             b'u' => {
-                let items = self.since_mark()?;     // SETITEMS
+                let items = self.since_mark()?; // SETITEMS
                 self.set_items(items)?;
             }
             b'q' => {
-                let slot = self.byte()?.into();     // BINPUT
+                let slot = self.byte()?.into(); // BINPUT
                 self.remember(slot)?;
             }
             b'r' => {
-                let slot = self.u32()?;             // LONG_BINPUT
+                let slot = self.u32()?; // LONG_BINPUT
                 self.remember(slot)?;
             }
             0x94 => {
-                let slot = self.memo.len() as u32;  // MEMOIZE
+                let slot = self.memo.len() as u32; // MEMOIZE
                 self.remember(slot)?;
             }
             b'h' => {
-                let slot = self.byte()?.into();     // BINGET
+                let slot = self.byte()?.into(); // BINGET
                 self.recall(slot)?;
             }
             b'j' => {
-                let slot = self.u32()?;             // LONG_BINGET
+                let slot = self.u32()?; // LONG_BINGET
                 self.recall(slot)?;
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?); // GLOBAL
-                self.stack.push(Value::Global(Global::named(&module, &name)?));
+                self.stack
+                    .push(Value::Global(Global::named(&module, &name)?));
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?); // STACK_GLOBAL
                 let (Value::Text(module), Value::Text(name)) = (module, name) else {
                     return Err(damaged("a name that is not text"));
                 };
-                self.stack.push(Value::Global(Global::named(&module, &name)?));
+                self.stack
+                    .push(Value::Global(Global::named(&module, &name)?));
             }
-            b'Q' => self.persistent()?,             // BINPERSID
-            b'R' => self.reduce()?,                 // REDUCE
-            b'b' => drop(self.pop()?),              // BUILD: a dict's attributes
+            b'Q' => self.persistent()?, // BINPERSID
+            b'R' => self.reduce()?,     // REDUCE
+            b'b' => drop(self.pop()?),  // BUILD: a dict's attributes
             other => {
                 return Err(damaged(format!(
                     "the pickle instruction 0x{other:02x} is not one a state dict uses"
@@ -421,12 +425,18 @@ impl<'a> Machine<'a> {
         let Value::Tuple(id, _) = self.pop()? else {
             return Err(damaged("a storage without its description"));
         };
-        let [Value::Text(_), Value::Global(Global::Storage(kind)), Value::Text(key), ..] = &*id
+        let [
+            Value::Text(_),
+            Value::Global(Global::Storage(kind)),
+            Value::Text(key),
+            ..,
+        ] = &*id
         else {
             return Err(damaged("a storage of unknown form"));
         };
         let (kind, key) = (*kind, key.to_string());
-        self.stack.push(Value::Storage(Rc::new(Storage { kind, key })));
+        self.stack
+            .push(Value::Storage(Rc::new(Storage { kind, key })));
         Ok(())
     }
 
@@ -440,7 +450,13 @@ impl<'a> Machine<'a> {
             (Global::OrderedDict, []) => self.new_dict(),
             (
                 Global::RebuildTensor,
-                [Value::Storage(storage), Value::Int(offset), Value::Tuple(shape, _), Value::Tuple(strides, _), ..],
+                [
+                    Value::Storage(storage),
+                    Value::Int(offset),
+                    Value::Tuple(shape, _),
+                    Value::Tuple(strides, _),
+                    ..,
+                ],
             ) => {
                 let view = View {
                     storage: (**storage).clone(),
@@ -514,7 +530,10 @@ mod tests {
         let rows = read_state_dict(&archive(&one_tensor(0, [2, 3], [3, 1]), &six())).unwrap();
         assert_eq!(rows[0].1, (vec![2, 3], vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]));
         let turned = read_state_dict(&archive(&one_tensor(0, [3, 2], [1, 3]), &six())).unwrap();
-        assert_eq!(turned[0].1, (vec![3, 2], vec![0.0, 3.0, 1.0, 4.0, 2.0, 5.0]));
+        assert_eq!(
+            turned[0].1,
+            (vec![3, 2], vec![0.0, 3.0, 1.0, 4.0, 2.0, 5.0])
+        );
         let part = read_state_dict(&archive(&one_tensor(2, [2, 2], [2, 1]), &six())).unwrap();
         assert_eq!(part[0].1, (vec![2, 2], vec![2.0, 3.0, 4.0, 5.0]));
     }
@@ -534,9 +553,18 @@ mod tests {
     #[test]
     fn a_pickle_that_tries_to_run_code_is_refused_by_name() {
         for (pickle, name) in [
-            (&b"\x80\x02cposix\nsystem\nX\x02\0\0\0ls\x85R."[..], "posix.system"),
-            (&b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R."[..], "builtins.eval"),
-            (&b"ctorch.serialization\nload\n."[..], "torch.serialization.load"),
+            (
+                &b"\x80\x02cposix\nsystem\nX\x02\0\0\0ls\x85R."[..],
+                "posix.system",
+            ),
+            (
+                &b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R."[..],
+                "builtins.eval",
+            ),
+            (
+                &b"ctorch.serialization\nload\n."[..],
+                "torch.serialization.load",
+            ),
         ] {
             let error = read_state_dict(&archive(pickle, &[])).unwrap_err();
             assert!(matches!(error, Error::ForbiddenGlobal { .. }), "{error}");
@@ -546,7 +574,17 @@ mod tests {
 
     #[test]
     fn instructions_beyond_a_state_dict_are_refused() {
-        for pickle in [&b"i"[..], b"o.", b"\x81.", b"P1\n.", b"R.", b"(", b"K", b"}.", b"N."] {
+        for pickle in [
+            &b"i"[..],
+            b"o.",
+            b"\x81.",
+            b"P1\n.",
+            b"R.",
+            b"(",
+            b"K",
+            b"}.",
+            b"N.",
+        ] {
             if pickle == b"}." {
                 assert!(read_state_dict(&archive(pickle, &[])).unwrap().is_empty());
             } else {

@@ -87,7 +87,10 @@ impl Reference<'_> {
         let p = &self.parameters[self.heads_start()..];
         (0..self.shape.outputs())
             .map(|o| {
-                let products = hidden.iter().enumerate().map(|(u, h)| p[weights[o] + u] * h);
+                let products = hidden
+                    .iter()
+                    .enumerate()
+                    .map(|(u, h)| p[weights[o] + u] * h);
                 p[bias[o]] + products.sum::<f64>()
             })
             .collect()
@@ -305,7 +308,10 @@ mod tests {
     fn assert_close(what: &str, got: &[f64], expected: &[f64], bound: f64) {
         assert_eq!(got.len(), expected.len());
         for (k, (g, e)) in got.iter().zip(expected).enumerate() {
-            assert!((g - e).abs() < bound, "{what}, parameter {k}: {g}, expected {e}");
+            assert!(
+                (g - e).abs() < bound,
+                "{what}, parameter {k}: {g}, expected {e}"
+            );
         }
     }
 
@@ -461,7 +467,14 @@ mod tests {
             let (series, labels) = (sample.series(), &sample.labels);
             let (loss, gradient) = reference.loss(&series, labels);
             for level in levels() {
-                let got = fast(level, sample.shape, &sample.parameters, &series, labels, 0.2);
+                let got = fast(
+                    level,
+                    sample.shape,
+                    &sample.parameters,
+                    &series,
+                    labels,
+                    0.2,
+                );
                 assert!((got.0 - loss).abs() < 1e-5, "{loss} {}", got.0);
                 let what = format!("{:?} at {level:?}", sample.shape);
                 assert_close(&what, &widen(&got.1), &gradient, 1e-6);
@@ -497,7 +510,14 @@ mod tests {
         for sample in samples() {
             let run = |level| {
                 let (series, labels) = (sample.series(), &sample.labels);
-                fast(level, sample.shape, &sample.parameters, &series, labels, 0.2)
+                fast(
+                    level,
+                    sample.shape,
+                    &sample.parameters,
+                    &series,
+                    labels,
+                    0.2,
+                )
             };
             assert_eq!(run(best), run(Level::Avx2(avx2)), "{:?}", sample.shape);
         }

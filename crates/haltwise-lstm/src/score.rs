@@ -166,7 +166,12 @@ impl Share<'_> {
     /// Copies a scored block out of its lanes.
     fn fill(mut self, block: &Block, sequences: usize, steps: usize) {
         let (classes, stride) = (block.shape.classes, block.logit_stride());
-        for (t, step) in block.logits.chunks_exact(stride).take(block.steps).enumerate() {
+        for (t, step) in block
+            .logits
+            .chunks_exact(stride)
+            .take(block.steps)
+            .enumerate()
+        {
             for lane in (0..sequences).filter(|&lane| t < block.lengths[lane]) {
                 let cell = lane * steps + t;
                 let out = &mut self.probabilities[cell * classes..(cell + 1) * classes];

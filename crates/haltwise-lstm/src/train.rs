@@ -200,7 +200,10 @@ impl<'a> Trainer<'a> {
             }
         }
         let (train_rows, validation_rows) = match &validation {
-            Some(set) => ((0..data.series.len()).collect(), (0..set.series.len()).collect()),
+            Some(set) => (
+                (0..data.series.len()).collect(),
+                (0..set.series.len()).collect(),
+            ),
             None => split(data.series.len(), &options)?,
         };
         let normalisation = if options.normalise {
@@ -284,7 +287,10 @@ impl<'a> Trainer<'a> {
         }
         let state = &mut self.state;
         state.epochs = number;
-        if state.best.is_none_or(|best| epoch.validation_loss < best.validation_loss) {
+        if state
+            .best
+            .is_none_or(|best| epoch.validation_loss < best.validation_loss)
+        {
             epoch.best = true;
             state.best = Some(epoch);
             state.best_parameters.clone_from(&state.parameters);

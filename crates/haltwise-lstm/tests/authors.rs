@@ -1,4 +1,5 @@
 //! The paper's own checkpoints, read and run by us, give the paper's traces.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -24,7 +25,8 @@ fn traces_equal(name: &str, limit: usize, accuracy: f64) {
         worst = worst.max((confidence - expected[cell]).abs());
         let (sequence, step) = (cell / rows.steps, cell % rows.steps + 1);
         assert_eq!(
-            scores.predictions[cell] as usize, predictions[cell],
+            scores.predictions[cell] as usize,
+            predictions[cell],
             "{name}, sequence {sequence}, step {step}: {:?}",
             &scores.probabilities[cell * scores.classes..(cell + 1) * scores.classes]
         );
@@ -63,7 +65,11 @@ fn electric_devices() {
 #[test]
 fn walking_sitting_standing() {
     // All of them in a release build; in a test build, what takes seconds.
-    let limit = if cfg!(debug_assertions) { 320 } else { usize::MAX };
+    let limit = if cfg!(debug_assertions) {
+        320
+    } else {
+        usize::MAX
+    };
     traces_equal("WalkingSittingStanding", limit, 0.962);
 }
 

@@ -1,5 +1,6 @@
 //! Trained from scratch, our models are as good as the paper's. Minutes long:
 //! `cargo test --release -p haltwise-lstm --test quality -- --ignored --nocapture`
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -42,7 +43,11 @@ fn as_good_as_the_paper(name: &str, classes: usize, paper: f64) {
         );
         sum += accuracy;
     }
-    assert!(sum / 3.0 > paper - 0.015, "{name}: mean accuracy {}", sum / 3.0);
+    assert!(
+        sum / 3.0 > paper - 0.015,
+        "{name}: mean accuracy {}",
+        sum / 3.0
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Training learns, repeats itself at any thread count, resumes, and refuses
 //! what it cannot learn from.
+#![allow(clippy::unwrap_used)]
 
 use haltwise_lstm::{Epoch, Error, Labelled, Model, Series, TrainOptions, Trainer};
 use std::ops::ControlFlow;
@@ -17,7 +18,9 @@ impl Ramps {
     fn new(n: usize) -> Self {
         let mut state = 7u64;
         let mut noise = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
         };
         let mut ramps = Ramps {
@@ -64,7 +67,10 @@ fn trainer(ramps: &Ramps) -> Trainer<'_> {
 }
 
 fn run_in(threads: usize, ramps: &Ramps) -> (Vec<Epoch>, Model) {
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .unwrap();
     pool.install(|| {
         let mut trainer = trainer(ramps);
         let mut epochs = Vec::new();
@@ -131,7 +137,10 @@ fn a_state_of_another_run_is_refused() {
     trainer(&ramps).save_state(&path).unwrap();
     let error = trainer(&others).resume(&path).unwrap_err().to_string();
     assert!(error.contains("other sequences"), "{error}");
-    let changed = TrainOptions { seed: 4, ..options() };
+    let changed = TrainOptions {
+        seed: 4,
+        ..options()
+    };
     let mut other = Trainer::new(ramps.labelled(), None, names(3), changed).unwrap();
     assert!(other.resume(&path).is_err());
     let model = folder.path().join("model.safetensors");
@@ -170,10 +179,14 @@ fn stopping_keeps_the_best_so_far_and_patience_ends_the_run() {
 fn batching_does_not_change_a_sequence() {
     let ramps = Ramps::new(37);
     let model = trainer(&ramps).model().unwrap();
-    let all = model.score_all(Series::new(&ramps.values, STEPS, 1).unwrap()).unwrap();
+    let all = model
+        .score_all(Series::new(&ramps.values, STEPS, 1).unwrap())
+        .unwrap();
     for i in [0, 15, 16, 36] {
         let one = &ramps.values[i * STEPS..(i + 1) * STEPS];
-        let alone = model.score_all(Series::new(one, STEPS, 1).unwrap()).unwrap();
+        let alone = model
+            .score_all(Series::new(one, STEPS, 1).unwrap())
+            .unwrap();
         assert_eq!(alone.confidence, all.confidence[i * STEPS..(i + 1) * STEPS]);
     }
 }
@@ -182,7 +195,9 @@ fn batching_does_not_change_a_sequence() {
 fn a_prefix_scores_as_if_the_rest_had_not_come_yet() {
     let ramps = Ramps::new(5);
     let model = trainer(&ramps).model().unwrap();
-    let full = model.score_all(Series::new(&ramps.values, STEPS, 1).unwrap()).unwrap();
+    let full = model
+        .score_all(Series::new(&ramps.values, STEPS, 1).unwrap())
+        .unwrap();
     let cut = Series::with_lengths(&ramps.values, STEPS, 1, &[4; 5]).unwrap();
     let cut = model.score_all(cut).unwrap();
     for i in 0..5 {
@@ -203,22 +218,57 @@ fn what_cannot_be_learnt_from_is_refused() {
     let one_class = make(&[0; 4], 1, standard());
     assert!(matches!(one_class, Err(Error::OneClass { classes: 1 })));
     let one_label = make(&[1; 4], 2, standard());
-    assert!(matches!(one_label, Err(Error::OneLabel { sequences: 4, label: 1 })));
+    assert!(matches!(
+        one_label,
+        Err(Error::OneLabel {
+            sequences: 4,
+            label: 1
+        })
+    ));
     let out_of_range = make(&[0, 1, 5, 1], 2, standard());
-    assert!(matches!(out_of_range, Err(Error::Label { sequence: 2, label: 5, classes: 2 })));
+    assert!(matches!(
+        out_of_range,
+        Err(Error::Label {
+            sequence: 2,
+            label: 5,
+            classes: 2
+        })
+    ));
     assert!(matches!(make(&[0, 1], 2, standard()), Err(Error::Size(_))));
     for options in [
-        TrainOptions { batch: 0, ..standard() },
-        TrainOptions { hidden: 0, ..standard() },
-        TrainOptions { hidden: 1 << 20, ..standard() },
-        TrainOptions { learning_rate: f64::NAN, ..standard() },
-        TrainOptions { validation_fraction: 1.0, ..standard() },
-        TrainOptions { gamma: -1.0, ..standard() },
+        TrainOptions {
+            batch: 0,
+            ..standard()
+        },
+        TrainOptions {
+            hidden: 0,
+            ..standard()
+        },
+        TrainOptions {
+            hidden: 1 << 20,
+            ..standard()
+        },
+        TrainOptions {
+            learning_rate: f64::NAN,
+            ..standard()
+        },
+        TrainOptions {
+            validation_fraction: 1.0,
+            ..standard()
+        },
+        TrainOptions {
+            gamma: -1.0,
+            ..standard()
+        },
     ] {
         assert!(make(&[0, 1, 0, 1], 2, options).is_err());
     }
     let wide = Series::new(&[0.5; 12], 3, 2).unwrap();
     let ramps = Ramps::new(20);
-    let error = trainer(&ramps).model().unwrap().score_all(wide).unwrap_err();
+    let error = trainer(&ramps)
+        .model()
+        .unwrap()
+        .score_all(wide)
+        .unwrap_err();
     assert!(error.to_string().contains("2 features"), "{error}");
 }
