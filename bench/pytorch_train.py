@@ -45,7 +45,8 @@ def measure(shape, threads):
     steps, features, classes, hidden, layers = shape
     torch.set_num_threads(threads)
     large = hidden > 100
-    batches, budget, n = (1, 4.0, 256) if large else (32, 1.5, 4096)
+    # Few steps per measurement: about as long as one of bench_train's.
+    batches, budget, n = (1, 4.0, 256) if large else (4, 1.5, 4096)
     net = TwoHeads(features, classes, hidden, layers)
     adam = torch.optim.Adam(net.parameters(), lr=1e-3)
     x = torch.rand(BATCH, steps, features) - 0.5

@@ -84,7 +84,11 @@ fn run_in(threads: usize, ramps: &Ramps) -> (Vec<Epoch>, Model) {
 #[test]
 fn it_learns_and_the_heads_mean_something() {
     let ramps = Ramps::new(400);
-    let mut trainer = trainer(&ramps);
+    let options = TrainOptions {
+        max_epochs: 80,
+        ..options()
+    };
+    let mut trainer = Trainer::new(ramps.labelled(), None, names(3), options).unwrap();
     trainer.run(|_| ControlFlow::Continue(())).unwrap();
     let model = trainer.model().unwrap();
     let record = model.training().unwrap();
