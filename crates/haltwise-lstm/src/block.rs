@@ -66,9 +66,10 @@ impl Block {
         (4 * self.shape.hidden).next_multiple_of(MAX_TILE)
     }
 
-    /// Logits of a step, padded.
+    /// Logits of a step and, where only scores are wanted, the prediction after
+    /// them; padded.
     pub(crate) fn logit_stride(&self) -> usize {
-        self.shape.outputs().next_multiple_of(MAX_TILE)
+        (self.shape.outputs() + 1).next_multiple_of(MAX_TILE)
     }
 
     /// Loads the sequences `rows` of `series`, one per lane.

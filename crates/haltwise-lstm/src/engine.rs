@@ -41,7 +41,7 @@ struct LayerGradients {
 impl Gradients {
     pub(crate) fn new(shape: &Shape) -> Self {
         let gates = (4 * shape.hidden).next_multiple_of(MAX_TILE);
-        let outputs = shape.outputs().next_multiple_of(MAX_TILE);
+        let outputs = (shape.outputs() + 1).next_multiple_of(MAX_TILE);
         let vectors = shape.hidden.div_ceil(LANES);
         let zeros = |n: usize| vec![Lanes::ZERO; n];
         let layers = (0..shape.layers).map(|l| LayerGradients {

@@ -163,7 +163,7 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
 }
 
 /// Replaces the logits of every step by class probabilities, the confidence and
-/// the gap head's estimate.
+/// the gap head's estimate; the prediction follows them.
 #[inline(always)]
 pub(crate) fn heads_scores<S: Simd, const M: usize>(
     simd: S,
@@ -180,11 +180,13 @@ pub(crate) fn heads_scores<S: Simd, const M: usize>(
     {
         logits::<S, M>(simd, &weights.heads, hidden, z);
         let (classes, single) = z.split_at_mut(shape.classes);
-        let scale = softmax(simd, classes).scale;
+        let softmax = softmax(simd, classes);
         for p in classes {
-            p.store(p.load(simd) * scale);
+            p.store(p.load(simd) * softmax.scale);
         }
-        for score in &mut single[..shape.outputs() - shape.classes] {
+        let (single, rest) = single.split_at_mut(shape.outputs() - shape.classes);
+        rest[0].store(softmax.argmax);
+        for score in single {
             score.store(sigmoid(simd, score.load(simd)));
         }
     }

@@ -175,14 +175,10 @@ impl Share<'_> {
             for lane in (0..sequences).filter(|&lane| t < block.lengths[lane]) {
                 let cell = lane * steps + t;
                 let out = &mut self.probabilities[cell * classes..(cell + 1) * classes];
-                let mut best = 0;
-                for (k, out) in out.iter_mut().enumerate() {
-                    *out = step[k].0[lane];
-                    if *out > step[best].0[lane] {
-                        best = k;
-                    }
+                for (out, p) in out.iter_mut().zip(step) {
+                    *out = p.0[lane];
                 }
-                self.predictions[cell] = best as u32;
+                self.predictions[cell] = step[block.shape.outputs()].0[lane] as u32;
                 self.confidence[cell] = step[classes].0[lane];
                 if let Some(gap) = &mut self.gap {
                     gap[cell] = step[classes + 1].0[lane];

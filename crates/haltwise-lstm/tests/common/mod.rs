@@ -22,7 +22,10 @@ pub(crate) fn data_folder() -> Option<PathBuf> {
 }
 
 /// One array of an `.npz` file, and its shape.
-pub(crate) fn array<T: npyz::Deserialize>(path: &std::path::Path, name: &str) -> (Vec<usize>, Vec<T>) {
+pub(crate) fn array<T: npyz::Deserialize>(
+    path: &std::path::Path,
+    name: &str,
+) -> (Vec<usize>, Vec<T>) {
     let file = BufReader::new(File::open(path).unwrap());
     let mut archive = npyz::npz::NpzArchive::new(file).unwrap();
     let array = archive.by_name(name).unwrap().unwrap();
