@@ -1,0 +1,198 @@
+//! The way back through one layer, and the gradients of its weights.
+
+use crate::block::LayerTrace;
+use crate::kernel::{outer, product};
+use crate::lanes::{LANES, Lanes, lane_sums, transpose};
+use crate::pack::{PackedLayer, Tiles};
+use fearless_simd::{f32x16, prelude::*};
+
+/// What flows back into a layer, and the room for what flows on.
+pub(crate) struct Flow<'a> {
+    /// `[step][unit]`, from the layer above; afterwards, for the layer below.
+    pub(crate) from_above: &'a mut [Lanes],
+    /// `[unit]`, from the step after.
+    pub(crate) from_later: &'a mut [Lanes],
+    /// `[unit]`, the cell's share from the step after.
+    pub(crate) cell_from_later: &'a mut [Lanes],
+}
+
+/// Runs a layer backwards: every step's gates are replaced by the gradients of
+/// what went into them, and with `BELOW`, `from_above` by the gradients of the
+/// layer's inputs.
+#[inline(always)]
+pub(crate) fn layer_backward<S: Simd, const M: usize, const BELOW: bool>(
+    simd: S,
+    weights: &PackedLayer,
+    units: usize,
+    gate_stride: usize,
+    trace: &mut LayerTrace,
+    flow: &mut Flow<'_>,
+) {
+    flow.from_later.fill(Lanes::ZERO);
+    flow.cell_from_later.fill(Lanes::ZERO);
+    let steps = flow.from_above.len() / units;
+    for t in (0..steps).rev() {
+        let above = &mut flow.from_above[t * units..(t + 1) * units];
+        let gates = &mut trace.gates[t * gate_stride..][..4 * units];
+        for unit in 0..units {
+            let dh = above[unit].load(simd) + flow.from_later[unit].load(simd);
+            let gates = &mut gates[4 * unit..][..4];
+            let dc = &mut flow.cell_from_later[unit];
+            let row = t * units + unit;
+            unit_backward(
+                simd,
+                dh,
+                trace.cell[row].load(simd),
+                trace.tanh_cell[row].load(simd),
+                gates,
+                dc,
+            );
+        }
+        if t > 0 {
+            times::<S, M>(simd, &weights.to_hidden, gates, flow.from_later);
+        }
+        if BELOW {
+            times::<S, M>(simd, &weights.to_input, gates, above);
+        }
+    }
+}
+
+/// One unit at one step: from the gradient of its output to those of its gates'
+/// inputs, and of the cell before.
+#[inline(always)]
+fn unit_backward<S: Simd>(
+    simd: S,
+    dh: f32x16<S>,
+    cell_before: f32x16<S>,
+    tanh_cell: f32x16<S>,
+    gates: &mut [Lanes],
+    cell_from_later: &mut Lanes,
+) {
+    let one = f32x16::splat(simd, 1.0);
+    let [i, f, g, o] = [0, 1, 2, 3].map(|k| gates[k].load(simd));
+    let dc = (dh * o).mul_add(one - tanh_cell * tanh_cell, cell_from_later.load(simd));
+    cell_from_later.store(dc * f);
+    gates[0].store(dc * g * (i * (one - i)));
+    gates[1].store(dc * cell_before * (f * (one - f)));
+    gates[2].store(dc * i * (one - g * g));
+    gates[3].store(dh * tanh_cell * (o * (one - o)));
+}
+
+/// `outputs = weights · inputs`, without a bias.
+#[inline(always)]
+pub(crate) fn times<S: Simd, const M: usize>(
+    simd: S,
+    weights: &Tiles,
+    inputs: &[Lanes],
+    outputs: &mut [Lanes],
+) {
+    for (tile, outputs) in outputs.chunks_mut(M).enumerate() {
+        let zero = [f32x16::splat(simd, 0.0); M];
+        let sums = product(simd, weights.tile::<M>(tile), inputs, zero);
+        for (output, sum) in outputs.iter_mut().zip(sums) {
+            output.store(sum);
+        }
+    }
+}
+
+/// Steps whose inputs are transposed together: they fill a quarter of the
+/// first-level cache, and each sum is loaded and stored once for all of them.
+const STEPS_TOGETHER: usize = 8;
+
+/// Adds `Σ rows ⊗ inputs` over steps and sequences to `sums`
+/// (`[row][input / 16]`). `rows` is `[step][row_stride]`, `inputs` is
+/// `[step][width]`.
+#[inline(always)]
+pub(crate) fn weight_gradient<S: Simd, const M: usize>(
+    simd: S,
+    rows: &[Lanes],
+    row_stride: usize,
+    inputs: &[Lanes],
+    width: usize,
+    sums: &mut [Lanes],
+) {
+    let vectors = width.div_ceil(LANES);
+    for vector in 0..vectors {
+        for (rows, inputs) in rows
+            .chunks(row_stride * STEPS_TOGETHER)
+            .zip(inputs.chunks(width * STEPS_TOGETHER))
+        {
+            let mut transposed = [[Lanes::ZERO; LANES]; STEPS_TOGETHER];
+            for (t, inputs) in inputs.chunks_exact(width).enumerate() {
+                let slice = &inputs[vector * LANES..width.min((vector + 1) * LANES)];
+                transpose_into(simd, slice, &mut transposed[t]);
+            }
+            for tile in 0..row_stride / M {
+                let first = tile * M;
+                let mut acc = [f32x16::splat(simd, 0.0); M];
+                for (m, acc) in acc.iter_mut().enumerate() {
+                    *acc = sums[(first + m) * vectors + vector].load(simd);
+                }
+                for (rows, transposed) in rows.chunks_exact(row_stride).zip(&transposed) {
+                    if let Some(rows) = rows[first..].first_chunk::<M>() {
+                        acc = outer(simd, rows, transposed, acc);
+                    }
+                }
+                for (m, acc) in acc.iter().enumerate() {
+                    sums[(first + m) * vectors + vector].store(*acc);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn transpose_into<S: Simd>(simd: S, inputs: &[Lanes], out: &mut [Lanes; LANES]) {
+    let rows = std::array::from_fn(|i| inputs.get(i).unwrap_or(&Lanes::ZERO).load(simd));
+    for (out, column) in out.iter_mut().zip(transpose(rows)) {
+        out.store(column);
+    }
+}
+
+/// Adds the sums of `rows` over steps and sequences, times each of the few raw
+/// `inputs` and times 1, to `sums` (`[input, then 1][row / 16]`). With so few
+/// inputs a vector of them would be mostly empty; the lanes are summed instead.
+#[inline(always)]
+pub(crate) fn narrow_gradient<S: Simd, const M: usize>(
+    simd: S,
+    rows: &[Lanes],
+    row_stride: usize,
+    inputs: &[Lanes],
+    width: usize,
+    sums: &mut [Lanes],
+) {
+    let vectors = row_stride.div_ceil(LANES);
+    for vector in 0..vectors {
+        // Two factors at a time, so that the rows are read half as often.
+        for pair in (0..=width).step_by(2) {
+            let mut partial = [[f32x16::splat(simd, 0.0); LANES]; 2];
+            for first in (0..LANES).step_by(M) {
+                let mut acc = [[f32x16::splat(simd, 0.0); M]; 2];
+                for (t, rows) in rows.chunks_exact(row_stride).enumerate() {
+                    let rows = rows.get(vector * LANES + first..);
+                    let Some(rows) = rows.and_then(|r| r.first_chunk::<M>()) else {
+                        continue;
+                    };
+                    let factors = [0, 1].map(|k| match inputs.get(t * width + pair + k) {
+                        Some(x) if pair + k < width => x.load(simd),
+                        _ => f32x16::splat(simd, 1.0),
+                    });
+                    for (m, row) in rows.iter().enumerate() {
+                        let row = row.load(simd);
+                        acc[0][m] = row.mul_add(factors[0], acc[0][m]);
+                        acc[1][m] = row.mul_add(factors[1], acc[1][m]);
+                    }
+                }
+                for (partial, acc) in partial.iter_mut().zip(acc) {
+                    partial[first..first + M].copy_from_slice(&acc);
+                }
+            }
+            for (k, partial) in partial.into_iter().enumerate() {
+                if pair + k <= width {
+                    let sum = &mut sums[(pair + k) * vectors + vector];
+                    sum.store(sum.load(simd) + lane_sums(partial));
+                }
+            }
+        }
+    }
+}

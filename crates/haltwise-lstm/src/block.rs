@@ -1,0 +1,121 @@
+//! Sixteen sequences on their way through the network.
+
+use crate::lanes::{LANES, Lanes};
+use crate::normalise::Normalisation;
+use crate::series::Series;
+use crate::shape::Shape;
+
+/// What one layer computed, step by step: what its backward pass needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LayerTrace {
+    /// `[step + 1][unit]`: the hidden state, zero before the first step.
+    pub(crate) hidden: Vec<Lanes>,
+    /// `[step + 1][unit]`: the cell; a single row where no gradient is wanted.
+    pub(crate) cell: Vec<Lanes>,
+    /// `[step][unit]`: tanh of the cell.
+    pub(crate) tanh_cell: Vec<Lanes>,
+    /// `[step][unit][i, f, g, o]`: the gates, then in their place the gradients
+    /// of what went into them. Padded to whole tiles.
+    pub(crate) gates: Vec<Lanes>,
+}
+
+/// Up to sixteen sequences and all that the network computed about them.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    pub(crate) shape: Shape,
+    /// The length of the longest sequence.
+    pub(crate) steps: usize,
+    /// Lengths; 0 in a lane that holds no sequence.
+    pub(crate) lengths: [usize; LANES],
+    pub(crate) labels: [u32; LANES],
+    /// `[step][feature]`.
+    pub(crate) inputs: Vec<Lanes>,
+    pub(crate) layers: Vec<LayerTrace>,
+    /// `[step][output]`: the logits of all heads, then their gradients. Padded to
+    /// whole tiles.
+    pub(crate) logits: Vec<Lanes>,
+    /// `[step][unit]`: the gradient of a layer's hidden state as seen from above.
+    pub(crate) from_above: Vec<Lanes>,
+    /// `[unit]`: the gradient of the hidden state as seen from the step after.
+    pub(crate) from_later: Vec<Lanes>,
+    /// `[unit]`: the same of the cell.
+    pub(crate) cell_from_later: Vec<Lanes>,
+}
+
+/// The most rows a register tile has; rows are padded to a multiple of it.
+pub(crate) const MAX_TILE: usize = 8;
+
+impl Block {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Block {
+            shape,
+            steps: 0,
+            lengths: [0; LANES],
+            labels: [0; LANES],
+            inputs: Vec::new(),
+            layers: vec![LayerTrace::default(); shape.layers],
+            logits: Vec::new(),
+            from_above: Vec::new(),
+            from_later: Vec::new(),
+            cell_from_later: Vec::new(),
+        }
+    }
+
+    /// Gates of a step, padded.
+    pub(crate) fn gate_stride(&self) -> usize {
+        (4 * self.shape.hidden).next_multiple_of(MAX_TILE)
+    }
+
+    /// Logits of a step and, where only scores are wanted, the prediction after
+    /// them; padded.
+    pub(crate) fn logit_stride(&self) -> usize {
+        (self.shape.outputs() + 1).next_multiple_of(MAX_TILE)
+    }
+
+    /// Loads the sequences `rows` of `series`, one per lane.
+    pub(crate) fn load(
+        &mut self,
+        series: &Series<'_>,
+        rows: &[usize],
+        labels: impl Fn(usize) -> u32,
+        normalisation: &Normalisation,
+    ) {
+        let features = self.shape.features;
+        self.lengths = [0; LANES];
+        self.labels = [0; LANES];
+        self.steps = rows.iter().map(|&r| series.length(r)).max().unwrap_or(0);
+        self.inputs.clear();
+        self.inputs.resize(self.steps * features, Lanes::ZERO);
+        for (lane, &row) in rows.iter().enumerate().take(LANES) {
+            let steps = self.inputs.chunks_exact_mut(features);
+            for (inputs, values) in steps.zip(series.sequence(row).chunks_exact(features)) {
+                for (feature, (input, value)) in inputs.iter_mut().zip(values).enumerate() {
+                    input.0[lane] = normalisation.apply(feature, *value);
+                }
+            }
+            self.lengths[lane] = series.length(row);
+            self.labels[lane] = labels(row);
+        }
+    }
+
+    /// Makes room for the way forward, and for the way back where it is wanted.
+    pub(crate) fn reserve(&mut self, backward: bool) {
+        let (steps, hidden) = (self.steps, self.shape.hidden);
+        let gates = self.gate_stride();
+        for layer in &mut self.layers {
+            // The first row stays zero: there is no step before the first.
+            layer.hidden.resize((steps + 1) * hidden, Lanes::ZERO);
+            let kept = if backward { steps } else { 0 };
+            layer.cell.resize((kept + 1) * hidden, Lanes::ZERO);
+            layer.cell[..hidden].fill(Lanes::ZERO);
+            layer.tanh_cell.resize(kept * hidden, Lanes::ZERO);
+            layer.gates.resize(kept * gates, Lanes::ZERO);
+        }
+        self.logits.resize(steps * self.logit_stride(), Lanes::ZERO);
+        if backward {
+            self.from_above.resize(steps * hidden, Lanes::ZERO);
+            self.from_later.resize(hidden, Lanes::ZERO);
+            self.cell_from_later.resize(hidden, Lanes::ZERO);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! One network ready to run: its weights laid out for this processor.
+
+use crate::backward::{Flow, layer_backward, narrow_gradient, weight_gradient};
+use crate::block::{Block, MAX_TILE};
+use crate::forward::layer_forward;
+use crate::heads::{LossSums, Targets, heads_loss, heads_scores};
+use crate::kernel::wide;
+use crate::lanes::{LANES, Lanes};
+use crate::pack::{Packed, head_places};
+use crate::shape::Shape;
+use fearless_simd::{Level, dispatch, prelude::*};
+
+/// The weights of a network, laid out for the best SIMD level there is.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine {
+    level: Level,
+    shape: Shape,
+    packed: Packed,
+}
+
+/// The gradients that one block of sequences contributes.
+#[derive(Clone, Debug)]
+pub(crate) struct Gradients {
+    layers: Vec<LayerGradients>,
+    /// `[output][unit / 16]`, outputs padded to whole tiles.
+    heads: Vec<Lanes>,
+    /// `[output / 16]`.
+    head_bias: Vec<Lanes>,
+}
+
+#[derive(Clone, Debug)]
+struct LayerGradients {
+    /// `[gate][unit / 16]`, gates unit by unit, padded to whole tiles.
+    recurrent: Vec<Lanes>,
+    /// `[gate][input / 16]`; empty in the first layer.
+    input: Vec<Lanes>,
+    /// `[input][gate / 16]` in the first layer, and last in any, the bias.
+    narrow: Vec<Lanes>,
+}
+
+impl Gradients {
+    pub(crate) fn new(shape: &Shape) -> Self {
+        let gates = (4 * shape.hidden).next_multiple_of(MAX_TILE);
+        let outputs = (shape.outputs() + 1).next_multiple_of(MAX_TILE);
+        let vectors = shape.hidden.div_ceil(LANES);
+        let zeros = |n: usize| vec![Lanes::ZERO; n];
+        let layers = (0..shape.layers).map(|l| LayerGradients {
+            recurrent: zeros(gates * vectors),
+            input: zeros(if l > 0 { gates * vectors } else { 0 }),
+            narrow: zeros((1 + raw_inputs(shape, l)) * gates.div_ceil(LANES)),
+        });
+        Gradients {
+            layers: layers.collect(),
+            heads: zeros(outputs * vectors),
+            head_bias: zeros(outputs.div_ceil(LANES)),
+        }
+    }
+
+    fn clear(&mut self) {
+        for layer in &mut self.layers {
+            layer.recurrent.fill(Lanes::ZERO);
+            layer.input.fill(Lanes::ZERO);
+            layer.narrow.fill(Lanes::ZERO);
+        }
+        self.heads.fill(Lanes::ZERO);
+        self.head_bias.fill(Lanes::ZERO);
+    }
+
+    /// Adds these gradients to `out`, which is laid out as the parameters are.
+    pub(crate) fn add_to(&self, shape: &Shape, out: &mut [f32]) {
+        let hidden = shape.hidden;
+        let gates = (4 * hidden).next_multiple_of(MAX_TILE);
+        let mut rest = out;
+        for (l, layer) in self.layers.iter().enumerate() {
+            let inputs = shape.inputs(l);
+            let (w_ih, tail) = rest.split_at_mut(4 * hidden * inputs);
+            let (w_hh, tail) = tail.split_at_mut(4 * hidden * hidden);
+            let (bias, tail) = tail.split_at_mut(4 * hidden);
+            rest = tail;
+            let raw = raw_inputs(shape, l);
+            let vectors = gates.div_ceil(LANES);
+            for gate in 0..4 * hidden {
+                let row = (gate % 4) * hidden + gate / 4;
+                let narrow =
+                    |input: usize| layer.narrow[input * vectors + gate / LANES].0[gate % LANES];
+                bias[row] += narrow(raw);
+                let w_ih = &mut w_ih[row * inputs..(row + 1) * inputs];
+                for (input, w) in w_ih.iter_mut().enumerate().take(raw) {
+                    *w += narrow(input);
+                }
+                if raw == 0 {
+                    add_row(&layer.input, gate, w_ih);
+                }
+                add_row(&layer.recurrent, gate, &mut w_hh[row * hidden..][..hidden]);
+            }
+        }
+        let (weights, bias) = head_places(shape);
+        for output in 0..shape.outputs() {
+            add_row(&self.heads, output, &mut rest[weights[output]..][..hidden]);
+            rest[bias[output]] += self.head_bias[output / LANES].0[output % LANES];
+        }
+    }
+}
+
+/// How many inputs of a layer take the way of [`narrow_gradient`].
+fn raw_inputs(shape: &Shape, layer: usize) -> usize {
+    if layer == 0 { shape.features } else { 0 }
+}
+
+fn add_row(sums: &[Lanes], row: usize, out: &mut [f32]) {
+    let vectors = out.len().div_ceil(LANES);
+    let sums = &sums[row * vectors..(row + 1) * vectors];
+    for (out, sum) in out.chunks_mut(LANES).zip(sums) {
+        for (out, sum) in out.iter_mut().zip(sum.0) {
+            *out += sum;
+        }
+    }
+}
+
+/// Picks the tile for the SIMD level, once, at compile time.
+macro_rules! tiled {
+    ($simd:ident, $f:ident::<$S:ident>($($arg:expr),*)) => {
+        if wide::<$S>() {
+            $f::<$S, 8>($simd, $($arg),*)
+        } else {
+            $f::<$S, 4>($simd, $($arg),*)
+        }
+    };
+}
+
+impl Engine {
+    pub(crate) fn new(shape: Shape) -> Self {
+        Self::at_level(shape, Level::new())
+    }
+
+    pub(crate) fn at_level(shape: Shape, level: Level) -> Self {
+        Engine {
+            level,
+            shape,
+            packed: Packed::default(),
+        }
+    }
+
+    /// Takes over new parameters; `backward` says whether gradients are wanted.
+    pub(crate) fn load(&mut self, parameters: &[f32], backward: bool) {
+        #[inline(always)]
+        fn fill<S: Simd>(
+            _: S,
+            packed: &mut Packed,
+            shape: &Shape,
+            parameters: &[f32],
+            backward: bool,
+        ) {
+            if wide::<S>() {
+                packed.fill::<8>(shape, parameters, backward);
+            } else {
+                packed.fill::<4>(shape, parameters, backward);
+            }
+        }
+        let (packed, shape) = (&mut self.packed, &self.shape);
+        dispatch!(self.level, simd => fill(simd, packed, shape, parameters, backward));
+    }
+
+    /// The loss of a block and its gradients.
+    pub(crate) fn learn(
+        &self,
+        block: &mut Block,
+        gradients: &mut Gradients,
+        gamma: f32,
+        weight: f32,
+    ) -> LossSums {
+        block.reserve(true);
+        gradients.clear();
+        self.forward::<true>(block);
+        let sums = self.loss::<true>(block, gamma, weight);
+        self.backward(block, gradients);
+        sums
+    }
+
+    /// The loss of a block.
+    pub(crate) fn evaluate(&self, block: &mut Block, gamma: f32) -> LossSums {
+        block.reserve(false);
+        self.forward::<false>(block);
+        self.loss::<false>(block, gamma, 1.0)
+    }
+
+    /// Leaves probabilities, confidence and gap estimate in the block's logits.
+    pub(crate) fn score(&self, block: &mut Block) {
+        block.reserve(false);
+        self.forward::<false>(block);
+        let (weights, shape) = (&self.packed, &self.shape);
+        let Block { layers, logits, .. } = block;
+        if let Some(top) = layers.last() {
+            let hidden = &top.hidden[shape.hidden..];
+            #[inline(always)]
+            fn run<S: Simd>(
+                simd: S,
+                weights: &Packed,
+                shape: &Shape,
+                hidden: &[Lanes],
+                logits: &mut [Lanes],
+            ) {
+                tiled!(simd, heads_scores::<S>(weights, shape, hidden, logits));
+            }
+            dispatch!(self.level, simd => run(simd, weights, shape, hidden, logits));
+        }
+    }
+
+    fn forward<const KEEP: bool>(&self, block: &mut Block) {
+        #[inline(always)]
+        fn run<S: Simd, const KEEP: bool>(simd: S, packed: &Packed, block: &mut Block) {
+            if wide::<S>() {
+                layers_forward::<S, 8, KEEP>(simd, packed, block);
+            } else {
+                layers_forward::<S, 4, KEEP>(simd, packed, block);
+            }
+        }
+        let packed = &self.packed;
+        dispatch!(self.level, simd => run::<_, KEEP>(simd, packed, block));
+    }
+
+    fn loss<const GRADIENT: bool>(&self, block: &mut Block, gamma: f32, weight: f32) -> LossSums {
+        #[inline(always)]
+        fn run<S: Simd, const GRADIENT: bool>(
+            simd: S,
+            weights: &Packed,
+            targets: &Targets<'_>,
+            hidden: &[Lanes],
+            logits: &mut [Lanes],
+            from_above: &mut [Lanes],
+        ) -> LossSums {
+            if wide::<S>() {
+                heads_loss::<S, 8, GRADIENT>(simd, weights, targets, hidden, logits, from_above)
+            } else {
+                heads_loss::<S, 4, GRADIENT>(simd, weights, targets, hidden, logits, from_above)
+            }
+        }
+        let targets = Targets {
+            shape: &self.shape,
+            lengths: &block.lengths,
+            labels: &block.labels,
+            gamma,
+            weight,
+        };
+        let Some(top) = block.layers.last() else {
+            return LossSums::default();
+        };
+        let hidden = &top.hidden[self.shape.hidden..];
+        let (packed, logits, above) = (&self.packed, &mut block.logits, &mut block.from_above);
+        dispatch!(self.level, simd => run::<_, GRADIENT>(simd, packed, &targets, hidden, logits, above))
+    }
+
+    fn backward(&self, block: &mut Block, gradients: &mut Gradients) {
+        #[inline(always)]
+        fn run<S: Simd>(simd: S, packed: &Packed, block: &mut Block, gradients: &mut Gradients) {
+            tiled!(simd, layers_backward::<S>(packed, block, gradients));
+        }
+        let packed = &self.packed;
+        dispatch!(self.level, simd => run(simd, packed, block, gradients));
+    }
+}
+
+#[inline(always)]
+fn layers_forward<S: Simd, const M: usize, const KEEP: bool>(
+    simd: S,
+    packed: &Packed,
+    block: &mut Block,
+) {
+    let (shape, gate_stride) = (block.shape, block.gate_stride());
+    for (l, weights) in packed.layers.iter().enumerate() {
+        let (below, here) = block.layers.split_at_mut(l);
+        let inputs = match below.last() {
+            Some(below) => &below.hidden[shape.hidden..],
+            None => &block.inputs,
+        };
+        let (width, units) = (shape.inputs(l), shape.hidden);
+        layer_forward::<S, M, KEEP>(
+            simd,
+            weights,
+            inputs,
+            width,
+            units,
+            gate_stride,
+            &mut here[0],
+        );
+    }
+}
+
+#[inline(always)]
+fn layers_backward<S: Simd, const M: usize>(
+    simd: S,
+    packed: &Packed,
+    block: &mut Block,
+    gradients: &mut Gradients,
+) {
+    let (units, steps) = (block.shape.hidden, block.steps);
+    let (gate_stride, logit_stride) = (block.gate_stride(), block.logit_stride());
+    if let Some(top) = block.layers.last() {
+        let hidden = &top.hidden[units..];
+        let Gradients {
+            heads, head_bias, ..
+        } = gradients;
+        weight_gradient::<S, M>(simd, &block.logits, logit_stride, hidden, units, heads);
+        narrow_gradient::<S, M>(simd, &block.logits, logit_stride, &[], 0, head_bias);
+    }
+    for (l, sums) in gradients.layers.iter_mut().enumerate().rev() {
+        let (below, here) = block.layers.split_at_mut(l);
+        let (weights, trace) = (&packed.layers[l], &mut here[0]);
+        let mut flow = Flow {
+            from_above: &mut block.from_above,
+            from_later: &mut block.from_later,
+            cell_from_later: &mut block.cell_from_later,
+        };
+        match below.last() {
+            Some(below) => {
+                layer_backward::<S, M, true>(simd, weights, units, gate_stride, trace, &mut flow);
+                let inputs = &below.hidden[units..];
+                weight_gradient::<S, M>(
+                    simd,
+                    &trace.gates,
+                    gate_stride,
+                    inputs,
+                    units,
+                    &mut sums.input,
+                );
+                narrow_gradient::<S, M>(simd, &trace.gates, gate_stride, &[], 0, &mut sums.narrow);
+            }
+            None => {
+                layer_backward::<S, M, false>(simd, weights, units, gate_stride, trace, &mut flow);
+                let (inputs, width) = (&block.inputs, block.shape.features);
+                narrow_gradient::<S, M>(
+                    simd,
+                    &trace.gates,
+                    gate_stride,
+                    inputs,
+                    width,
+                    &mut sums.narrow,
+                );
+            }
+        }
+        let before = &trace.hidden[..steps * units];
+        weight_gradient::<S, M>(
+            simd,
+            &trace.gates,
+            gate_stride,
+            before,
+            units,
+            &mut sums.recurrent,
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! What can go wrong, in words that name the place and the remedy.
+
+use std::path::PathBuf;
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a model could not be trained, used, saved or loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing to learn from or to score.
+    #[error("there are no sequences: at least one is needed")]
+    NoSequences,
+    /// A sequence without steps.
+    #[error("sequence {sequence} has length 0: drop it, or give it at least one step")]
+    EmptySequence {
+        /// Its index, from 0.
+        sequence: usize,
+    },
+    /// A NaN or an infinity in the input.
+    #[error(
+        "sequence {sequence}, step {step}, feature {feature} is {value}: \
+         fill in missing values before training or scoring"
+    )]
+    NotFinite {
+        /// Its index, from 0.
+        sequence: usize,
+        /// The step, from 1.
+        step: usize,
+        /// The feature, from 1.
+        feature: usize,
+        /// What is there.
+        value: f32,
+    },
+    /// A label outside the classes.
+    #[error("sequence {sequence} has label {label}, but there are {classes} classes (labels 0 to {})", classes - 1)]
+    Label {
+        /// Its index, from 0.
+        sequence: usize,
+        /// Its label.
+        label: u32,
+        /// The number of classes.
+        classes: usize,
+    },
+    /// Fewer than two classes.
+    #[error("a classifier needs at least two classes, and there are {classes}")]
+    OneClass {
+        /// The number of classes.
+        classes: usize,
+    },
+    /// Every training label is the same.
+    #[error(
+        "all {sequences} training sequences have label {label}: there is nothing to tell apart"
+    )]
+    OneLabel {
+        /// How many sequences there are.
+        sequences: usize,
+        /// The one label.
+        label: u32,
+    },
+    /// Slices whose sizes do not fit together.
+    #[error("{0}")]
+    Size(String),
+    /// An impossible network.
+    #[error("{0}")]
+    Shape(String),
+    /// A training option out of its range.
+    #[error("{0}")]
+    Option(String),
+    /// The loss stopped being a number.
+    #[error(
+        "the loss became {loss} in epoch {epoch}: normalise the inputs or lower the learning rate"
+    )]
+    Diverged {
+        /// The epoch, from 1.
+        epoch: usize,
+        /// The loss.
+        loss: f64,
+    },
+    /// The content of a model file is not what it should be.
+    #[error("{0}")]
+    Format(String),
+    /// A tensor that the network needs is not in the file.
+    #[error("tensor {name} is missing: the file has {found}")]
+    MissingTensor {
+        /// The tensor.
+        name: String,
+        /// The tensors there are.
+        found: String,
+    },
+    /// A tensor of another size than the others ask for.
+    #[error("tensor {name} has shape {found:?}, expected {expected}")]
+    TensorShape {
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape it should have.
+        expected: String,
+    },
+    /// A NaN or an infinity among the weights.
+    #[error(
+        "tensor {name} holds {value} at position {position}: the training that wrote it diverged"
+    )]
+    TensorNotFinite {
+        /// The tensor.
+        name: String,
+        /// Where in it, counted row by row from 0.
+        position: usize,
+        /// What is there.
+        value: f32,
+    },
+    /// A pickle that asks for something other than tensors.
+    #[error(
+        "the pickle asks for {global}, which is not part of a plain state dict: refused. \
+         Save the model with torch.save(model.state_dict(), path)"
+    )]
+    ForbiddenGlobal {
+        /// The Python object it names.
+        global: String,
+    },
+    /// A training state that was made by another run.
+    #[error("this training state belongs to another run: {0}")]
+    OtherRun(String),
+    /// Any of the above, in a file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<Error>,
+    },
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// The same error, saying which file it is about.
+    pub(crate) fn in_file(self, path: &std::path::Path) -> Self {
+        Error::File {
+            path: path.to_owned(),
+            source: Box::new(self),
+        }
+    }
+}

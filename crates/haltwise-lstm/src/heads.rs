@@ -1,0 +1,193 @@
+//! The heads: from the hidden state to probabilities, and to the loss.
+
+use crate::backward::times;
+use crate::kernel::{exp, ln, product, sigmoid};
+use crate::lanes::{LANES, Lanes};
+use crate::pack::{Packed, Tiles};
+use crate::shape::Shape;
+use fearless_simd::{f32x16, prelude::*};
+
+/// What a pass over labelled sequences adds up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct LossSums {
+    /// The loss, summed over prefixes.
+    pub(crate) loss: f64,
+    /// Sequences whose full prediction is right.
+    pub(crate) right: usize,
+}
+
+/// `logits = heads · hidden + bias`.
+#[inline(always)]
+fn logits<S: Simd, const M: usize>(simd: S, heads: &Tiles, hidden: &[Lanes], out: &mut [Lanes]) {
+    for (tile, out) in out.chunks_exact_mut(M).enumerate().take(heads.count::<M>()) {
+        let (bias, weights) = heads.tile::<M>(tile).split_at(1);
+        let z = bias[0].map(|b| f32x16::splat(simd, b));
+        for (out, z) in out.iter_mut().zip(product(simd, weights, hidden, z)) {
+            out.store(z);
+        }
+    }
+}
+
+/// The softmax of the class logits, in place.
+struct Softmax<S: Simd> {
+    /// The first of the largest.
+    argmax: f32x16<S>,
+    /// ln Σ exp(logit).
+    log_sum: f32x16<S>,
+    /// 1 / Σ exp(logit − largest).
+    scale: f32x16<S>,
+}
+
+/// Replaces class logits by exp(logit − largest).
+#[inline(always)]
+fn softmax<S: Simd>(simd: S, classes: &mut [Lanes]) -> Softmax<S> {
+    let mut largest = classes[0].load(simd);
+    let mut argmax = f32x16::splat(simd, 0.0);
+    for (k, logit) in classes.iter().enumerate().skip(1) {
+        let logit = logit.load(simd);
+        let larger = logit.simd_gt(largest);
+        largest = larger.select(logit, largest);
+        argmax = larger.select(f32x16::splat(simd, k as f32), argmax);
+    }
+    let mut sum = f32x16::splat(simd, 0.0);
+    for logit in classes.iter_mut() {
+        // Below e^-80 a probability is 0 for every purpose.
+        let e = exp(simd, (logit.load(simd) - largest).max(-80.0), 1.0);
+        logit.store(e);
+        sum += e;
+    }
+    Softmax {
+        argmax,
+        log_sum: ln(simd, sum) + largest,
+        scale: f32x16::splat(simd, 1.0) / sum,
+    }
+}
+
+/// Binary cross-entropy of σ(logit) against `target`, and its derivative.
+#[inline(always)]
+fn binary<S: Simd>(simd: S, logit: f32x16<S>, target: f32x16<S>) -> (f32x16<S>, f32x16<S>) {
+    let zero = f32x16::splat(simd, 0.0);
+    let magnitude = logit.abs().min(80.0);
+    let soft = ln(simd, exp(simd, magnitude, -1.0) + 1.0);
+    let loss = logit.max(zero) - logit * target + soft;
+    (loss, sigmoid(simd, logit) - target)
+}
+
+/// The sequences of a block, as the loss sees them.
+#[derive(Clone, Debug)]
+pub(crate) struct Targets<'a> {
+    pub(crate) shape: &'a Shape,
+    pub(crate) lengths: &'a [usize; LANES],
+    pub(crate) labels: &'a [u32; LANES],
+    /// The weight of the binary losses.
+    pub(crate) gamma: f32,
+    /// One over the number of prefixes in the batch.
+    pub(crate) weight: f32,
+}
+
+/// The loss of every prefix and, with `GRADIENT`, its gradients: those of the
+/// logits in `all_logits` (`[step][stride]`), those of the hidden state in
+/// `from_above` (`[step][unit]`). `hidden` is `[step][unit]`.
+///
+/// Steps run backwards because the gap head's target asks whether the *full*
+/// prediction was right. No gradient flows through the targets.
+#[inline(always)]
+pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
+    simd: S,
+    weights: &Packed,
+    targets: &Targets<'_>,
+    hidden: &[Lanes],
+    all_logits: &mut [Lanes],
+    from_above: &mut [Lanes],
+) -> LossSums {
+    let Shape {
+        classes,
+        hidden: units,
+        ..
+    } = *targets.shape;
+    let steps = hidden.len() / units;
+    let stride = all_logits.len() / steps.max(1);
+    let zero = f32x16::splat(simd, 0.0);
+    let labels = f32x16::simd_from(simd, targets.labels.map(|l| l as f32));
+    let lengths = f32x16::simd_from(simd, targets.lengths.map(|l| l as f32));
+    let mut full_right = zero;
+    let mut sums = LossSums::default();
+    for t in (0..steps).rev() {
+        let z = &mut all_logits[t * stride..(t + 1) * stride];
+        logits::<S, M>(simd, &weights.heads, &hidden[t * units..(t + 1) * units], z);
+
+        let step = f32x16::splat(simd, (t + 1) as f32);
+        let running = lengths.simd_ge(step);
+        let weight = running.select(f32x16::splat(simd, targets.weight), zero);
+        let binary_weight = weight * targets.gamma;
+
+        let mut label_logit = zero;
+        for (k, logit) in z[..classes].iter().enumerate() {
+            let this = labels.simd_eq(k as f32);
+            label_logit = this.select(logit.load(simd), label_logit);
+        }
+        let Softmax {
+            argmax,
+            log_sum,
+            scale,
+        } = softmax(simd, &mut z[..classes]);
+        let right = argmax
+            .simd_eq(labels)
+            .select(f32x16::splat(simd, 1.0), zero);
+        full_right = lengths.simd_eq(step).select(right, full_right);
+
+        let (confidence_loss, confidence_slope) = binary(simd, z[classes].load(simd), right);
+        let mut binary_loss = confidence_loss;
+        if targets.shape.gap_head {
+            let gap = full_right * (f32x16::splat(simd, 1.0) - right);
+            let (gap_loss, gap_slope) = binary(simd, z[classes + 1].load(simd), gap);
+            binary_loss += gap_loss;
+            z[classes + 1].store(gap_slope * binary_weight);
+        }
+        let loss = binary_loss.mul_add(targets.gamma, log_sum - label_logit);
+        sums.loss += f64::from(running.select(loss, zero).reduce_sum());
+
+        if GRADIENT {
+            for (k, p) in z[..classes].iter_mut().enumerate() {
+                let this = labels.simd_eq(k as f32);
+                let target = this.select(f32x16::splat(simd, 1.0), zero);
+                p.store((p.load(simd) * scale - target) * weight);
+            }
+            z[classes].store(confidence_slope * binary_weight);
+            let from_above = &mut from_above[t * units..(t + 1) * units];
+            times::<S, M>(simd, &weights.from_heads, z, from_above);
+        }
+    }
+    sums.right = full_right.reduce_sum() as usize;
+    sums
+}
+
+/// Replaces the logits of every step by class probabilities, the confidence and
+/// the gap head's estimate; the prediction follows them.
+#[inline(always)]
+pub(crate) fn heads_scores<S: Simd, const M: usize>(
+    simd: S,
+    weights: &Packed,
+    shape: &Shape,
+    hidden: &[Lanes],
+    out: &mut [Lanes],
+) {
+    let steps = hidden.len() / shape.hidden;
+    let stride = out.len() / steps.max(1);
+    for (hidden, z) in hidden
+        .chunks_exact(shape.hidden)
+        .zip(out.chunks_exact_mut(stride))
+    {
+        logits::<S, M>(simd, &weights.heads, hidden, z);
+        let (classes, single) = z.split_at_mut(shape.classes);
+        let softmax = softmax(simd, classes);
+        for p in classes {
+            p.store(p.load(simd) * softmax.scale);
+        }
+        let (single, rest) = single.split_at_mut(shape.outputs() - shape.classes);
+        rest[0].store(softmax.argmax);
+        for score in single {
+            score.store(sigmoid(simd, score.load(simd)));
+        }
+    }
+}

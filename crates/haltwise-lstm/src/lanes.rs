@@ -1,0 +1,107 @@
+//! Sixteen sequences side by side.
+//!
+//! Every number the network computes is computed for sixteen sequences at once,
+//! one per SIMD lane. No sum ever crosses lanes on the way forward, so a
+//! sequence gets the same bits whatever it is batched with, and on any
+//! processor that has fused multiply-add.
+
+use fearless_simd::{f32x16, prelude::*};
+
+/// How many sequences travel together.
+pub(crate) const LANES: usize = 16;
+
+/// One number of sixteen sequences: a cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(align(64))]
+pub(crate) struct Lanes(pub(crate) [f32; LANES]);
+
+impl Lanes {
+    pub(crate) const ZERO: Lanes = Lanes([0.0; LANES]);
+
+    #[inline(always)]
+    pub(crate) fn load<S: Simd>(&self, simd: S) -> f32x16<S> {
+        f32x16::load_array_ref(simd, &self.0)
+    }
+
+    #[inline(always)]
+    pub(crate) fn store<S: Simd>(&mut self, value: f32x16<S>) {
+        value.store_array(&mut self.0);
+    }
+}
+
+/// Turns sixteen vectors of sixteen into their transpose: four perfect shuffles.
+#[inline(always)]
+pub(crate) fn transpose<S: Simd>(mut rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
+    for _ in 0..4 {
+        rows = std::array::from_fn(|i| {
+            let (low, high) = (rows[i / 2], rows[i / 2 + 8]);
+            if i % 2 == 0 {
+                low.zip_low(high)
+            } else {
+                low.zip_high(high)
+            }
+        });
+    }
+    rows
+}
+
+/// The sum over the lanes of each of sixteen vectors, always in the same order.
+#[inline(always)]
+pub(crate) fn lane_sums<S: Simd>(rows: [f32x16<S>; LANES]) -> f32x16<S> {
+    let mut sums = transpose(rows);
+    let mut width = LANES / 2;
+    while width > 0 {
+        for i in 0..width {
+            sums[i] += sums[i + width];
+        }
+        width /= 2;
+    }
+    sums[0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fearless_simd::{Level, dispatch};
+
+    fn grid() -> [Lanes; LANES] {
+        std::array::from_fn(|r| Lanes(std::array::from_fn(|c| (r * LANES + c) as f32)))
+    }
+
+    #[inline(always)]
+    fn transposed<S: Simd>(simd: S, rows: &[Lanes; LANES]) -> [Lanes; LANES] {
+        let columns = transpose(rows.map(|row| row.load(simd)));
+        let mut out = [Lanes::ZERO; LANES];
+        for (out, column) in out.iter_mut().zip(columns) {
+            out.store(column);
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn sums<S: Simd>(simd: S, rows: &[Lanes; LANES]) -> [f32; LANES] {
+        let mut out = Lanes::ZERO;
+        out.store(lane_sums(rows.map(|row| row.load(simd))));
+        out.0
+    }
+
+    #[test]
+    fn transposing_swaps_rows_and_columns() {
+        let rows = grid();
+        let out = dispatch!(Level::new(), simd => transposed(simd, &rows));
+        for (r, row) in out.iter().enumerate() {
+            for (c, value) in row.0.iter().enumerate() {
+                assert_eq!(*value, rows[c].0[r]);
+            }
+        }
+    }
+
+    #[test]
+    fn lane_sums_add_up_each_vector() {
+        let rows = grid();
+        let out = dispatch!(Level::new(), simd => sums(simd, &rows));
+        for (row, sum) in rows.iter().zip(out) {
+            assert_eq!(row.0.iter().sum::<f32>(), sum);
+        }
+    }
+}

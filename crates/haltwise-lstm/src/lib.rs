@@ -1,0 +1,33 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod adam;
+mod backward;
+mod block;
+mod checkpoint;
+mod engine;
+mod error;
+mod forward;
+mod heads;
+mod kernel;
+mod lanes;
+mod model;
+mod normalise;
+mod pack;
+mod pickle;
+mod random;
+#[cfg(test)]
+mod reference;
+mod resume;
+mod score;
+mod series;
+mod shape;
+mod train;
+
+pub use error::{Error, Result};
+pub use model::{Model, TrainingRecord};
+pub use normalise::Normalisation;
+pub use score::{ScoreStream, Scores};
+pub use series::Series;
+pub use shape::Shape;
+pub use train::{Epoch, Labelled, TrainOptions, Trainer};

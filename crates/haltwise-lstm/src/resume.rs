@@ -1,0 +1,112 @@
+//! A training run on disk: everything that continuing it to the bit needs.
+
+use crate::checkpoint::{read, read_header, read_tensors, write_atomically, write_tensors};
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::train::{Epoch, TrainOptions, Trainer};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+const STATE_KEY: &str = "haltwise-lstm-training";
+const VERSION: u32 = 1;
+
+/// What a training state says besides its tensors. The order of the sequences
+/// follows from the seed and the number of the epoch, so no generator is kept.
+#[derive(Serialize, Deserialize)]
+struct Header {
+    version: u32,
+    shape: Shape,
+    options: TrainOptions,
+    data: u64,
+    epochs: usize,
+    adam_steps: u64,
+    best: Option<Epoch>,
+}
+
+const TENSORS: [&str; 4] = ["parameters", "best_parameters", "adam.first", "adam.second"];
+
+impl Trainer<'_> {
+    /// Writes the state of the run, between two epochs, atomically.
+    pub fn save_state(&self, path: impl AsRef<Path>) -> Result<()> {
+        let state = &self.state;
+        let header = Header {
+            version: VERSION,
+            shape: self.shape,
+            options: self.options.clone(),
+            data: self.fingerprint(),
+            epochs: state.epochs,
+            adam_steps: state.adam.steps,
+            best: state.best,
+        };
+        let values = [
+            &state.parameters,
+            &state.best_parameters,
+            &state.adam.first,
+            &state.adam.second,
+        ];
+        let tensors = TENSORS.iter().zip(values);
+        let tensors = tensors.map(|(name, v)| (name.to_string(), vec![v.len()], v.clone()));
+        let bytes = write_tensors(tensors.collect(), STATE_KEY, &header)?;
+        write_atomically(path.as_ref(), &bytes)
+    }
+
+    /// Continues a saved run. The trainer must have been made with the same data
+    /// and options (but for `patience` and `max_epochs`, which may change); what
+    /// follows equals the run that was never interrupted, to the bit.
+    pub fn resume(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let bytes = read(path)?;
+        self.resume_from(&bytes).map_err(|e| e.in_file(path))
+    }
+
+    fn resume_from(&mut self, bytes: &[u8]) -> Result<()> {
+        let header: Header = read_header(bytes, STATE_KEY)?
+            .ok_or_else(|| Error::Format("it is not a training state".into()))?;
+        self.check_same_run(&header)?;
+        let mut tensors = read_tensors(bytes)?;
+        let mut take = |name: &str| match tensors.remove(name) {
+            Some((_, values)) if values.len() == self.shape.parameters() => Ok(values),
+            Some((found, _)) => Err(Error::TensorShape {
+                name: name.into(),
+                found,
+                expected: format!("[{}]", self.shape.parameters()),
+            }),
+            None => Err(Error::MissingTensor {
+                name: name.into(),
+                found: "others".into(),
+            }),
+        };
+        let [parameters, best_parameters, first, second] = TENSORS.map(&mut take);
+        let (parameters, best_parameters) = (parameters?, best_parameters?);
+        let (first, second) = (first?, second?);
+        let state = &mut self.state;
+        state.parameters = parameters;
+        state.best_parameters = best_parameters;
+        state.adam.first = first;
+        state.adam.second = second;
+        state.adam.steps = header.adam_steps;
+        state.epochs = header.epochs;
+        state.best = header.best;
+        Ok(())
+    }
+
+    fn check_same_run(&self, header: &Header) -> Result<()> {
+        let mut options = header.options.clone();
+        options.patience = self.options.patience;
+        options.max_epochs = self.options.max_epochs;
+        if header.shape != self.shape || options != self.options {
+            return Err(Error::OtherRun(format!(
+                "it was made with {:?} and {:?}",
+                header.shape, header.options
+            )));
+        }
+        if header.data != self.fingerprint() {
+            return Err(Error::OtherRun("it was made with other sequences".into()));
+        }
+        let best = header.best.map_or(0, |b| b.epoch);
+        if best > header.epochs {
+            return Err(Error::Format("its best epoch lies in the future".into()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,463 @@
+//! Training: epochs of Adam until the validation loss stops improving.
+
+use crate::adam::Adam;
+use crate::block::Block;
+use crate::engine::{Engine, Gradients};
+use crate::error::{Error, Result};
+use crate::heads::LossSums;
+use crate::lanes::LANES;
+use crate::model::{Model, TrainingRecord, initial_parameters};
+use crate::normalise::Normalisation;
+use crate::random::Random;
+use crate::series::Series;
+use crate::shape::Shape;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::ops::ControlFlow;
+
+/// How to train; the defaults are the paper's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TrainOptions {
+    /// Units per recurrent layer.
+    pub hidden: usize,
+    /// Recurrent layers.
+    pub layers: usize,
+    /// Whether to train the third head, which estimates the gap.
+    pub gap_head: bool,
+    /// The weight γ of the binary losses beside the cross-entropy.
+    pub gamma: f32,
+    /// Adam's learning rate.
+    pub learning_rate: f64,
+    /// Sequences per step.
+    pub batch: usize,
+    /// Epochs without improvement after which to stop.
+    pub patience: usize,
+    /// Epochs after which to stop in any case.
+    pub max_epochs: usize,
+    /// The part of the sequences set aside for validation, where no validation
+    /// set is given.
+    pub validation_fraction: f64,
+    /// Whether to scale every feature to mean 0 and deviation 1.
+    pub normalise: bool,
+    /// Decides the split, the first weights and the order of the sequences.
+    pub seed: u64,
+}
+
+impl Default for TrainOptions {
+    fn default() -> Self {
+        TrainOptions {
+            hidden: 32,
+            layers: 1,
+            gap_head: false,
+            gamma: 0.2,
+            learning_rate: 1e-3,
+            batch: 64,
+            patience: 30,
+            max_epochs: 10_000,
+            validation_fraction: 0.125,
+            normalise: true,
+            seed: 0,
+        }
+    }
+}
+
+impl TrainOptions {
+    fn check(&self) -> Result<()> {
+        let refuse = |message: &str| Err(Error::Option(message.into()));
+        if self.batch == 0 || self.patience == 0 || self.max_epochs == 0 {
+            return refuse("batch, patience and max_epochs must each be at least 1");
+        }
+        if !(self.gamma.is_finite() && self.gamma >= 0.0) {
+            return refuse("gamma must be a number of at least 0");
+        }
+        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
+            return refuse("the learning rate must be a positive number");
+        }
+        if !(self.validation_fraction > 0.0 && self.validation_fraction < 1.0) {
+            return refuse("validation_fraction must lie between 0 and 1");
+        }
+        Ok(())
+    }
+}
+
+/// Sequences with their labels.
+#[derive(Clone, Copy, Debug)]
+pub struct Labelled<'a> {
+    series: Series<'a>,
+    labels: &'a [u32],
+}
+
+impl<'a> Labelled<'a> {
+    /// One label per sequence.
+    pub fn new(series: Series<'a>, labels: &'a [u32]) -> Result<Self> {
+        if labels.len() != series.len() {
+            return Err(Error::Size(format!(
+                "{} labels for {} sequences",
+                labels.len(),
+                series.len()
+            )));
+        }
+        Ok(Labelled { series, labels })
+    }
+
+    fn check(&self, classes: usize) -> Result<()> {
+        match self.labels.iter().position(|l| *l as usize >= classes) {
+            None => Ok(()),
+            Some(sequence) => Err(Error::Label {
+                sequence,
+                label: self.labels[sequence],
+                classes,
+            }),
+        }
+    }
+}
+
+/// What one epoch brought.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Its number, from 1.
+    pub epoch: usize,
+    /// The mean loss per prefix while training.
+    pub train_loss: f64,
+    /// The mean loss per prefix on the validation part, afterwards.
+    pub validation_loss: f64,
+    /// The accuracy of the full predictions on the validation part.
+    pub validation_accuracy: f64,
+    /// Whether this is the best epoch so far.
+    pub best: bool,
+}
+
+/// Everything that changes while training, and all that resuming needs.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) parameters: Vec<f32>,
+    pub(crate) adam: Adam,
+    pub(crate) best_parameters: Vec<f32>,
+    pub(crate) best: Option<Epoch>,
+    pub(crate) epochs: usize,
+}
+
+/// A training run, one epoch at a time.
+///
+/// ```
+/// # use haltwise_lstm::{Labelled, Series, TrainOptions, Trainer};
+/// # fn main() -> Result<(), haltwise_lstm::Error> {
+/// let values: Vec<f32> = (0..40 * 5).map(|i| (i / 5 % 2) as f32).collect();
+/// let labels: Vec<u32> = (0..40).map(|i| i % 2).collect();
+/// let data = Labelled::new(Series::new(&values, 5, 1)?, &labels)?;
+/// let options = TrainOptions { hidden: 4, max_epochs: 3, ..TrainOptions::default() };
+/// let mut trainer = Trainer::new(data, None, vec!["low".into(), "high".into()], options)?;
+/// while let Some(epoch) = trainer.epoch()? {
+///     println!("{}: {:.3}", epoch.epoch, epoch.validation_loss);
+/// }
+/// let model = trainer.model()?;
+/// # assert_eq!(model.shape().hidden, 4);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Trainer<'a> {
+    data: Labelled<'a>,
+    validation: Labelled<'a>,
+    train_rows: Vec<usize>,
+    validation_rows: Vec<usize>,
+    classes: Vec<String>,
+    normalisation: Normalisation,
+    pub(crate) options: TrainOptions,
+    pub(crate) shape: Shape,
+    pub(crate) state: State,
+    workers: Workers,
+}
+
+impl<'a> Trainer<'a> {
+    /// Prepares a run on `data`. Without a `validation` set, a part of the data,
+    /// drawn by the seed, is set aside for it.
+    pub fn new(
+        data: Labelled<'a>,
+        validation: Option<Labelled<'a>>,
+        classes: Vec<String>,
+        options: TrainOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        let shape = Shape {
+            features: data.series.features(),
+            hidden: options.hidden,
+            layers: options.layers,
+            classes: classes.len(),
+            gap_head: options.gap_head,
+        };
+        shape.check()?;
+        data.check(classes.len())?;
+        check_two_labels(data.labels)?;
+        if let Some(validation) = &validation {
+            validation.check(classes.len())?;
+            if validation.series.features() != shape.features {
+                return Err(Error::Size(format!(
+                    "the validation sequences have {} features, the training sequences {}",
+                    validation.series.features(),
+                    shape.features
+                )));
+            }
+        }
+        let (train_rows, validation_rows) = match &validation {
+            Some(set) => (
+                (0..data.series.len()).collect(),
+                (0..set.series.len()).collect(),
+            ),
+            None => split(data.series.len(), &options)?,
+        };
+        let normalisation = if options.normalise {
+            Normalisation::measure(&data.series, &train_rows)
+        } else {
+            Normalisation::identity(shape.features)
+        };
+        let parameters = initial_parameters(&shape, options.seed);
+        let state = State {
+            adam: Adam::new(&shape),
+            best_parameters: parameters.clone(),
+            parameters,
+            best: None,
+            epochs: 0,
+        };
+        Ok(Trainer {
+            data,
+            validation: validation.unwrap_or(data),
+            train_rows,
+            validation_rows,
+            classes,
+            normalisation,
+            workers: Workers::new(&shape, options.batch),
+            options,
+            shape,
+            state,
+        })
+    }
+
+    /// Whether the run is over: no improvement for long enough, or too many epochs.
+    pub fn finished(&self) -> bool {
+        let best = self.state.best.map_or(0, |b| b.epoch);
+        let epochs = self.state.epochs;
+        epochs >= self.options.max_epochs || epochs - best >= self.options.patience
+    }
+
+    /// Runs one epoch; `None` once the run is over.
+    pub fn epoch(&mut self) -> Result<Option<Epoch>> {
+        if self.finished() {
+            return Ok(None);
+        }
+        // On a worker of the pool, a step does not wake another thread to start.
+        let epoch = rayon::scope(|_| self.run_epoch())?;
+        Ok(Some(epoch))
+    }
+
+    /// Runs epochs until the run is over or `each` says to stop; the best model
+    /// so far is kept either way.
+    pub fn run(&mut self, mut each: impl FnMut(&Epoch) -> ControlFlow<()>) -> Result<()> {
+        while let Some(epoch) = self.epoch()? {
+            if each(&epoch).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn run_epoch(&mut self) -> Result<Epoch> {
+        let number = self.state.epochs + 1;
+        let mut rows = self.train_rows.clone();
+        Random::new(self.options.seed, 1 + number as u64).shuffle(&mut rows);
+        let (mut loss, mut prefixes) = (0.0, 0);
+        for batch in rows.chunks(self.options.batch) {
+            loss += self.step(batch);
+            prefixes += prefixes_of(&self.data.series, batch);
+        }
+        let sums = self.evaluate();
+        let validation_prefixes = prefixes_of(&self.validation.series, &self.validation_rows);
+        let mut epoch = Epoch {
+            epoch: number,
+            train_loss: loss / prefixes as f64,
+            validation_loss: sums.loss / validation_prefixes as f64,
+            validation_accuracy: sums.right as f64 / self.validation_rows.len() as f64,
+            best: false,
+        };
+        if !(epoch.train_loss.is_finite() && epoch.validation_loss.is_finite()) {
+            return Err(Error::Diverged {
+                epoch: number,
+                loss: epoch.train_loss + epoch.validation_loss,
+            });
+        }
+        let state = &mut self.state;
+        state.epochs = number;
+        if state
+            .best
+            .is_none_or(|best| epoch.validation_loss < best.validation_loss)
+        {
+            epoch.best = true;
+            state.best = Some(epoch);
+            state.best_parameters.clone_from(&state.parameters);
+        }
+        Ok(epoch)
+    }
+
+    /// One step of Adam on the sequences `batch`; returns their summed loss.
+    fn step(&mut self, batch: &[usize]) -> f64 {
+        let Workers {
+            engine,
+            blocks,
+            gradients,
+        } = &mut self.workers;
+        let state = &mut self.state;
+        let (data, normalisation) = (&self.data, &self.normalisation);
+        let gamma = self.options.gamma;
+        let weight = 1.0 / prefixes_of(&data.series, batch) as f32;
+        engine.load(&state.parameters, true);
+        let engine = &*engine;
+        let losses: Vec<f64> = blocks
+            .par_iter_mut()
+            .zip(batch.par_chunks(LANES))
+            .map(|((block, sums), rows)| {
+                block.load(&data.series, rows, |r| data.labels[r], normalisation);
+                engine.learn(block, sums, gamma, weight).loss
+            })
+            .collect();
+        gradients.fill(0.0);
+        // In the order of the blocks, whichever thread computed them.
+        for (_, sums) in &blocks[..losses.len()] {
+            sums.add_to(&self.shape, gradients);
+        }
+        let rate = self.options.learning_rate;
+        state.adam.step(&mut state.parameters, gradients, rate);
+        losses.iter().sum()
+    }
+
+    /// The summed loss on the validation part.
+    fn evaluate(&mut self) -> LossSums {
+        let (data, normalisation) = (&self.validation, &self.normalisation);
+        let (shape, gamma) = (self.shape, self.options.gamma);
+        self.workers.engine.load(&self.state.parameters, false);
+        let engine = &self.workers.engine;
+        let sums: Vec<LossSums> = self
+            .validation_rows
+            .par_chunks(LANES)
+            .map_init(
+                || Block::new(shape),
+                |block, rows| {
+                    block.load(&data.series, rows, |r| data.labels[r], normalisation);
+                    engine.evaluate(block, gamma)
+                },
+            )
+            .collect();
+        sums.iter().fold(LossSums::default(), |a, b| LossSums {
+            loss: a.loss + b.loss,
+            right: a.right + b.right,
+        })
+    }
+
+    /// The best model so far.
+    pub fn model(&self) -> Result<Model> {
+        let best = self.state.best;
+        let record = TrainingRecord {
+            options: self.options.clone(),
+            trained_on: self.train_rows.len(),
+            validated_on: self.validation_rows.len(),
+            epochs: self.state.epochs,
+            best_epoch: best.map_or(0, |b| b.epoch),
+            validation_loss: best.map(|b| b.validation_loss),
+            validation_accuracy: best.map(|b| b.validation_accuracy),
+            version: env!("CARGO_PKG_VERSION").into(),
+        };
+        Model::new(
+            self.shape,
+            self.state.best_parameters.clone(),
+            self.classes.clone(),
+            self.normalisation.clone(),
+            Some(record),
+        )
+    }
+
+    /// A number that another data set would not have: resuming checks it.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        let mut hash = Fnv::default();
+        for (set, rows) in [
+            (&self.data, &self.train_rows),
+            (&self.validation, &self.validation_rows),
+        ] {
+            for &row in rows {
+                hash.add(&set.labels[row].to_le_bytes());
+                hash.add(&(set.series.length(row) as u64).to_le_bytes());
+                for value in set.series.sequence(row) {
+                    hash.add(&value.to_bits().to_le_bytes());
+                }
+            }
+        }
+        hash.0
+    }
+}
+
+/// What the steps reuse: blocks, gradients, laid-out weights.
+#[derive(Debug)]
+struct Workers {
+    engine: Engine,
+    blocks: Vec<(Block, Gradients)>,
+    gradients: Vec<f32>,
+}
+
+impl Workers {
+    fn new(shape: &Shape, batch: usize) -> Self {
+        Workers {
+            engine: Engine::new(*shape),
+            blocks: (0..batch.div_ceil(LANES))
+                .map(|_| (Block::new(*shape), Gradients::new(shape)))
+                .collect(),
+            gradients: vec![0.0; shape.parameters()],
+        }
+    }
+}
+
+/// FNV-1a.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+fn prefixes_of(series: &Series<'_>, rows: &[usize]) -> usize {
+    rows.iter().map(|&r| series.length(r)).sum()
+}
+
+fn check_two_labels(labels: &[u32]) -> Result<()> {
+    match labels.iter().all(|l| *l == labels[0]) {
+        false => Ok(()),
+        true => Err(Error::OneLabel {
+            sequences: labels.len(),
+            label: labels[0],
+        }),
+    }
+}
+
+/// Rows to train on and rows to validate on, both in increasing order.
+fn split(n: usize, options: &TrainOptions) -> Result<(Vec<usize>, Vec<usize>)> {
+    if n < 2 {
+        return Err(Error::Size(
+            "one sequence cannot be split into a training and a validation part: \
+             give more, or a validation set"
+                .into(),
+        ));
+    }
+    let validation = (n as f64 * options.validation_fraction).round() as usize;
+    let mut rows: Vec<usize> = (0..n).collect();
+    Random::new(options.seed, 1).shuffle(&mut rows);
+    let mut train = rows.split_off(validation.clamp(1, n - 1));
+    rows.sort_unstable();
+    train.sort_unstable();
+    Ok((train, rows))
+}

@@ -1,0 +1,278 @@
+//! Training learns, repeats itself at any thread count, resumes, and refuses
+//! what it cannot learn from.
+#![allow(clippy::unwrap_used)]
+
+use haltwise_lstm::{Epoch, Error, Labelled, Model, Series, TrainOptions, Trainer};
+use std::ops::ControlFlow;
+
+/// Noisy ramps of unequal length, rising or falling: the class shows over time.
+struct Ramps {
+    values: Vec<f32>,
+    lengths: Vec<u32>,
+    labels: Vec<u32>,
+}
+
+const STEPS: usize = 9;
+
+impl Ramps {
+    fn new(n: usize) -> Self {
+        let mut state = 7u64;
+        let mut noise = move || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 40) as f32 / (1u64 << 24) as f32 - 0.5
+        };
+        let mut ramps = Ramps {
+            values: Vec::new(),
+            lengths: Vec::new(),
+            labels: Vec::new(),
+        };
+        for i in 0..n {
+            let label = (i % 3) as u32;
+            ramps.labels.push(label);
+            ramps.lengths.push((STEPS - i % 4) as u32);
+            let slope = label as f32 - 1.0;
+            ramps
+                .values
+                .extend((0..STEPS).map(|t| 40.0 + 3.0 * slope * t as f32 + 9.0 * noise()));
+        }
+        ramps
+    }
+
+    fn labelled(&self) -> Labelled<'_> {
+        let series = Series::with_lengths(&self.values, STEPS, 1, &self.lengths).unwrap();
+        Labelled::new(series, &self.labels).unwrap()
+    }
+}
+
+fn names(k: usize) -> Vec<String> {
+    (0..k).map(|k| format!("class {k}")).collect()
+}
+
+fn options() -> TrainOptions {
+    TrainOptions {
+        hidden: 8,
+        layers: 2,
+        gap_head: true,
+        learning_rate: 1e-2,
+        max_epochs: 8,
+        seed: 3,
+        ..TrainOptions::default()
+    }
+}
+
+fn trainer(ramps: &Ramps) -> Trainer<'_> {
+    Trainer::new(ramps.labelled(), None, names(3), options()).unwrap()
+}
+
+fn run_in(threads: usize, ramps: &Ramps) -> (Vec<Epoch>, Model) {
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .build()
+        .unwrap();
+    pool.install(|| {
+        let mut trainer = trainer(ramps);
+        let mut epochs = Vec::new();
+        while let Some(epoch) = trainer.epoch().unwrap() {
+            epochs.push(epoch);
+        }
+        (epochs, trainer.model().unwrap())
+    })
+}
+
+#[test]
+fn it_learns_and_the_heads_mean_something() {
+    let ramps = Ramps::new(400);
+    let options = TrainOptions {
+        max_epochs: 80,
+        ..options()
+    };
+    let mut trainer = Trainer::new(ramps.labelled(), None, names(3), options).unwrap();
+    trainer.run(|_| ControlFlow::Continue(())).unwrap();
+    let model = trainer.model().unwrap();
+    let record = model.training().unwrap();
+    assert!(record.validation_accuracy.unwrap() > 0.9, "{record:?}");
+    assert_eq!((record.trained_on, record.validated_on), (350, 50));
+
+    let series = Series::with_lengths(&ramps.values, STEPS, 1, &ramps.lengths).unwrap();
+    let scores = model.score_all(series).unwrap();
+    let mean = |v: &[f32], t: usize| v.iter().skip(t).step_by(STEPS).sum::<f32>() / 400.0;
+    assert!(mean(&scores.confidence, 0) + 0.2 < mean(&scores.confidence, 5));
+    let gap = scores.gap.as_ref().unwrap();
+    assert!(mean(gap, 0) > mean(gap, 5) + 0.2);
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_bits() {
+    let ramps = Ramps::new(150);
+    let one = run_in(1, &ramps);
+    assert_eq!(one, run_in(2, &ramps));
+    assert_eq!(one, run_in(5, &ramps));
+}
+
+#[test]
+fn a_resumed_run_equals_an_uninterrupted_one_to_the_bit() {
+    let ramps = Ramps::new(150);
+    let (epochs, model) = run_in(2, &ramps);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    for stop in [0, 1, 5] {
+        let mut first = trainer(&ramps);
+        for expected in &epochs[..stop] {
+            assert_eq!(first.epoch().unwrap().unwrap(), *expected);
+        }
+        first.save_state(&path).unwrap();
+        let mut second = trainer(&ramps);
+        second.resume(&path).unwrap();
+        for expected in &epochs[stop..] {
+            assert_eq!(second.epoch().unwrap().unwrap(), *expected);
+        }
+        assert_eq!(second.epoch().unwrap(), None);
+        assert_eq!(second.model().unwrap(), model);
+    }
+}
+
+#[test]
+fn a_state_of_another_run_is_refused() {
+    let (ramps, others) = (Ramps::new(150), Ramps::new(153));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    trainer(&ramps).save_state(&path).unwrap();
+    let error = trainer(&others).resume(&path).unwrap_err().to_string();
+    assert!(error.contains("other sequences"), "{error}");
+    let changed = TrainOptions {
+        seed: 4,
+        ..options()
+    };
+    let mut other = Trainer::new(ramps.labelled(), None, names(3), changed).unwrap();
+    assert!(other.resume(&path).is_err());
+    let model = folder.path().join("model.safetensors");
+    trainer(&ramps).model().unwrap().save(&model).unwrap();
+    let error = trainer(&ramps).resume(&model).unwrap_err().to_string();
+    assert!(error.contains("not a training state"), "{error}");
+}
+
+#[test]
+fn stopping_keeps_the_best_so_far_and_patience_ends_the_run() {
+    let ramps = Ramps::new(150);
+    let mut run = trainer(&ramps);
+    run.run(|epoch| match epoch.epoch {
+        3 => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .unwrap();
+    assert_eq!(run.model().unwrap().training().unwrap().epochs, 3);
+
+    // Far too large a rate: the loss does not improve for long.
+    let options = TrainOptions {
+        learning_rate: 3.0,
+        patience: 2,
+        max_epochs: 100,
+        ..options()
+    };
+    let mut run = Trainer::new(ramps.labelled(), None, names(3), options).unwrap();
+    run.run(|_| ControlFlow::Continue(())).unwrap();
+    let model = run.model().unwrap();
+    let record = model.training().unwrap();
+    assert!(record.epochs < 100);
+    assert_eq!(record.epochs, record.best_epoch + 2);
+}
+
+#[test]
+fn batching_does_not_change_a_sequence() {
+    let ramps = Ramps::new(37);
+    let model = trainer(&ramps).model().unwrap();
+    let all = model
+        .score_all(Series::new(&ramps.values, STEPS, 1).unwrap())
+        .unwrap();
+    for i in [0, 15, 16, 36] {
+        let one = &ramps.values[i * STEPS..(i + 1) * STEPS];
+        let alone = model
+            .score_all(Series::new(one, STEPS, 1).unwrap())
+            .unwrap();
+        assert_eq!(alone.confidence, all.confidence[i * STEPS..(i + 1) * STEPS]);
+    }
+}
+
+#[test]
+fn a_prefix_scores_as_if_the_rest_had_not_come_yet() {
+    let ramps = Ramps::new(5);
+    let model = trainer(&ramps).model().unwrap();
+    let full = model
+        .score_all(Series::new(&ramps.values, STEPS, 1).unwrap())
+        .unwrap();
+    let cut = Series::with_lengths(&ramps.values, STEPS, 1, &[4; 5]).unwrap();
+    let cut = model.score_all(cut).unwrap();
+    for i in 0..5 {
+        let here = i * STEPS..i * STEPS + 4;
+        assert_eq!(cut.confidence[here.clone()], full.confidence[here]);
+        assert_eq!(cut.confidence[i * STEPS + 4..(i + 1) * STEPS], [0.0; 5]);
+    }
+}
+
+#[test]
+fn what_cannot_be_learnt_from_is_refused() {
+    let series = || Series::new(&[0.5; 12], 3, 1).unwrap();
+    let make = |labels: &[u32], k: usize, options: TrainOptions| {
+        Trainer::new(Labelled::new(series(), labels)?, None, names(k), options).map(|_| ())
+    };
+    let standard = TrainOptions::default;
+    assert!(make(&[0, 1, 0, 1], 2, standard()).is_ok());
+    let one_class = make(&[0; 4], 1, standard());
+    assert!(matches!(one_class, Err(Error::OneClass { classes: 1 })));
+    let one_label = make(&[1; 4], 2, standard());
+    assert!(matches!(
+        one_label,
+        Err(Error::OneLabel {
+            sequences: 4,
+            label: 1
+        })
+    ));
+    let out_of_range = make(&[0, 1, 5, 1], 2, standard());
+    assert!(matches!(
+        out_of_range,
+        Err(Error::Label {
+            sequence: 2,
+            label: 5,
+            classes: 2
+        })
+    ));
+    assert!(matches!(make(&[0, 1], 2, standard()), Err(Error::Size(_))));
+    for options in [
+        TrainOptions {
+            batch: 0,
+            ..standard()
+        },
+        TrainOptions {
+            hidden: 0,
+            ..standard()
+        },
+        TrainOptions {
+            hidden: 1 << 20,
+            ..standard()
+        },
+        TrainOptions {
+            learning_rate: f64::NAN,
+            ..standard()
+        },
+        TrainOptions {
+            validation_fraction: 1.0,
+            ..standard()
+        },
+        TrainOptions {
+            gamma: -1.0,
+            ..standard()
+        },
+    ] {
+        assert!(make(&[0, 1, 0, 1], 2, options).is_err());
+    }
+    let wide = Series::new(&[0.5; 12], 3, 2).unwrap();
+    let ramps = Ramps::new(20);
+    let error = trainer(&ramps)
+        .model()
+        .unwrap()
+        .score_all(wide)
+        .unwrap_err();
+    assert!(error.to_string().contains("2 features"), "{error}");
+}
