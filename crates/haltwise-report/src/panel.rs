@@ -1,7 +1,7 @@
 //! One panel: a title, two axes, and marks between them.
 
 use crate::format::{fit, text_width};
-use crate::place::{Box2, place_name};
+use crate::place::{Box2, calmest, place_name};
 use crate::scale::{Scale, round_top, step_ticks, ticks};
 use crate::svg::{Element, number, path};
 
@@ -72,10 +72,12 @@ pub(crate) enum Mark {
     Line(Vec<(f64, f64)>, String),
     /// A bar from 0 for every (x, y), one unit of x wide.
     Bars(Vec<(f64, f64)>, String),
-    /// Dots.
-    Dots(Vec<(f64, f64)>, String),
+    /// Dots of a radius in the units of the drawing.
+    Dots(Vec<(f64, f64)>, String, f64),
     /// Upright whiskers: (x, low, high).
     Whiskers(Vec<(f64, f64, f64)>, String),
+    /// A word above each place.
+    Words(Vec<(f64, f64, String)>),
     /// A level across the panel, with its name.
     Level(f64, String),
     /// Hollow signs in the strip above the axis, for values that have no
@@ -176,28 +178,15 @@ impl Panel {
         ];
         drawn.extend(self.draw_axes(&frame));
         let clipped = self.marks.iter().flat_map(|mark| draw_mark(mark, &frame));
-        let levels = self.marks.iter().filter_map(|mark| match mark {
-            Mark::Level(y, name) => Some((frame.y.at(*y), name)),
-            _ => None,
-        });
-        let mut taken = Vec::new();
         drawn.push(clip_path(clip, &frame));
         drawn.push(
             Element::new("g")
                 .attr("clip-path", format!("url(#{clip})"))
                 .children(clipped),
         );
-        for (y, name) in levels {
-            let width = text_width(name, TEXT);
-            taken.push(Box2::new(frame.right() - width, y - 17.0, width, 17.0));
-            drawn.push(text(
-                "name alpha-name",
-                frame.right() - 2.0,
-                y - 5.0,
-                "end",
-                name,
-            ));
-        }
+        let (names, taken) = self.draw_levels(&frame);
+        drawn.extend(names);
+        drawn.extend(self.marks.iter().flat_map(|mark| draw_words(mark, &frame)));
         drawn.extend(self.draw_names(&frame, taken));
         drawn
     }
@@ -224,6 +213,33 @@ impl Panel {
         drawn
     }
 
+    /// The names of the levels, each at the end of its line that hides least,
+    /// and the boxes they take.
+    fn draw_levels(&self, frame: &Frame) -> (Vec<Element>, Vec<Box2>) {
+        let curves: Vec<Vec<(f64, f64)>> = self
+            .marks
+            .iter()
+            .filter_map(|mark| match mark {
+                Mark::Line(points, _) => Some(points.iter().map(|&p| frame.at(p)).collect()),
+                _ => None,
+            })
+            .collect();
+        let (mut drawn, mut taken) = (Vec::new(), Vec::new());
+        for mark in &self.marks {
+            let Mark::Level(y, name) = mark else { continue };
+            let (y, width) = (frame.y.at(*y), name_width(name));
+            let boxes = [frame.right() - width, frame.left() + 2.0]
+                .map(|x| [y - 18.0, y + 3.0].map(|top| Box2::new(x, top, width, 15.0)));
+            let Some(found) = calmest(boxes.as_flattened(), &curves) else {
+                continue;
+            };
+            let (x, y) = found.baseline();
+            drawn.push(text("name alpha-name", x, y, "middle", name));
+            taken.push(found);
+        }
+        (drawn, taken)
+    }
+
     fn draw_names(&self, frame: &Frame, mut taken: Vec<Box2>) -> Vec<Element> {
         let curves: Vec<Vec<(f64, f64)>> = self
             .names
@@ -239,7 +255,7 @@ impl Panel {
         let mut drawn = Vec::new();
         for (i, (name, series, _)) in self.names.iter().enumerate() {
             let name = fit(name, 130.0, TEXT);
-            let width = text_width(&name, TEXT) + 4.0;
+            let width = name_width(&name);
             let Some(found) = place_name(i, width, &curves, &taken, room) else {
                 continue;
             };
@@ -251,12 +267,29 @@ impl Panel {
     }
 }
 
+/// The width of a name, which is bold, with room for wider fonts than ours.
+fn name_width(name: &str) -> f64 {
+    text_width(name, TEXT) * 1.15 + 4.0
+}
+
+/// Words lie outside the clip, so that one above a full bar is whole.
+fn draw_words(mark: &Mark, frame: &Frame) -> Vec<Element> {
+    let Mark::Words(words) = mark else {
+        return Vec::new();
+    };
+    let word = |(x, y, word): &(f64, f64, String)| {
+        let (x, y) = frame.at((*x, *y));
+        text("value", x, y - 7.0, "middle", word)
+    };
+    words.iter().map(word).collect()
+}
+
 fn clip_path(name: &str, frame: &Frame) -> Element {
     let rect = Element::new("rect")
-        .at("x", frame.left())
+        .at("x", frame.left() - 3.0)
         .at("y", TOP - 2.0)
-        .at("width", frame.right() - frame.left())
-        .at("height", frame.bottom() - TOP + 2.0);
+        .at("width", frame.right() - frame.left() + 6.0)
+        .at("height", frame.bottom() - TOP + 5.0);
     Element::new("clipPath").attr("id", name).child(rect)
 }
 
@@ -272,14 +305,15 @@ fn draw_mark(mark: &Mark, frame: &Frame) -> Vec<Element> {
             .filter(|(_, y)| *y > 0.0)
             .map(|&p| draw_bar(p, class, frame))
             .collect(),
-        Mark::Dots(points, class) => points
+        Mark::Dots(points, class, radius) => points
             .iter()
-            .map(|&p| circle(class, frame.at(p), 3.0))
+            .map(|&p| circle(class, frame.at(p), *radius))
             .collect(),
         Mark::Whiskers(points, class) => points
             .iter()
             .map(|&p| draw_whisker(p, class, frame))
             .collect(),
+        Mark::Words(_) => Vec::new(),
         Mark::Level(y, _) => {
             let y = frame.y.at(*y);
             vec![line("alpha", frame.left(), y, frame.right(), y)]

@@ -62,7 +62,8 @@ impl Box2 {
 
 /// The best box for the name of curve `own`: inside the room, on no other
 /// name, on no curve if that can be had, and as far as possible from the
-/// other curves. Every point of the curve is tried, above and below.
+/// other curves. Every point of the curve is tried, on all
+/// sides.
 pub(crate) fn place_name(
     own: usize,
     width: f64,
@@ -73,8 +74,21 @@ pub(crate) fn place_name(
     let dense: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| densified(curve)).collect();
     let mut best: Option<(f64, Box2)> = None;
     for &(x, y) in dense.get(own)? {
-        for top in [y - OFFSET - NAME_HEIGHT, y + OFFSET] {
-            let found = Box2::new(x - width / 2.0, top, width, NAME_HEIGHT);
+        let middle = (x - width / 2.0, y - NAME_HEIGHT / 2.0);
+        let (above, below) = (y - OFFSET - NAME_HEIGHT, y + OFFSET);
+        let (before, after) = (x - OFFSET - width, x + OFFSET);
+        let corners = [
+            (middle.0, above),
+            (middle.0, below),
+            (before - OFFSET, middle.1),
+            (after + OFFSET, middle.1),
+            (before, above),
+            (after, below),
+            (before, below),
+            (after, above),
+        ];
+        for (left, top) in corners {
+            let found = Box2::new(left, top, width, NAME_HEIGHT);
             if !room.holds(found) || taken.iter().any(|&other| other.overlaps(found)) {
                 continue;
             }
@@ -85,6 +99,16 @@ pub(crate) fn place_name(
         }
     }
     best.map(|(_, found)| found)
+}
+
+/// The first of the boxes that lies on the fewest curves.
+pub(crate) fn calmest(boxes: &[Box2], curves: &[Vec<(f64, f64)>]) -> Option<Box2> {
+    let dense: Vec<Vec<(f64, f64)>> = curves.iter().map(|curve| densified(curve)).collect();
+    let hidden = |found: &Box2| {
+        let hides = |curve: &&Vec<(f64, f64)>| curve.iter().any(|&p| found.distance(p) < 1.0);
+        dense.iter().filter(hides).count()
+    };
+    boxes.iter().copied().min_by_key(hidden)
 }
 
 /// Clearance from the other curves counts up to the point where a reader no

@@ -93,7 +93,7 @@ mod tests {
     fn step_ticks_name_the_first_and_the_last() {
         assert_eq!(step_ticks(1), [1]);
         assert_eq!(step_ticks(8), [1, 2, 3, 4, 5, 6, 7, 8]);
-        assert_eq!(step_ticks(46), [1, 10, 20, 30, 46]);
+        assert_eq!(step_ticks(46), [1, 10, 20, 30, 40, 46]);
         assert_eq!(step_ticks(206), [1, 50, 100, 150, 206]);
         assert_eq!(step_ticks(96), [1, 20, 40, 60, 80, 96]);
     }

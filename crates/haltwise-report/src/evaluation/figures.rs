@@ -28,9 +28,9 @@ pub fn gap_figure(rule: &Rule, evaluation: &Evaluation) -> Figure {
         ),
         marks: vec![
             Mark::Band(band, "band s1".into()),
-            Mark::Level(alpha, format!("tolerated: {}", level(alpha))),
+            Mark::Level(alpha, alpha_name(alpha)),
             Mark::Line(gaps.clone(), "line s1".into()),
-            Mark::Dots(lone(&gaps), "dot s1".into()),
+            Mark::Dots(lone(&gaps), "dot s1".into(), 3.0),
         ],
         names: Vec::new(),
         above: None,
@@ -55,7 +55,7 @@ pub fn halting_figure(evaluation: &Evaluation) -> Figure {
         marks: vec![
             Mark::Band(area, "band s3".into()),
             Mark::Line(curve.clone(), "line s3".into()),
-            Mark::Dots(lone(&curve), "dot s3".into()),
+            Mark::Dots(lone(&curve), "dot s3".into(), 3.0),
         ],
         names: Vec::new(),
         above: None,
@@ -133,7 +133,7 @@ pub fn thresholds_figure(rule: &Rule) -> Figure {
         y: unit_axis("halt when the score reaches this"),
         above: (!never.is_empty()).then(|| "never".into()),
         marks: vec![
-            Mark::Dots(finite, "dot s4".into()),
+            Mark::Dots(finite, "dot s4".into(), 3.0),
             Mark::Above(never, "never s4".into()),
         ],
         names: Vec::new(),
@@ -155,25 +155,25 @@ pub fn thresholds_figure(rule: &Rule) -> Figure {
 /// Accuracy of the full and the early predictions, and the share of steps
 /// that early stopping reads.
 pub fn accuracy_figure(evaluation: &Evaluation) -> Figure {
+    let accuracy = |share: f64, se: f64| (share, 1.96 * se);
     let bars = [
         (
             "full accuracy",
-            evaluation.late_accuracy,
-            Some(evaluation.late_accuracy_se),
+            accuracy(evaluation.late_accuracy, evaluation.late_accuracy_se),
         ),
         (
             "early accuracy",
-            evaluation.early_accuracy,
-            Some(evaluation.early_accuracy_se),
+            accuracy(evaluation.early_accuracy, evaluation.early_accuracy_se),
         ),
-        ("steps read", evaluation.steps_read, None),
+        ("steps read", (evaluation.steps_read, 0.0)),
     ];
     let at = |i: usize| (i + 1) as f64;
-    let bar = |i: usize| vec![(at(i), bars[i].1)];
-    let whiskers = bars.iter().enumerate().filter_map(|(i, (_, share, se))| {
-        let half = 1.96 * (*se)?;
-        Some((at(i), (share - half).max(0.0), (share + half).min(1.0)))
-    });
+    let bar = |i: usize, look: &str| Mark::Bars(vec![(at(i), bars[i].1.0)], look.into());
+    let ends = |i: usize| {
+        let (share, half) = bars[i].1;
+        (at(i), (share - half).max(0.0), (share + half).min(1.0))
+    };
+    let words = (0..3).map(|i| (at(i), ends(i).2, percent(bars[i].1.0)));
     single(Panel {
         title: "Full reading against stopping early".into(),
         desc: format!(
@@ -184,19 +184,16 @@ pub fn accuracy_figure(evaluation: &Evaluation) -> Figure {
         ),
         x: Axis {
             domain: (0.4, 3.6),
-            ticks: bars
-                .iter()
-                .enumerate()
-                .map(|(i, (name, share, _))| (at(i), format!("{name} {}", percent(*share))))
-                .collect(),
-            label: "whiskers: about 95% (1.96 standard errors)".into(),
+            ticks: (0..3).map(|i| (at(i), bars[i].0.into())).collect(),
+            label: "whiskers: 1.96 standard errors, about 95%".into(),
         },
-        y: Axis::shares("share", 1.0),
+        y: Axis::shares("share of sequences; share of steps", 1.0),
         marks: vec![
-            Mark::Bars(bar(0), "bar s6".into()),
-            Mark::Bars(bar(1), "bar s1".into()),
-            Mark::Bars(bar(2), "bar s3".into()),
-            Mark::Whiskers(whiskers.collect(), "whisker".into()),
+            bar(0, "bar s6"),
+            bar(1, "bar s1"),
+            bar(2, "bar s3"),
+            Mark::Whiskers(vec![ends(0), ends(1)], "whisker".into()),
+            Mark::Words(words.collect()),
         ],
         names: Vec::new(),
         above: None,
@@ -232,6 +229,11 @@ pub(crate) fn unit_axis(label: &str) -> Axis {
         ticks: ticks.map(|v| (v, format!("{v:.1}"))).collect(),
         label: label.into(),
     }
+}
+
+/// What the line at the tolerated gap is called.
+pub(crate) fn alpha_name(alpha: f64) -> String {
+    format!("tolerated: α = {}", level(alpha))
 }
 
 /// A curve of one point needs a dot to be seen.

@@ -12,7 +12,7 @@ pub use figures::{
     thresholds_figure,
 };
 
-pub(crate) use figures::{gap_point, highest, lone, readout, row, single, unit_axis};
+pub(crate) use figures::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
 
 use crate::format::{count, interval, level, percent};
 use crate::page::{Context, page};
@@ -84,7 +84,7 @@ fn tiles(rule: &Rule, evaluation: &Evaluation) -> Markup {
             div {
                 dt { "Sequences" }
                 dd { (count(evaluation.n as u64)) }
-                dd.more { "the rule did not see them if they are held out" }
+                dd.more { "of " (t_max) " steps at the most" }
             }
         }
     }

@@ -1,0 +1,335 @@
+//! The figures of an experiment.
+
+use haltwise::Promise;
+
+use super::violations::is_above;
+use super::{DatasetResults, Experiment, MethodResults, SplitResult, mean_and_error};
+use crate::evaluation::{alpha_name, readout, row, single};
+use crate::figure::Figure;
+use crate::format::{count_of, level, percent};
+use crate::palette::{dashed, series};
+use crate::panel::{Axis, Mark, Panel, Readout, ReadoutRow};
+
+/// The share of all values on the curves that the gap axis must show; the rest
+/// come from splits where next to no sequence has halted yet.
+const SHOWN: f64 = 0.99;
+
+/// The paper's Figures 1 and A.1 for one dataset: for each method the gap
+/// among the sequences halted by each step, one thin curve per split; and the
+/// share halted, with its 95% band.
+pub fn splits_figure(dataset: &DatasetResults, alpha: f64) -> Figure {
+    let methods: Vec<(usize, &MethodResults)> = dataset.methods.iter().enumerate().collect();
+    let mut panels = gap_panels(dataset, &methods, alpha);
+    panels.push(halting_panel(dataset));
+    Figure {
+        title: format!("{}: gap and halting, split by split", dataset.name),
+        panels,
+        columns: 2,
+    }
+}
+
+/// Screening alone against screening and certifying, on one dataset; `None`
+/// where the experiment lacks one of them.
+pub fn ablation_figure(dataset: &DatasetResults, alpha: f64) -> Option<Figure> {
+    let find = |promise: Option<Promise>| {
+        let mut methods = dataset.methods.iter().enumerate();
+        methods.find(|(_, m)| m.promise == promise)
+    };
+    let both = [find(None)?, find(Some(Promise::Conditional))?];
+    Some(Figure {
+        title: format!("{}: screening alone against certifying too", dataset.name),
+        panels: gap_panels(dataset, &both, alpha),
+        columns: 2,
+    })
+}
+
+/// How t_avg depends on α on one dataset; `None` where that was not measured.
+pub fn sweep_figure(dataset: &DatasetResults) -> Option<Figure> {
+    let curves = dataset.sweep.iter();
+    let curves: Vec<_> = curves.map(|c| (&c.method[..], &c.points[..])).collect();
+    sweep(
+        &format!("{}: mean halt time against α", dataset.name),
+        &curves,
+    )
+}
+
+/// The same for one method over all datasets.
+pub(crate) fn sweep_by_dataset(experiment: &Experiment, method: &str) -> Option<Figure> {
+    let curve = |dataset: &'_ DatasetResults| -> Option<usize> {
+        dataset.sweep.iter().position(|c| c.method == method)
+    };
+    let curves = experiment.datasets.iter().filter_map(|d| {
+        let found = &d.sweep[curve(d)?];
+        Some((&d.name[..], &found.points[..]))
+    });
+    let title = format!("Mean halt time against α, {method}");
+    sweep(&title, &curves.collect::<Vec<_>>())
+}
+
+/// All figures of an experiment, each with a name fit for a file.
+pub fn experiment_figures(experiment: &Experiment) -> Vec<(String, Figure)> {
+    let mut figures = Vec::new();
+    for dataset in &experiment.datasets {
+        let stem = file_stem(&dataset.name);
+        let splits = splits_figure(dataset, experiment.alpha);
+        figures.push((format!("{stem}-splits"), splits));
+        let ablation = ablation_figure(dataset, experiment.alpha);
+        figures.extend(ablation.map(|f| (format!("{stem}-ablation"), f)));
+        figures.extend(sweep_figure(dataset).map(|f| (format!("{stem}-alpha"), f)));
+    }
+    for method in sweep_methods(experiment) {
+        let figure = sweep_by_dataset(experiment, &method);
+        figures.extend(figure.map(|f| (format!("alpha-{}", file_stem(&method)), f)));
+    }
+    figures
+}
+
+/// The methods that any dataset has a sweep of, in order of appearance.
+pub(crate) fn sweep_methods(experiment: &Experiment) -> Vec<String> {
+    let mut methods: Vec<String> = Vec::new();
+    for curve in experiment.datasets.iter().flat_map(|d| &d.sweep) {
+        if !methods.contains(&curve.method) {
+            methods.push(curve.method.clone());
+        }
+    }
+    methods
+}
+
+/// A name with nothing in it that a file system or an address would mind.
+pub(crate) fn file_stem(name: &str) -> String {
+    let keep = |c: char| if c.is_alphanumeric() { c } else { '-' };
+    name.chars().map(keep).collect::<String>().to_lowercase()
+}
+
+fn curve(split: &SplitResult) -> Vec<(f64, f64)> {
+    let steps = split.by_step.iter().enumerate();
+    steps
+        .filter_map(|(t, by)| Some(((t + 1) as f64, by.gap()?)))
+        .collect()
+}
+
+/// One panel per method, all with the same axes.
+fn gap_panels(
+    dataset: &DatasetResults,
+    methods: &[(usize, &MethodResults)],
+    alpha: f64,
+) -> Vec<Panel> {
+    let splits = methods.iter().flat_map(|(_, m)| &m.splits);
+    let mut values: Vec<f64> = splits.flat_map(curve).map(|p| p.1).collect();
+    values.sort_by(f64::total_cmp);
+    let shown = values.get((values.len() as f64 * SHOWN) as usize);
+    let top = (shown.copied().unwrap_or(0.0) * 1.05).max(2.0 * alpha);
+    let y = Axis::shares("share with a gap; one curve per split, bold: median", top);
+    let panel = |&(i, method): &(usize, &MethodResults)| {
+        gap_panel(i, method, dataset.t_max(), y.clone(), alpha)
+    };
+    methods.iter().map(panel).collect()
+}
+
+fn gap_panel(i: usize, method: &MethodResults, t_max: usize, y: Axis, alpha: f64) -> Panel {
+    let curves: Vec<Vec<(f64, f64)>> = method.splits.iter().map(curve).collect();
+    let top = y.domain.1;
+    let leaving = curves.iter().filter(|c| c.iter().any(|p| p.1 > top));
+    let leaving = leaving.count();
+    let by_step = by_step(method, t_max, alpha);
+    let medians = by_step
+        .iter()
+        .map(|s| (s.t as f64, s.median))
+        .collect::<Vec<_>>();
+    let thin = curves.into_iter();
+    let mut marks: Vec<Mark> = thin
+        .map(|curve| Mark::Line(curve, format!("thin {}", series(i))))
+        .collect();
+    marks.push(Mark::Line(medians.clone(), format!("line {}", series(i))));
+    marks.push(Mark::Level(alpha, alpha_name(alpha)));
+    let mut x = Axis::steps(t_max);
+    if leaving > 0 {
+        let splits = count_of(leaving as u64, "curve leaves", "curves leave");
+        x.label = format!("step t ({splits} the panel where few have halted)");
+    }
+    Panel {
+        title: format!("Gap among halted by step t: {}", method.name),
+        desc: gap_desc(method, &by_step, alpha),
+        x,
+        y,
+        marks,
+        names: Vec::new(),
+        above: None,
+        readout: gap_readout(i, &medians, &by_step, method.splits.len()),
+    }
+}
+
+/// What the splits did by one step.
+struct AtStep {
+    t: usize,
+    median: f64,
+    highest: f64,
+    above: usize,
+}
+
+fn by_step(method: &MethodResults, t_max: usize, alpha: f64) -> Vec<AtStep> {
+    let at = |t: usize| {
+        let here = method.splits.iter().filter_map(|s| s.by_step.get(t));
+        let mut gaps: Vec<f64> = here.clone().filter_map(|by| by.gap()).collect();
+        gaps.sort_by(f64::total_cmp);
+        Some(AtStep {
+            t: t + 1,
+            median: median(&gaps)?,
+            highest: *gaps.last()?,
+            above: here.filter(|&&by| is_above(by, alpha)).count(),
+        })
+    };
+    (0..t_max).filter_map(at).collect()
+}
+
+fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 {
+        return Some(upper);
+    }
+    Some((sorted[middle - 1] + upper) / 2.0)
+}
+
+fn gap_desc(method: &MethodResults, by_step: &[AtStep], alpha: f64) -> String {
+    let most = by_step.iter().max_by_key(|s| s.above);
+    let most = most.map_or_else(
+        || "No sequence halted.".into(),
+        |s| {
+            format!(
+                "At worst, by step {}, {} of {} splits are above the tolerated {}.",
+                s.t,
+                s.above,
+                method.splits.len(),
+                level(alpha)
+            )
+        },
+    );
+    format!("{}: {most}", method.name)
+}
+
+fn gap_readout(i: usize, medians: &[(f64, f64)], by_step: &[AtStep], splits: usize) -> Readout {
+    let column = |label: &str, values: Vec<String>| ReadoutRow {
+        label: label.into(),
+        series: None,
+        values,
+        y: Vec::new(),
+    };
+    let above = by_step.iter().map(|s| format!("{} of {splits}", s.above));
+    let rows = vec![
+        row("median gap", &series(i), medians, |(_, y)| percent(y)),
+        column(
+            "highest",
+            by_step.iter().map(|s| percent(s.highest)).collect(),
+        ),
+        column("splits above α", above.collect()),
+    ];
+    readout(by_step.iter().map(|s| s.t), rows)
+}
+
+fn halting_panel(dataset: &DatasetResults) -> Panel {
+    let t_max = dataset.t_max();
+    let (mut marks, mut lines, mut names, mut rows) = (vec![], vec![], vec![], vec![]);
+    for (i, method) in dataset.methods.iter().enumerate() {
+        let at: Vec<(f64, f64, f64)> = (0..t_max).filter_map(|t| halted(method, t)).collect();
+        let band = at
+            .iter()
+            .map(|&(x, mean, half)| (x, mean - half, mean + half));
+        let curve: Vec<(f64, f64)> = at.iter().map(|&(x, mean, _)| (x, mean)).collect();
+        marks.push(Mark::Band(band.collect(), format!("band {}", series(i))));
+        lines.push(Mark::Line(curve.clone(), dashed(i)));
+        rows.push(row(&method.name, &series(i), &curve, |(_, y)| percent(y)));
+        names.push((method.name.clone(), series(i), curve));
+    }
+    marks.extend(lines);
+    Panel {
+        title: "Sequences halted by step t".into(),
+        desc: format!(
+            "Share halted by each step on {}, method by method.",
+            dataset.name
+        ),
+        x: Axis::steps(t_max),
+        y: Axis::shares("share of all sequences; mean over splits, 95% band", 1.0),
+        marks,
+        names,
+        above: None,
+        readout: readout(1..=t_max, rows),
+    }
+}
+
+/// The mean share halted by a step, and half of its 95% band.
+fn halted(method: &MethodResults, t: usize) -> Option<(f64, f64, f64)> {
+    let here = method.splits.iter().filter_map(|s| {
+        let halted = s.by_step.get(t)?.halted;
+        Some(halted as f64 / s.n.max(1) as f64)
+    });
+    let (mean, error) = mean_and_error(here)?;
+    Some(((t + 1) as f64, mean, 1.96 * error))
+}
+
+fn sweep(title: &str, curves: &[(&str, &[super::SweepPoint])]) -> Option<Figure> {
+    let alphas = curves.iter().flat_map(|(_, points)| points.iter());
+    let widest = alphas.map(|p| p.alpha).fold(0.0, f64::max);
+    if widest == 0.0 {
+        return None;
+    }
+    let (mut marks, mut names, mut rows) = (vec![], vec![], vec![]);
+    for (i, (name, points)) in curves.iter().enumerate() {
+        let curve: Vec<(f64, f64)> = points.iter().map(|p| (p.alpha, p.t_avg)).collect();
+        let whiskers = points.iter().map(|p| {
+            let half = p.standard_error;
+            (p.alpha, p.t_avg - half, p.t_avg + half)
+        });
+        marks.push(Mark::Whiskers(
+            whiskers.collect(),
+            format!("whisker {}", series(i)),
+        ));
+        marks.push(Mark::Line(curve.clone(), dashed(i)));
+        rows.push(sweep_row(name, i, points));
+        names.push(((*name).into(), series(i), curve));
+    }
+    let longest = curves.iter().map(|c| c.1).max_by_key(|points| points.len());
+    let longest = longest.unwrap_or_default();
+    // Curves need not share their values of α; only where they do can one
+    // guide read all of them.
+    let shared = |points: &[super::SweepPoint]| {
+        points
+            .iter()
+            .map(|p| p.alpha)
+            .eq(longest.iter().map(|p| p.alpha))
+    };
+    let readable = curves.iter().all(|c| shared(c.1));
+    Some(single(Panel {
+        title: title.into(),
+        desc: "The mean of halt step / t_max against the tolerated gap α.".into(),
+        x: Axis::shares("tolerated gap α", widest),
+        y: Axis::shares("t_avg, share of all steps; whiskers: standard error", 1.0),
+        marks,
+        names,
+        above: None,
+        readout: Readout {
+            x: longest
+                .iter()
+                .filter(|_| readable)
+                .map(|p| p.alpha)
+                .collect(),
+            heads: longest
+                .iter()
+                .map(|p| format!("α = {}", level(p.alpha)))
+                .collect(),
+            rows,
+        },
+    }))
+}
+
+fn sweep_row(name: &str, i: usize, points: &[super::SweepPoint]) -> ReadoutRow {
+    ReadoutRow {
+        label: name.into(),
+        series: Some(series(i)),
+        values: points
+            .iter()
+            .map(|p| format!("{:.3} ± {:.3}", p.t_avg, p.standard_error))
+            .collect(),
+        y: points.iter().map(|p| Some(p.t_avg)).collect(),
+    }
+}
