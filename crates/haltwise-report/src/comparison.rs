@@ -9,7 +9,7 @@ use crate::figure::Figure;
 use crate::format::{count, fit, interval, level, percent, threshold};
 use crate::page::{Context, page};
 use crate::palette::{dashed, series};
-use crate::panel::{Axis, Mark, Panel, Readout, ReadoutRow};
+use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
 
 /// A rule with the name it goes by, and what it did.
 #[derive(Debug, Clone)]
@@ -197,7 +197,7 @@ fn overlay(
         marks.push(Mark::Dots(lone(curve), format!("dot {}", series(i)), 3.0));
     }
     let named = rules.iter().zip(curves).enumerate();
-    let names = named.map(|(i, (c, curve))| (c.name.clone(), series(i), curve.clone()));
+    let names = named.map(|(i, (c, curve))| Name::new(&c.name, i, curve.clone()));
     let last = rules.iter().zip(curves).filter_map(|(c, curve)| {
         let end = curve.last()?.1;
         Some(format!("{}: {}", c.name, percent(end)))
@@ -300,7 +300,7 @@ fn trade_off(rules: &[Compared]) -> Figure {
         ));
     }
     let names = rules.iter().enumerate();
-    let names = names.map(|(i, c)| (c.name.clone(), series(i), vec![place(c)]));
+    let names = names.map(|(i, c)| Name::new(&c.name, i, vec![place(c)]));
     single(Panel {
         title: "Gap against steps read".into(),
         desc: "Each rule's gap over all sequences against the share of steps it reads.".into(),

@@ -4,8 +4,8 @@
 //!
 //! The series colours are Okabe and Ito's, told apart by people with any kind
 //! of colour vision, darkened or lightened until each has a contrast of 4.5:1
-//! or more with its background. Curves that share a
-//! panel also differ in their dashes.
+//! or more with its background. Curves that share a panel also differ in
+//! their dashes.
 
 /// How many series have a look of their own; more start over.
 pub(crate) const SERIES: usize = 6;

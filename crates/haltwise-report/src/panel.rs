@@ -1,6 +1,7 @@
 //! One panel: a title, two axes, and marks between them.
 
 use crate::format::{fit, text_width};
+use crate::palette::series;
 use crate::place::{Box2, calmest, place_name};
 use crate::scale::{Scale, round_top, step_ticks, ticks};
 use crate::svg::{Element, number, path};
@@ -105,6 +106,25 @@ pub(crate) struct ReadoutRow {
     pub(crate) y: Vec<Option<f64>>,
 }
 
+/// A name set beside the curve it belongs to.
+#[derive(Debug, Clone)]
+pub(crate) struct Name {
+    name: String,
+    series: String,
+    curve: Vec<(f64, f64)>,
+}
+
+impl Name {
+    /// The name of the `i`-th series.
+    pub(crate) fn new(name: &str, i: usize, curve: Vec<(f64, f64)>) -> Self {
+        Self {
+            name: name.into(),
+            series: series(i),
+            curve,
+        }
+    }
+}
+
 /// A panel.
 #[derive(Debug, Clone)]
 pub(crate) struct Panel {
@@ -113,8 +133,7 @@ pub(crate) struct Panel {
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) marks: Vec<Mark>,
-    /// Names set beside the curves they belong to: (name, series, curve).
-    pub(crate) names: Vec<(String, String, Vec<(f64, f64)>)>,
+    pub(crate) names: Vec<Name>,
     /// The name of the strip above the axis, if there is one.
     pub(crate) above: Option<String>,
     pub(crate) readout: Readout,
@@ -241,11 +260,17 @@ impl Panel {
     }
 
     fn draw_names(&self, frame: &Frame, mut taken: Vec<Box2>) -> Vec<Element> {
-        let curves: Vec<Vec<(f64, f64)>> = self
-            .names
-            .iter()
-            .map(|(.., curve)| curve.iter().map(|&p| frame.at(p)).collect())
+        let named = self.names.iter();
+        let mut curves: Vec<Vec<(f64, f64)>> = named
+            .map(|named| named.curve.iter().map(|&p| frame.at(p)).collect())
             .collect();
+        // Names keep clear of the levels as of any curve.
+        for mark in &self.marks {
+            if let Mark::Level(y, _) = mark {
+                let y = frame.y.at(*y);
+                curves.push(vec![(frame.left(), y), (frame.right(), y)]);
+            }
+        }
         let room = Box2::new(
             frame.left() + 2.0,
             frame.top(),
@@ -253,7 +278,7 @@ impl Panel {
             frame.bottom() - frame.top(),
         );
         let mut drawn = Vec::new();
-        for (i, (name, series, _)) in self.names.iter().enumerate() {
+        for (i, Name { name, series, .. }) in self.names.iter().enumerate() {
             let name = fit(name, 130.0, TEXT);
             let width = name_width(&name);
             let Some(found) = place_name(i, width, &curves, &taken, room) else {

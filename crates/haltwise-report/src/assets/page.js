@@ -25,7 +25,6 @@
 
   function mark(plot, i) {
     var x = plot.data.x[i];
-    if (x === undefined) return;
     var guide = plot.marker.querySelector(".guide");
     guide.setAttribute("x1", x);
     guide.setAttribute("x2", x);
@@ -71,19 +70,25 @@
     plot.tip.style.top = plot.data.top * scale * 0.75 + "px";
   }
 
+  // The figures that follow this one, itself among them.
+  function linked(plot) {
+    return plots.filter(function (other) {
+      return other === plot || (plot.link && other.link === plot.link);
+    });
+  }
+
   function show(plot, i) {
-    plots.forEach(function (other) {
-      if (other === plot || (plot.link && other.link === plot.link)) mark(other, i);
+    linked(plot).forEach(function (other) {
+      // Figures start at different steps, so the heading says which is meant.
+      var same = other.data.heads.indexOf(plot.data.heads[i]);
+      other.marker.classList.remove("on");
+      if (same >= 0) mark(other, same);
     });
     tell(plot, i);
   }
 
   function hide(plot) {
-    plots.forEach(function (other) {
-      if (other === plot || (plot.link && other.link === plot.link)) {
-        other.marker.classList.remove("on");
-      }
-    });
+    linked(plot).forEach(function (other) { other.marker.classList.remove("on"); });
     plot.tip.hidden = true;
   }
 

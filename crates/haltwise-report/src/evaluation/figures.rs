@@ -12,7 +12,7 @@ use crate::panel::{Axis, Mark, Panel, Readout, ReadoutRow};
 pub fn gap_figure(rule: &Rule, evaluation: &Evaluation) -> Figure {
     let alpha = rule.alpha().get();
     let steps = halted_steps(evaluation);
-    let gaps: Vec<(f64, f64)> = steps.iter().filter_map(|s| gap_point(s)).collect();
+    let gaps: Vec<(f64, f64)> = steps.iter().filter_map(gap_point).collect();
     let band = steps.iter().map(|s| {
         let (low, high) = s.gap_by_interval;
         (s.t as f64, low, high)

@@ -8,11 +8,13 @@ use crate::evaluation::{alpha_name, readout, row, single};
 use crate::figure::Figure;
 use crate::format::{count_of, level, percent};
 use crate::palette::{dashed, series};
-use crate::panel::{Axis, Mark, Panel, Readout, ReadoutRow};
+use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
 
-/// The share of all values on the curves that the gap axis must show; the rest
-/// come from splits where next to no sequence has halted yet.
+/// The share of all values on the curves that the gap axis must show, counting
+/// only those with at least so many sequences behind them: one sequence with a
+/// gap among two halted would stretch the axis to 50% and flatten the rest.
 const SHOWN: f64 = 0.99;
+const ENOUGH: u64 = 20;
 
 /// The paper's Figures 1 and A.1 for one dataset: for each method the gap
 /// among the sequences halted by each step, one thin curve per split; and the
@@ -115,7 +117,11 @@ fn gap_panels(
     alpha: f64,
 ) -> Vec<Panel> {
     let splits = methods.iter().flat_map(|(_, m)| &m.splits);
-    let mut values: Vec<f64> = splits.flat_map(curve).map(|p| p.1).collect();
+    let steps = splits.flat_map(|s| &s.by_step);
+    let mut values: Vec<f64> = steps
+        .filter(|by| by.halted >= ENOUGH)
+        .filter_map(|by| by.gap())
+        .collect();
     values.sort_by(f64::total_cmp);
     let shown = values.get((values.len() as f64 * SHOWN) as usize);
     let top = (shown.copied().unwrap_or(0.0) * 1.05).max(2.0 * alpha);
@@ -239,7 +245,7 @@ fn halting_panel(dataset: &DatasetResults) -> Panel {
         marks.push(Mark::Band(band.collect(), format!("band {}", series(i))));
         lines.push(Mark::Line(curve.clone(), dashed(i)));
         rows.push(row(&method.name, &series(i), &curve, |(_, y)| percent(y)));
-        names.push((method.name.clone(), series(i), curve));
+        names.push(Name::new(&method.name, i, curve));
     }
     marks.extend(lines);
     Panel {
@@ -286,7 +292,7 @@ fn sweep(title: &str, curves: &[(&str, &[super::SweepPoint])]) -> Option<Figure>
         ));
         marks.push(Mark::Line(curve.clone(), dashed(i)));
         rows.push(sweep_row(name, i, points));
-        names.push(((*name).into(), series(i), curve));
+        names.push(Name::new(name, i, curve));
     }
     let longest = curves.iter().map(|c| c.1).max_by_key(|points| points.len());
     let longest = longest.unwrap_or_default();

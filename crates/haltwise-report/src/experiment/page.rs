@@ -166,7 +166,7 @@ fn promised(promise: Option<Promise>) -> &'static str {
 fn rate(rate: Rate) -> Markup {
     html! {
         (rate.count) " of " (rate.splits) " "
-        span.se { (interval(rate.interval)) }
+        span.se.below { (interval(rate.interval)) }
     }
 }
 
