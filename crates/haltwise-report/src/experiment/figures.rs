@@ -14,7 +14,7 @@ use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
 /// only those with at least so many sequences behind them: one sequence with a
 /// gap among two halted would stretch the axis to 50% and flatten the rest.
 const SHOWN: f64 = 0.99;
-const ENOUGH: u64 = 20;
+const ENOUGH: u64 = 10;
 
 /// The paper's Figures 1 and A.1 for one dataset: for each method the gap
 /// among the sequences halted by each step, one thin curve per split; and the
@@ -124,7 +124,7 @@ fn gap_panels(
         .collect();
     values.sort_by(f64::total_cmp);
     let shown = values.get((values.len() as f64 * SHOWN) as usize);
-    let top = (shown.copied().unwrap_or(0.0) * 1.05).max(2.0 * alpha);
+    let top = (shown.copied().unwrap_or(0.0) * 1.05).max(2.5 * alpha);
     let y = Axis::shares("share with a gap; one curve per split, bold: median", top);
     let panel = |&(i, method): &(usize, &MethodResults)| {
         gap_panel(i, method, dataset.t_max(), y.clone(), alpha)

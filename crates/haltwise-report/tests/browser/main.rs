@@ -6,6 +6,9 @@
 //! program named by `HALTWISE_CHROMIUM`). Where there is none the test says so
 //! and passes, unless `HALTWISE_REQUIRE_CHROMIUM` is set, as it is in CI.
 
+// What cannot be done here should fail the test.
+#![allow(clippy::expect_used)]
+
 mod chromium;
 #[path = "../common/mod.rs"]
 mod common;
