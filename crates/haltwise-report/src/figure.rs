@@ -11,7 +11,7 @@ use crate::svg::{Element, number};
 /// The space between and around panels in a file.
 const SPACE: f64 = 24.0;
 
-/// The height of the heading above several panels.
+/// The height of the heading above the panels.
 const HEADING: f64 = 34.0;
 
 /// A figure that can be written as an SVG or a PNG file.
@@ -50,7 +50,9 @@ impl Figure {
     fn drawing(&self, style: &str) -> Element {
         let columns = self.columns.clamp(1, self.panels.len().max(1));
         let rows = self.panels.len().div_ceil(columns).max(1);
-        let heading = if self.panels.len() > 1 { HEADING } else { 0.0 };
+        // A title that the only panel already has is not said twice.
+        let has_own = self.panels.iter().all(|panel| panel.title != self.title);
+        let heading = if has_own { HEADING } else { 0.0 };
         let width = SPACE + columns as f64 * (WIDTH + SPACE);
         let height = SPACE + heading + rows as f64 * (HEIGHT + SPACE);
         let desc: Vec<&str> = self.panels.iter().map(|p| &p.desc[..]).collect();

@@ -279,7 +279,7 @@ impl Panel {
         );
         let mut drawn = Vec::new();
         for (i, Name { name, series, .. }) in self.names.iter().enumerate() {
-            let name = fit(name, 130.0, TEXT);
+            let name = fit(name, 165.0, TEXT);
             let width = name_width(&name);
             let Some(found) = place_name(i, width, &curves, &taken, room) else {
                 continue;

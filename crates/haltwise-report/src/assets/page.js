@@ -117,7 +117,7 @@
     });
   });
 
-  // On paper nothing can be unfolded, so everything is.
+  // On paper nothing can be unfolded, so all that is printed is.
   var folded = [];
   window.addEventListener("beforeprint", function () {
     folded = [].filter.call(document.querySelectorAll("details"), function (d) { return !d.open; });

@@ -5,13 +5,13 @@ use maud::{Markup, html};
 
 use crate::format::{count, interval, level, p_value, percent, threshold};
 
-/// Tables with more rows than this are folded.
+/// A trail with more tests than this is folded.
 const LONG: usize = 12;
 
-/// A table, folded where it is long.
-fn folded(summary: &str, rows: usize, table: &Markup) -> Markup {
+/// A table that can be folded. One for reference is not printed.
+fn folded(summary: &str, open: bool, reference: bool, table: &Markup) -> Markup {
     html! {
-        details open[rows <= LONG] {
+        details.reference[reference] open[open] {
             summary { (summary) }
             // A region that scrolls must be reachable by keyboard.
             div.scroll tabindex="0" role="region" aria-label=(summary) { (table) }
@@ -53,7 +53,7 @@ pub(crate) fn steps(rule: &Rule, evaluation: &Evaluation) -> Markup {
         }
     };
     // The figures already show this; the table is for who wants the numbers.
-    folded("Every step as a table", usize::MAX, &table)
+    folded("Every step as a table", false, true, &table)
 }
 
 /// Every test that certifying made.
@@ -80,7 +80,7 @@ pub(crate) fn trail(rule: &Rule) -> Markup {
         }
     };
     let summary = format!("The p-value trail ({} tests)", tests.len());
-    folded(&summary, tests.len(), &table)
+    folded(&summary, tests.len() <= LONG, false, &table)
 }
 
 fn trail_row(number: usize, test: &Test) -> Markup {

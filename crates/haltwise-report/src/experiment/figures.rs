@@ -30,7 +30,7 @@ pub fn splits_figure(dataset: &DatasetResults, alpha: f64) -> Figure {
     }
 }
 
-/// Screening alone against screening and certifying, on one dataset; `None`
+/// Screening alone against screening and certifying, in one panel; `None`
 /// where the experiment lacks one of them.
 pub fn ablation_figure(dataset: &DatasetResults, alpha: f64) -> Option<Figure> {
     let find = |promise: Option<Promise>| {
@@ -38,21 +38,54 @@ pub fn ablation_figure(dataset: &DatasetResults, alpha: f64) -> Option<Figure> {
         methods.find(|(_, m)| m.promise == promise)
     };
     let both = [find(None)?, find(Some(Promise::Conditional))?];
+    let panels = gap_panels(dataset, &both, alpha);
+    let mut panel = panels.into_iter().reduce(overlaid)?;
+    panel.title = "Gap without and with certifying".into();
+    for (i, method) in both {
+        let medians = by_step(method, dataset.t_max(), alpha);
+        let curve = medians.iter().map(|s| (s.t as f64, s.median)).collect();
+        panel.names.push(Name::new(&method.name, i, curve));
+    }
+    panel.readout = ablation_readout(&both, dataset.t_max(), alpha);
     Some(Figure {
-        title: format!("{}: screening alone against certifying too", dataset.name),
-        panels: gap_panels(dataset, &both, alpha),
-        columns: 2,
+        title: format!("{}: screening alone, and with certifying", dataset.name),
+        ..single(panel)
     })
+}
+
+/// One panel with the marks of two that have the same axes, the second on top.
+fn overlaid(mut below: Panel, above: Panel) -> Panel {
+    below.marks.retain(|mark| !matches!(mark, Mark::Level(..)));
+    below.marks.extend(above.marks);
+    // Each panel counts the curves that leave it; together they say so once.
+    below.x.label = "step t (curves may rise above the panel)".into();
+    below.desc = format!("{} {}", below.desc, above.desc);
+    below
+}
+
+fn ablation_readout(both: &[(usize, &MethodResults)], t_max: usize, alpha: f64) -> Readout {
+    let rows = both.iter().map(|&(i, method)| {
+        let found = by_step(method, t_max, alpha);
+        let at = |t: usize| found.iter().find(|s| s.t == t);
+        let of = method.splits.len();
+        let above = |s: &AtStep| format!("{} of {of} splits above α", s.above);
+        ReadoutRow {
+            label: method.name.clone(),
+            series: Some(series(i)),
+            values: (1..=t_max)
+                .map(|t| at(t).map_or("none halted".into(), above))
+                .collect(),
+            y: (1..=t_max).map(|t| at(t).map(|s| s.median)).collect(),
+        }
+    });
+    readout(1..=t_max, rows.collect())
 }
 
 /// How t_avg depends on α on one dataset; `None` where that was not measured.
 pub fn sweep_figure(dataset: &DatasetResults) -> Option<Figure> {
     let curves = dataset.sweep.iter();
     let curves: Vec<_> = curves.map(|c| (&c.method[..], &c.points[..])).collect();
-    sweep(
-        &format!("{}: mean halt time against α", dataset.name),
-        &curves,
-    )
+    sweep(dataset.name.clone(), "Mean halt time against α", &curves)
 }
 
 /// The same for one method over all datasets.
@@ -64,8 +97,8 @@ pub(crate) fn sweep_by_dataset(experiment: &Experiment, method: &str) -> Option<
         let found = &d.sweep[curve(d)?];
         Some((&d.name[..], &found.points[..]))
     });
-    let title = format!("Mean halt time against α, {method}");
-    sweep(&title, &curves.collect::<Vec<_>>())
+    let title = format!("Mean halt time against α: {method}");
+    sweep("All datasets".into(), &title, &curves.collect::<Vec<_>>())
 }
 
 /// All figures of an experiment, each with a name fit for a file.
@@ -150,8 +183,8 @@ fn gap_panel(i: usize, method: &MethodResults, t_max: usize, y: Axis, alpha: f64
     marks.push(Mark::Level(alpha, alpha_name(alpha)));
     let mut x = Axis::steps(t_max);
     if leaving > 0 {
-        let splits = count_of(leaving as u64, "curve leaves", "curves leave");
-        x.label = format!("step t ({splits} the panel where few have halted)");
+        let curves = count_of(leaving as u64, "curve rises", "curves rise");
+        x.label = format!("step t ({curves} above the panel)");
     }
     Panel {
         title: format!("Gap among halted by step t: {}", method.name),
@@ -273,7 +306,7 @@ fn halted(method: &MethodResults, t: usize) -> Option<(f64, f64, f64)> {
     Some(((t + 1) as f64, mean, 1.96 * error))
 }
 
-fn sweep(title: &str, curves: &[(&str, &[super::SweepPoint])]) -> Option<Figure> {
+fn sweep(heading: String, title: &str, curves: &[(&str, &[super::SweepPoint])]) -> Option<Figure> {
     let alphas = curves.iter().flat_map(|(_, points)| points.iter());
     let widest = alphas.map(|p| p.alpha).fold(0.0, f64::max);
     if widest == 0.0 {
@@ -305,7 +338,7 @@ fn sweep(title: &str, curves: &[(&str, &[super::SweepPoint])]) -> Option<Figure>
             .eq(longest.iter().map(|p| p.alpha))
     };
     let readable = curves.iter().all(|c| shared(c.1));
-    Some(single(Panel {
+    let panel = Panel {
         title: title.into(),
         desc: "The mean of halt step / t_max against the tolerated gap α.".into(),
         x: Axis::shares("tolerated gap α", widest),
@@ -325,7 +358,11 @@ fn sweep(title: &str, curves: &[(&str, &[super::SweepPoint])]) -> Option<Figure>
                 .collect(),
             rows,
         },
-    }))
+    };
+    Some(Figure {
+        title: heading,
+        ..single(panel)
+    })
 }
 
 fn sweep_row(name: &str, i: usize, points: &[super::SweepPoint]) -> ReadoutRow {

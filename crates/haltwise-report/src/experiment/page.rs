@@ -196,13 +196,13 @@ fn section(i: usize, dataset: &DatasetResults, alpha: f64) -> Markup {
                 @if let Some(note) = &dataset.note { (note) }
             }
             div.plots { (splits_figure(dataset, alpha).inline(&format!("{id}-splits"), &id)) }
-            @if let Some(figure) = ablation_figure(dataset, alpha) {
-                h3 { "Why certifying matters: screening alone, and screening with certifying" }
-                div.plots { (figure.inline(&format!("{id}-ablation"), &id)) }
-            }
-            @if let Some(figure) = sweep_figure(dataset) {
-                h3 { "Mean halt time against the tolerated gap" }
-                div.plots { (figure.inline(&format!("{id}-alpha"), "")) }
+            div.plots {
+                @if let Some(figure) = ablation_figure(dataset, alpha) {
+                    (figure.inline(&format!("{id}-ablation"), &id))
+                }
+                @if let Some(figure) = sweep_figure(dataset) {
+                    (figure.inline(&format!("{id}-alpha"), ""))
+                }
             }
         }
     }
