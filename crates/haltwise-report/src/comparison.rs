@@ -4,7 +4,9 @@ use haltwise::{Evaluation, Rule};
 use maud::{Markup, html};
 
 use crate::evaluation::words;
-use crate::evaluation::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
+use crate::evaluation::{
+    alpha_name, gap_point, highest, lone, readout, row, single, unit_axis, worst_step,
+};
 use crate::figure::Figure;
 use crate::format::{count, fit, interval, level, percent, threshold};
 use crate::page::{Context, page};
@@ -105,7 +107,7 @@ fn summary_row(i: usize, compared: &Compared) -> Markup {
         evaluation,
     } = compared;
     let alpha = rule.alpha().get();
-    let (worst, highest) = words::worst_step(evaluation);
+    let (worst, highest) = worst_step(evaluation);
     html! {
         tr {
             th.text scope="row" {

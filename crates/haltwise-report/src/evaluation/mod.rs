@@ -1,6 +1,7 @@
 //! One rule, and what it did to a set of traces.
 
 mod figures;
+mod judge;
 mod tables;
 pub(crate) mod words;
 
@@ -13,6 +14,7 @@ pub use figures::{
 };
 
 pub(crate) use figures::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
+pub(crate) use judge::worst_step;
 
 use crate::format::{count, interval, level, percent};
 use crate::page::{Context, page};
@@ -47,7 +49,7 @@ pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context
 }
 
 fn verdict(rule: &Rule, evaluation: &Evaluation) -> Markup {
-    let judged = words::judge(rule, evaluation);
+    let judged = judge::judge(rule, evaluation);
     html! {
         section.verdict.warn[judged.warn] {
             p.lead { strong { "Promised. " } (words::promise(rule)) }

@@ -1,6 +1,6 @@
 //! What an evaluation means, in plain words.
 
-use haltwise::{Counts, Evaluation, Method, Promise, Rule, ScoreSource, StepResult, halted_needed};
+use haltwise::{Counts, Evaluation, Method, Promise, Rule, ScoreSource, halted_needed};
 use maud::{Markup, html};
 
 use crate::format::{count_of, interval, level, percent};
@@ -42,78 +42,6 @@ pub(crate) fn promise(rule: &Rule) -> String {
              promises nothing, and is here to show why certifying matters."
         ),
     }
-}
-
-/// What was measured, and whether it should worry.
-pub(crate) struct Judgement {
-    pub(crate) words: String,
-    pub(crate) warn: bool,
-}
-
-/// Compares what was measured with what is promised.
-pub(crate) fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
-    let alpha = rule.alpha().get();
-    let overall = format!(
-        "Over all {} the gap is {} ({}).",
-        count_of(evaluation.n as u64, "sequence", "sequences"),
-        percent(evaluation.gap),
-        interval(evaluation.gap_interval)
-    );
-    let steps = evaluation.by_step.iter().filter(|s| s.gap_by.is_some());
-    // The step whose interval reaches lowest above α is the one that says most;
-    // failing that, the step with the highest gap.
-    let strength = |s: &StepResult| s.gap_by_interval.0;
-    let strongest = steps
-        .clone()
-        .max_by(|a, b| strength(a).total_cmp(&strength(b)));
-    let beyond = |low: f64| low > alpha;
-    let (worst, worst_gap) = worst_step(evaluation);
-    let halted = format!(
-        " It is highest among those halted by step {worst}: {}.",
-        percent(worst_gap)
-    );
-    let judged = match rule.promise() {
-        Some(Promise::Marginal) => {
-            verdict(evaluation.gap, beyond(evaluation.gap_interval.0), alpha)
-        }
-        _ => verdict(
-            worst_gap,
-            strongest.is_some_and(|s| beyond(strength(s))),
-            alpha,
-        ),
-    };
-    Judgement {
-        words: format!("{overall}{halted} {}", judged.words),
-        warn: judged.warn || rule.promise().is_none(),
-    }
-}
-
-fn verdict(gap: f64, beyond_chance: bool, alpha: f64) -> Judgement {
-    let tolerated = level(alpha);
-    let words = if beyond_chance {
-        format!(
-            "That is above {tolerated} by more than chance explains at 95%. Are these sequences \
-             drawn as those that certified the rule were?"
-        )
-    } else if gap > alpha {
-        format!("That is above {tolerated}, but its interval reaches below: chance may explain it.")
-    } else {
-        format!("That is within the tolerated {tolerated}.")
-    };
-    Judgement {
-        words,
-        warn: beyond_chance,
-    }
-}
-
-/// The step by which the gap is highest, and that gap.
-pub(crate) fn worst_step(evaluation: &Evaluation) -> (usize, f64) {
-    let gaps = evaluation
-        .by_step
-        .iter()
-        .filter_map(|s| Some((s.t, s.gap_by?)));
-    gaps.reduce(|a, b| if b.1 > a.1 { b } else { a })
-        .unwrap_or((evaluation.t_max, evaluation.gap))
 }
 
 /// How to read the band.

@@ -2,6 +2,7 @@
 
 use haltwise::Promise;
 
+use super::sweep::{sweep_by_dataset, sweep_figure, sweep_methods};
 use super::violations::is_above;
 use super::{DatasetResults, Experiment, MethodResults, SplitResult, mean_and_error};
 use crate::evaluation::{alpha_name, readout, row, single};
@@ -81,26 +82,6 @@ fn ablation_readout(both: &[(usize, &MethodResults)], t_max: usize, alpha: f64) 
     readout(1..=t_max, rows.collect())
 }
 
-/// How t_avg depends on α on one dataset; `None` where that was not measured.
-pub fn sweep_figure(dataset: &DatasetResults) -> Option<Figure> {
-    let curves = dataset.sweep.iter();
-    let curves: Vec<_> = curves.map(|c| (&c.method[..], &c.points[..])).collect();
-    sweep(dataset.name.clone(), "Mean halt time against α", &curves)
-}
-
-/// The same for one method over all datasets.
-pub(crate) fn sweep_by_dataset(experiment: &Experiment, method: &str) -> Option<Figure> {
-    let curve = |dataset: &'_ DatasetResults| -> Option<usize> {
-        dataset.sweep.iter().position(|c| c.method == method)
-    };
-    let curves = experiment.datasets.iter().filter_map(|d| {
-        let found = &d.sweep[curve(d)?];
-        Some((&d.name[..], &found.points[..]))
-    });
-    let title = format!("Mean halt time against α: {method}");
-    sweep("All datasets".into(), &title, &curves.collect::<Vec<_>>())
-}
-
 /// All figures of an experiment, each with a name fit for a file.
 pub fn experiment_figures(experiment: &Experiment) -> Vec<(String, Figure)> {
     let mut figures = Vec::new();
@@ -117,17 +98,6 @@ pub fn experiment_figures(experiment: &Experiment) -> Vec<(String, Figure)> {
         figures.extend(figure.map(|f| (format!("alpha-{}", file_stem(&method)), f)));
     }
     figures
-}
-
-/// The methods that any dataset has a sweep of, in order of appearance.
-pub(crate) fn sweep_methods(experiment: &Experiment) -> Vec<String> {
-    let mut methods: Vec<String> = Vec::new();
-    for curve in experiment.datasets.iter().flat_map(|d| &d.sweep) {
-        if !methods.contains(&curve.method) {
-            methods.push(curve.method.clone());
-        }
-    }
-    methods
 }
 
 /// A name with nothing in it that a file system or an address would mind.
@@ -304,75 +274,4 @@ fn halted(method: &MethodResults, t: usize) -> Option<(f64, f64, f64)> {
     });
     let (mean, error) = mean_and_error(here)?;
     Some(((t + 1) as f64, mean, 1.96 * error))
-}
-
-fn sweep(heading: String, title: &str, curves: &[(&str, &[super::SweepPoint])]) -> Option<Figure> {
-    let alphas = curves.iter().flat_map(|(_, points)| points.iter());
-    let widest = alphas.map(|p| p.alpha).fold(0.0, f64::max);
-    if widest == 0.0 {
-        return None;
-    }
-    let (mut marks, mut names, mut rows) = (vec![], vec![], vec![]);
-    for (i, (name, points)) in curves.iter().enumerate() {
-        let curve: Vec<(f64, f64)> = points.iter().map(|p| (p.alpha, p.t_avg)).collect();
-        let whiskers = points.iter().map(|p| {
-            let half = p.standard_error;
-            (p.alpha, p.t_avg - half, p.t_avg + half)
-        });
-        marks.push(Mark::Whiskers(
-            whiskers.collect(),
-            format!("whisker {}", series(i)),
-        ));
-        marks.push(Mark::Line(curve.clone(), dashed(i)));
-        rows.push(sweep_row(name, i, points));
-        names.push(Name::new(name, i, curve));
-    }
-    let longest = curves.iter().map(|c| c.1).max_by_key(|points| points.len());
-    let longest = longest.unwrap_or_default();
-    // Curves need not share their values of α; only where they do can one
-    // guide read all of them.
-    let shared = |points: &[super::SweepPoint]| {
-        points
-            .iter()
-            .map(|p| p.alpha)
-            .eq(longest.iter().map(|p| p.alpha))
-    };
-    let readable = curves.iter().all(|c| shared(c.1));
-    let panel = Panel {
-        title: title.into(),
-        desc: "The mean of halt step / t_max against the tolerated gap α.".into(),
-        x: Axis::shares("tolerated gap α", widest),
-        y: Axis::shares("t_avg, share of all steps; whiskers: standard error", 1.0),
-        marks,
-        names,
-        above: None,
-        readout: Readout {
-            x: longest
-                .iter()
-                .filter(|_| readable)
-                .map(|p| p.alpha)
-                .collect(),
-            heads: longest
-                .iter()
-                .map(|p| format!("α = {}", level(p.alpha)))
-                .collect(),
-            rows,
-        },
-    };
-    Some(Figure {
-        title: heading,
-        ..single(panel)
-    })
-}
-
-fn sweep_row(name: &str, i: usize, points: &[super::SweepPoint]) -> ReadoutRow {
-    ReadoutRow {
-        label: name.into(),
-        series: Some(series(i)),
-        values: points
-            .iter()
-            .map(|p| format!("{:.3} ± {:.3}", p.t_avg, p.standard_error))
-            .collect(),
-        y: points.iter().map(|p| Some(p.t_avg)).collect(),
-    }
 }

@@ -4,15 +4,17 @@
 mod figures;
 mod page;
 mod paper;
+mod sweep;
 mod table;
 mod violations;
 
 use haltwise::{Evaluation, Promise};
 use serde::{Deserialize, Serialize};
 
-pub use figures::{ablation_figure, experiment_figures, splits_figure, sweep_figure};
+pub use figures::{ablation_figure, experiment_figures, splits_figure};
 pub use page::report_experiment;
 pub use paper::{PAPER, PaperRow};
+pub use sweep::sweep_figure;
 pub use table::{Cell, ResultsTable, TableRow};
 pub use violations::{Rate, Violations};
 

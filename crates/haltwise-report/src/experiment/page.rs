@@ -3,7 +3,8 @@
 use haltwise::Promise;
 use maud::{Markup, html};
 
-use super::figures::{file_stem, sweep_by_dataset, sweep_methods};
+use super::figures::file_stem;
+use super::sweep::{sweep_by_dataset, sweep_methods};
 use super::table::COLUMNS;
 use super::{
     DatasetResults, Experiment, Rate, ResultsTable, TableRow, Violations, ablation_figure,
