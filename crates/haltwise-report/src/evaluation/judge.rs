@@ -24,14 +24,14 @@ pub(crate) fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
     let (gap, range) = telling.map_or((0.0, (0.0, 1.0)), |s| {
         (s.gap_by.unwrap_or(0.0), s.gap_by_interval)
     });
-    let halted = telling.map_or(String::new(), |s| {
-        let (t, gap) = (s.t, percent(gap));
-        format!(
-            " Among those halted by step {t} it is {gap} ({})",
-            interval(range)
-        )
-    });
     let by_step = Standing::of(gap, range, alpha);
+    let halted = telling.map_or(String::new(), |s| {
+        let found = format!("{} ({})", percent(gap), interval(range));
+        match by_step {
+            Standing::BeyondChance => format!(" Among those halted by step {} it is {found}", s.t),
+            _ => format!(" It is highest among those halted by step {}: {found}", s.t),
+        }
+    });
     match rule.promise() {
         Some(Promise::Marginal) => {
             let standing = Standing::of(evaluation.gap, evaluation.gap_interval, alpha);
