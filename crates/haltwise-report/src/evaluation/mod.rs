@@ -1,0 +1,93 @@
+//! One rule, and what it did to a set of traces.
+
+mod figures;
+mod judge;
+mod tables;
+pub(crate) mod words;
+
+use haltwise::{Evaluation, Rule};
+use maud::{Markup, html};
+
+pub use figures::{
+    accuracy_figure, evaluation_figures, gap_figure, halt_histogram, halting_figure,
+    thresholds_figure,
+};
+
+pub(crate) use figures::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
+pub(crate) use judge::worst_step;
+
+use crate::format::{count, interval, level, percent};
+use crate::page::{Context, page};
+
+/// The report on one evaluation: one HTML file that needs nothing else.
+pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context) -> String {
+    let plot = |figure: crate::Figure, id| figure.inline(id, "steps");
+    let body = html! {
+        (verdict(rule, evaluation))
+        (tiles(rule, evaluation))
+        h2 { "Step by step" }
+        div.plots {
+            (plot(gap_figure(rule, evaluation), "gap"))
+            (plot(halting_figure(evaluation), "halting"))
+            (plot(halt_histogram(evaluation), "histogram"))
+            (plot(thresholds_figure(rule), "thresholds"))
+        }
+        p.note { (words::band_note(evaluation)) }
+        (tables::steps(rule, evaluation))
+        h2 { "What stopping early costs, and saves" }
+        div.plots {
+            (accuracy_figure(evaluation).inline("accuracy", ""))
+            div { (words::cost(evaluation)) }
+        }
+        h2 { "How the rule was certified" }
+        (words::certified(rule))
+        (tables::trail(rule))
+        h2 { "What the promise rests on" }
+        (words::assumption(rule))
+    };
+    page(context, &words::title(rule), &body)
+}
+
+fn verdict(rule: &Rule, evaluation: &Evaluation) -> Markup {
+    let judged = judge::judge(rule, evaluation);
+    html! {
+        section.verdict.warn[judged.warn] {
+            p.lead { strong { "Promised. " } (words::promise(rule)) }
+            p { strong { "Measured. " } (judged.words) }
+        }
+    }
+}
+
+fn tiles(rule: &Rule, evaluation: &Evaluation) -> Markup {
+    let tolerated = format!("{} tolerated", level(rule.alpha().get()));
+    let t_max = evaluation.t_max;
+    html! {
+        dl.tiles {
+            div {
+                dt { "Gap, all sequences" }
+                dd { (percent(evaluation.gap)) }
+                dd.more { (interval(evaluation.gap_interval)) " at 95%; " (tolerated) }
+            }
+            div {
+                dt { "Accuracy, early" }
+                dd { (percent(evaluation.early_accuracy)) }
+                dd.more { "full: " (percent(evaluation.late_accuracy)) }
+            }
+            div {
+                dt { "Steps read" }
+                dd { (percent(evaluation.steps_read)) }
+                dd.more { "saves " (percent(1.0 - evaluation.steps_read)) " of all steps" }
+            }
+            div {
+                dt { "Mean halt step" }
+                dd { (format!("{:.1}", evaluation.t_avg * t_max as f64)) }
+                dd.more { "of " (t_max) "; t_avg " (format!("{:.3}", evaluation.t_avg)) }
+            }
+            div {
+                dt { "Sequences" }
+                dd { (count(evaluation.n as u64)) }
+                dd.more { "of " (t_max) " steps at the most" }
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The tables of one evaluation.
+
+use haltwise::{Evaluation, Rule, Test};
+use maud::{Markup, html};
+
+use crate::format::{count, interval, level, p_value, percent, threshold};
+
+/// A trail with more tests than this is folded.
+const LONG: usize = 12;
+
+/// A table that can be folded. One for reference is not printed.
+fn folded(summary: &str, open: bool, reference: bool, table: &Markup) -> Markup {
+    html! {
+        details.reference[reference] open[open] {
+            summary { (summary) }
+            // A region that scrolls must be reachable by keyboard.
+            div.scroll tabindex="0" role="region" aria-label=(summary) { (table) }
+        }
+    }
+}
+
+/// All numbers behind the figures.
+pub(crate) fn steps(rule: &Rule, evaluation: &Evaluation) -> Markup {
+    let alpha = rule.alpha().get();
+    let thresholds = rule.thresholds().values();
+    let table = html! {
+        table {
+            thead { tr {
+                th scope="col" { "step" }
+                th scope="col" { "threshold" }
+                th scope="col" { "halt here" }
+                th scope="col" { "halted by now" }
+                th scope="col" { "gap among those" }
+                th scope="col" { "exact 95% interval" }
+            } }
+            tbody {
+                @for (step, &value) in evaluation.by_step.iter().zip(thresholds) {
+                    tr {
+                        th scope="row" { (step.t) }
+                        td { (threshold(value)) }
+                        td { (count(step.halted)) }
+                        td { (count(step.halted_by)) }
+                        @match step.gap_by {
+                            Some(gap) => {
+                                td.over[gap > alpha] { (percent(gap)) }
+                                td { (interval(step.gap_by_interval)) }
+                            },
+                            None => { td { "–" } td { "–" } },
+                        }
+                    }
+                }
+            }
+        }
+    };
+    // The figures already show this; the table is for who wants the numbers.
+    folded("Every step as a table", false, true, &table)
+}
+
+/// Every test that certifying made.
+pub(crate) fn trail(rule: &Rule) -> Markup {
+    let tests = rule.trail();
+    if tests.is_empty() {
+        return html! { p.muted { "No test was made." } };
+    }
+    let table = html! {
+        table {
+            thead { tr {
+                th scope="col" { "test" }
+                th scope="col" { "opens at step" }
+                th scope="col" { "threshold" }
+                th scope="col" { "worst step" }
+                th scope="col" { "halted by it" }
+                th scope="col" { "gaps" }
+                th scope="col" { "p-value" }
+                th.text scope="col" { "at δ = " (level(rule.delta().get())) }
+            } }
+            tbody {
+                @for (i, test) in tests.iter().enumerate() { (trail_row(i + 1, test)) }
+            }
+        }
+    };
+    let summary = format!("The p-value trail ({} tests)", tests.len());
+    folded(&summary, tests.len() <= LONG, false, &table)
+}
+
+fn trail_row(number: usize, test: &Test) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (number) }
+            td { (test.opens) }
+            td { (threshold(test.threshold.unwrap_or(f32::INFINITY))) }
+            td { (test.step) }
+            td { (count(test.halted)) }
+            td { (count(test.gaps)) }
+            td { (p_value(test.p_value)) }
+            td.text {
+                @if test.rejected { "passed" } @else { span.over { "failed: testing stops" } }
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! What an evaluation means, in plain words.
+
+use haltwise::{Counts, Evaluation, Method, Promise, Rule, ScoreSource, halted_needed};
+use maud::{Markup, html};
+
+use crate::format::{count_of, interval, level, percent};
+
+/// The report's own title.
+pub(crate) fn title(rule: &Rule) -> String {
+    let alpha = level(rule.alpha().get());
+    match rule.promise() {
+        Some(Promise::Conditional) => format!("Stopping early, gap at most {alpha} by every step"),
+        Some(Promise::Marginal) => format!("Stopping early, gap at most {alpha} on average"),
+        None => "Stopping early by a rule that was only screened".into(),
+    }
+}
+
+/// The method in one word or two.
+pub(crate) fn method(rule: &Rule) -> &'static str {
+    match rule.method() {
+        Method::Marginal => "marginal",
+        Method::Conditional => "conditional",
+        Method::ScreenOnly => "screened only",
+    }
+}
+
+/// What the rule promises.
+pub(crate) fn promise(rule: &Rule) -> String {
+    let alpha = level(rule.alpha().get());
+    let sure = level(1.0 - rule.delta().get());
+    match rule.promise() {
+        Some(Promise::Conditional) => format!(
+            "With probability {sure}, at most {alpha} of the sequences halted by step t lose a \
+             right answer to stopping early, whichever step t one looks at."
+        ),
+        Some(Promise::Marginal) => format!(
+            "With probability {sure}, at most {alpha} of all sequences lose a right answer to \
+             stopping early, on average. Nothing is promised about those that halt first."
+        ),
+        None => format!(
+            "Nothing. This rule was screened for a gap of {alpha} but never certified: it \
+             promises nothing, and is here to show why certifying matters."
+        ),
+    }
+}
+
+/// How to read the band.
+pub(crate) fn band_note(evaluation: &Evaluation) -> Markup {
+    html! {
+        "The band is the exact 95% interval of the gap at its own step. Over "
+        (count_of(evaluation.t_max as u64, "step", "steps"))
+        ", some may miss the truth by chance; where few have halted it is wide, and may leave the \
+         top of the panel. Point at a figure, touch it, or focus it and use the arrow keys, to \
+         read its values."
+    }
+}
+
+/// What stopping early costs and saves.
+pub(crate) fn cost(evaluation: &Evaluation) -> Markup {
+    let lost = evaluation.late_accuracy - evaluation.early_accuracy;
+    let change = if lost >= 0.0 { "lower" } else { "higher" };
+    html! {
+        p {
+            "Reading to the end, the classifier is right for " (percent(evaluation.late_accuracy))
+            " of the sequences; where the rule halts, for " (percent(evaluation.early_accuracy))
+            ": " (percent(lost.abs())) " " (change) "."
+        }
+        p {
+            "The gap counts only what is lost: sequences that would have been right at the end "
+            "and are wrong where they halt, " (percent(evaluation.gap)) ". Some sequences gain: \
+            right where they halt, wrong at the end, " (percent((evaluation.gap - lost).max(0.0))) "."
+        }
+        p {
+            "The rule reads " (percent(evaluation.steps_read)) " of all steps and saves the "
+            "other " (percent(1.0 - evaluation.steps_read)) "."
+        }
+        ul {
+            @for (share, gap) in &evaluation.gap_earliest {
+                @let among = share.parse().map(level).unwrap_or_default();
+                li {
+                    "Among the " (among) " that halt first, the gap is "
+                    @match gap {
+                        Some(gap) => {
+                            (percent(*gap))
+                            @if let Some(&found) = evaluation.gap_earliest_interval.get(share) {
+                                " (" (interval(found)) ")"
+                            }
+                        },
+                        None => { "not known: too few sequences" },
+                    }
+                    "."
+                }
+            }
+        }
+    }
+}
+
+/// How the rule came about.
+pub(crate) fn certified(rule: &Rule) -> Markup {
+    let sequences = |n| count_of(n, "sequence", "sequences");
+    html! {
+        p {
+            "Method: " b { (method(rule)) } ". Tolerated gap α = " (level(rule.alpha().get()))
+            ", allowed to fail with probability δ = " (level(rule.delta().get())) ". "
+            "Score: " (score(rule.source())) ". "
+            @if let Some(set) = rule.screened_on() { "Screened on " (sequences(set.sequences)) ". " }
+            @if let Some(set) = rule.certified_on() { "Certified on " (sequences(set.sequences)) ". " }
+            @if let Some(split) = rule.split() {
+                "Both were split from one set, " (level(split.screen_fraction))
+                " to screen, by seed " (split.seed) "."
+            }
+        }
+        @if !rule.halts_early() { (never_halts(rule)) }
+        @if rule.promise().is_some() {
+            p {
+                "Candidate rules are tested in a fixed order. A test asks whether a gap above α \
+                 could have given so few gaps among the sequences halted by a step; its p-value is \
+                 the largest over the steps. Testing stops at the first p-value above δ, and the \
+                 last rule that passed is the one used."
+            }
+        }
+    }
+}
+
+fn score(source: ScoreSource) -> &'static str {
+    match source {
+        ScoreSource::Given => "given with each trace",
+        ScoreSource::MaxProbability => "the largest class probability",
+    }
+}
+
+fn never_halts(rule: &Rule) -> Markup {
+    let seen = rule.trail().last().map(|test| Counts {
+        halted: test.halted,
+        gaps: test.gaps,
+    });
+    let needed = seen.and_then(|seen| halted_needed(seen, rule.alpha(), rule.delta()));
+    html! {
+        p {
+            b { "This rule never halts before the end: no candidate could be certified. " }
+            @if let Some(seen) = seen {
+                "The first had " (seen.gaps) " gaps among "
+                (count_of(seen.halted, "halted sequence", "halted sequences")) ". "
+            }
+            @if let Some(needed) = needed {
+                "At that share of gaps, about "
+                (count_of(needed, "halted sequence", "halted sequences")) " would be enough."
+            }
+        }
+    }
+}
+
+/// What the promise assumes, and when that fails.
+pub(crate) fn assumption(rule: &Rule) -> Markup {
+    let certified = rule.promise().is_some();
+    html! {
+        p {
+            @if certified {
+                "One thing: that the sequences the rule meets are drawn independently, from the \
+                 same source as those that certified it. The classifier may be poor and its \
+                 scores badly calibrated; the promise holds all the same."
+            } @else {
+                "This rule promises nothing. A certified rule would rest on one thing: that the \
+                 sequences it meets are drawn independently, from the same source as those that \
+                 certified it."
+            }
+        }
+        p { "It fails, and the promise with it, when" }
+        ul {
+            li { "the source changes after calibration: other users, another season, a new sensor;" }
+            li { "the classifier or the way its score is computed changes;" }
+            li { "sequences come in clusters that share their fate (one person, one document, one \
+                  machine) and certifying saw only a few of them;" }
+            li { "the rule was chosen after looking at the traces that certified it, or is judged \
+                  on them: they flatter it." }
+        }
+        @if certified {
+            p {
+                "δ is the chance, over the draw of the certifying sequences, that the rule breaks \
+                 its promise for good. It is not a chance per sequence."
+            }
+        }
+    }
+}

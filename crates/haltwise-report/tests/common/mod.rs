@@ -1,0 +1,123 @@
+//! Evaluations of simulated traces, the same on every machine.
+
+// Every test file uses its own part of this, and what cannot be simulated
+// should fail.
+#![allow(dead_code, clippy::unwrap_used)]
+
+use haltwise::simulate::{Atom, Process};
+use haltwise::{Calibration, Certifying, Evaluation, Rule, Screening, evaluate};
+use haltwise_report::{
+    Compared, DatasetResults, Experiment, MethodResults, SweepCurve, SweepPoint,
+};
+
+/// A classifier that grows surer as it reads: with every step more sequences
+/// have a high score, and high scores are safe. The first steps are rash, and
+/// near the end all is known.
+pub(crate) fn process(t_max: usize) -> Process {
+    let step = |t: usize| {
+        let progress = (t + 1) as f64 / t_max as f64;
+        let low = if progress < 0.85 { 0.7 } else { 0.03 };
+        let rash = if progress <= 0.25 { 0.18 } else { 0.0 };
+        let sure = (1.5 * progress).powi(2) / t_max as f64 * 2.0;
+        let atom = |score, weight, gap| Atom::new(score, weight, gap).unwrap();
+        vec![
+            atom(0.97, sure, 0.02 + rash),
+            atom(0.91, sure, 0.05 + rash),
+            atom(0.82, sure, 0.08 + rash),
+            atom(0.55, 1.0, low),
+            atom(0.3, 1.0, low),
+        ]
+    };
+    Process::new("growing surer", (0..t_max).map(step).collect())
+}
+
+/// The three methods on the same traces: their names, rules and evaluations.
+pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
+    let process = process(t_max);
+    let calibration = Calibration::default();
+    let screening = Screening::new(process.draw(n, 3 * seed + 1));
+    let certifying = Certifying::new(process.draw(n, 3 * seed + 2));
+    let test = process.draw(n, 3 * seed + 3);
+    let compared = |name: &str, rule: Rule| {
+        let evaluation = evaluate(rule.thresholds(), &test).unwrap();
+        Compared::new(name, rule, evaluation)
+    };
+    vec![
+        compared(
+            "conditional",
+            calibration.conditional(&screening, &certifying).unwrap(),
+        ),
+        compared("marginal", calibration.marginal(&certifying).unwrap()),
+        compared(
+            "screened only",
+            calibration.screen_only(&screening).unwrap(),
+        ),
+    ]
+}
+
+/// A conditional rule and its evaluation.
+pub(crate) fn conditional(t_max: usize, n: usize, seed: u64) -> (Rule, Evaluation) {
+    let first = methods(t_max, n, seed).swap_remove(0);
+    (first.rule, first.evaluation)
+}
+
+/// An experiment like the paper's, on simulated traces.
+pub(crate) fn experiment(datasets: &[(&str, usize)], splits: u64, n: usize) -> Experiment {
+    let datasets = datasets.iter().map(|&(name, t_max)| {
+        let mut methods: Vec<MethodResults> = Vec::new();
+        for seed in 0..splits {
+            for (i, compared) in self::methods(t_max, n, seed).iter().enumerate() {
+                if seed == 0 {
+                    methods.push(MethodResults {
+                        name: compared.name.clone(),
+                        promise: compared.rule.promise(),
+                        splits: Vec::new(),
+                    });
+                }
+                methods[i].splits.push((&compared.evaluation).into());
+            }
+        }
+        DatasetResults {
+            name: name.into(),
+            methods,
+            sweep: sweep(t_max, n),
+            note: Some("Simulated.".into()),
+        }
+    });
+    Experiment {
+        alpha: 0.1,
+        delta: 0.01,
+        datasets: datasets.collect(),
+    }
+}
+
+fn sweep(t_max: usize, n: usize) -> Vec<SweepCurve> {
+    let process = process(t_max);
+    let screening = Screening::new(process.draw(n, 1));
+    let certifying = Certifying::new(process.draw(n, 2));
+    let test = process.draw(n, 3);
+    let point = |alpha: f64, conditional: bool| {
+        let calibration = Calibration {
+            alpha: alpha.try_into().unwrap(),
+            ..Calibration::default()
+        };
+        let rule = if conditional {
+            calibration.conditional(&screening, &certifying).unwrap()
+        } else {
+            calibration.marginal(&certifying).unwrap()
+        };
+        let evaluation = evaluate(rule.thresholds(), &test).unwrap();
+        SweepPoint {
+            alpha,
+            t_avg: evaluation.t_avg,
+            standard_error: evaluation.t_avg_se,
+        }
+    };
+    let curve = |method: &str, conditional| SweepCurve {
+        method: method.into(),
+        points: (1..=10)
+            .map(|k| point(f64::from(k) / 50.0, conditional))
+            .collect(),
+    };
+    vec![curve("conditional", true), curve("marginal", false)]
+}
