@@ -567,6 +567,187 @@ fn decide_bounds_its_open_streams() {
     assert_eq!((decisions.len(), code), (1, 0));
 }
 
+/// Two classes that rise or fall, hard to tell at first.
+fn write_series(path: &Path, n: usize) {
+    let mut text = String::new();
+    for i in 0..n {
+        let direction = if i % 2 == 0 { 1.0 } else { -1.0 };
+        text += if i % 2 == 0 { "up" } else { "down" };
+        for t in 0..6 {
+            let noise = ((i * 7 + t * 13) % 11) as f64 / 11.0 - 0.5;
+            text += &format!("\t{:.3}", direction * t as f64 / 3.0 + noise);
+        }
+        text.push('\n');
+    }
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn from_series_to_decisions_without_leaving_the_tool() {
+    let folder = TempDir::new().unwrap();
+    write_series(&folder.path().join("lines.tsv"), 1_500);
+    let run = |args: &[&str]| {
+        let run = ran(haltwise().current_dir(&folder).args(args));
+        assert_eq!(run.code, 0, "{args:?}: {}", run.stderr);
+        run.stdout
+    };
+    let held = ["--hold-out", "0.6", "--split-seed", "3"];
+    let train = [
+        "train",
+        "lines.tsv",
+        "-o",
+        "model.safetensors",
+        "--max-epochs",
+        "12",
+        "--json",
+    ];
+    let epochs = run(&[&train[..], &held].concat());
+    assert_eq!(epochs.lines().count(), 12);
+    let last: Value = serde_json::from_str(epochs.lines().last().unwrap()).unwrap();
+    assert!(
+        last["validation_accuracy"].as_f64().unwrap() > 0.9,
+        "{last}"
+    );
+    let score = [
+        "score",
+        "model.safetensors",
+        "lines.tsv",
+        "-o",
+        "traces.parquet",
+    ];
+    let text = run(&[&score[..], &held].concat());
+    assert!(
+        text.contains("Scored 900 sequences of up to 6 steps"),
+        "{text}"
+    );
+    assert!(run(&["inspect", "model.safetensors"]).contains("down, up"));
+    run(&["calibrate", "traces.parquet", "-o", "rule.json"]);
+    run(&[
+        "evaluate",
+        "rule.json",
+        "traces.parquet",
+        "--report",
+        "report.html",
+    ]);
+    let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("traces.parquet"));
+    assert!(run(&["inspect", "rule.json"]).contains("a rule"));
+}
+
+#[test]
+fn training_again_with_the_same_seed_writes_the_same_bytes() {
+    let folder = TempDir::new().unwrap();
+    write_series(&folder.path().join("lines.tsv"), 300);
+    let model = |name: &str, threads: &str| {
+        let args = [
+            "train",
+            "lines.tsv",
+            "--max-epochs",
+            "3",
+            "--seed",
+            "5",
+            "-o",
+            name,
+        ];
+        let mut command = haltwise();
+        command
+            .current_dir(&folder)
+            .env("RAYON_NUM_THREADS", threads)
+            .args(args);
+        command.assert().success();
+        fs::read(folder.path().join(name)).unwrap()
+    };
+    assert_eq!(model("a.safetensors", "1"), model("b.safetensors", "3"));
+}
+
+#[test]
+fn series_and_models_that_cannot_be_used_are_explained() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).unwrap();
+    file("one.tsv", b"a\t1\t2\na\t2\t3\n");
+    file("short.tsv", b"a\t1\nb\t2\n");
+    file("gaps.tsv", b"a\t1\tNaN\t2\nb\t2\t3\t4\n");
+    file("words.tsv", b"a\t1\tx\nb\t2\t3\n");
+    file("two.tsv", b"a\t1\t2\nb\t2\t3\n");
+    file("model.pt", b"not a checkpoint");
+    for (name, expected) in [
+        ("one.tsv", "class"),
+        ("short.tsv", "step"),
+        ("gaps.tsv", "--fill-missing"),
+        ("words.tsv", "line 1"),
+        ("absent.ts", "absent.ts"),
+    ] {
+        fails(
+            &folder,
+            &["train", name, "-o", "model.safetensors"],
+            &[expected],
+        );
+    }
+    fails(
+        &folder,
+        &["score", "model.pt", "two.tsv", "-o", "t.npz"],
+        &["model.pt"],
+    );
+    fails(&folder, &["inspect", "model.pt"], &["model.pt"]);
+    assert!(!folder.path().join("model.safetensors").exists());
+}
+
+#[test]
+fn an_interrupted_training_is_not_started_over_by_accident() {
+    let folder = TempDir::new().unwrap();
+    write_series(&folder.path().join("lines.tsv"), 100);
+    fs::write(folder.path().join("m.safetensors.training"), "state").unwrap();
+    fails(
+        &folder,
+        &["train", "lines.tsv", "-o", "m.safetensors"],
+        &["--resume"],
+    );
+    fails(
+        &folder,
+        &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
+        &["cannot resume"],
+    );
+}
+
+#[test]
+fn the_demo_tells_the_whole_story() {
+    let folder = TempDir::new().unwrap();
+    let run = ran(haltwise().current_dir(&folder).arg("demo"));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    for expected in [
+        "10,992 pen strokes",
+        "marginal",
+        "conditional",
+        "The report is",
+    ] {
+        assert!(run.stdout.contains(expected), "{expected}:\n{}", run.stdout);
+    }
+    let made = folder.path().join("haltwise-demo");
+    for name in [
+        "model.safetensors",
+        "test.parquet",
+        "marginal.json",
+        "conditional.json",
+    ] {
+        assert!(made.join(name).exists(), "{name}");
+    }
+    let page = fs::read_to_string(made.join("report.html")).unwrap();
+    assert!(page.contains("conditional") && page.contains("<svg"));
+    // Our own model, our own split: the conditional promise holds on the test strokes.
+    let args = [
+        "evaluate",
+        "haltwise-demo/conditional.json",
+        "haltwise-demo/test.parquet",
+        "--json",
+    ];
+    let e: Value =
+        serde_json::from_str(&ran(haltwise().current_dir(&folder).args(args)).stdout).unwrap();
+    for step in e["by_step"].as_array().unwrap() {
+        let low = step["gap_by_interval"][0].as_f64().unwrap();
+        assert!(low <= 0.1, "{step}");
+    }
+}
+
 #[test]
 fn help_completions_and_manual_pages_are_there() {
     let help = ran(haltwise().arg("--help"));

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{array, data_folder, integers, rows};
+use common::{data_folder, rows, stored_traces};
 use haltwise_lstm::{Model, Series};
 
 /// Loads a checkpoint and compares with its stored traces, on `limit` sequences.
@@ -13,33 +13,33 @@ fn traces_equal(name: &str, limit: usize, accuracy: f64) {
     let Some(rows) = rows(name, "heldout", limit) else {
         return;
     };
-    let series = Series::new(&rows.values, rows.steps, rows.features).unwrap();
+    let series = Series::new(rows.values(), rows.t_max(), rows.features()).unwrap();
     let scores = model.score_all(series).unwrap();
-
-    let golden = folder.join(format!("../golden/{name}.traces.npz"));
-    let (_, expected) = array::<f32>(&golden, "scores");
-    let predictions = integers(&golden, "predictions");
-    let labels = integers(&golden, "labels");
+    let golden = stored_traces(&folder.join(format!("../golden/{name}.traces.npz")));
     let mut worst = 0.0f32;
     for (cell, confidence) in scores.confidence.iter().enumerate() {
-        worst = worst.max((confidence - expected[cell]).abs());
-        let (sequence, step) = (cell / rows.steps, cell % rows.steps + 1);
+        worst = worst.max((confidence - golden.scores[cell]).abs());
+        let (sequence, step) = (cell / rows.t_max(), cell % rows.t_max() + 1);
         assert_eq!(
-            scores.predictions[cell] as usize,
-            predictions[cell],
+            scores.predictions[cell],
+            golden.predictions[cell],
             "{name}, sequence {sequence}, step {step}: {:?}",
             &scores.probabilities[cell * scores.classes..(cell + 1) * scores.classes]
         );
     }
     assert!(worst < 1e-4, "{name}: scores differ by {worst}");
-    let n = rows.labels.len();
-    assert!((0..n).all(|i| rows.labels[i] as usize == labels[i]));
-    let right = (0..n).filter(|&i| scores.full_prediction(i) == rows.labels[i]);
+    let n = rows.len();
+    assert_eq!(rows.labels(), &golden.labels[..n]);
+    let right = (0..n).filter(|&i| scores.full_prediction(i) == rows.labels()[i]);
     let got = right.count() as f64 / n as f64;
     println!("{name}: {n} sequences, largest difference {worst:.1e}, full accuracy {got:.4}");
     // The paper's figure is a mean over test parts of these sequences, rounded; a
     // subset has an accuracy of its own.
-    let bound = if n < labels.len() { 0.02 } else { 0.0015 };
+    let bound = if n < golden.labels.len() {
+        0.02
+    } else {
+        0.0015
+    };
     assert!((got - accuracy).abs() < bound, "{name}: accuracy {got}");
 }
 

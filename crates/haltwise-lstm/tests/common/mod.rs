@@ -1,9 +1,10 @@
 //! Real data for tests, where the machine has it.
 #![allow(dead_code)] // not every test uses all of it
 
-use std::fs::File;
-use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use haltwise_io::series::{Missing, Part, SeriesSet, read};
+use haltwise_io::{read_integers, visit_traces};
 
 /// The folder of the real data, or `None`, saying so.
 pub(crate) fn data_folder() -> Option<PathBuf> {
@@ -14,95 +15,47 @@ pub(crate) fn data_folder() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    println!(
-        "skipped: no data in {} (set HALTWISE_DATA)",
-        folder.display()
-    );
+    println!("SKIPPED: no data folder; set HALTWISE_DATA");
     None
 }
 
-/// One array of an `.npz` file, and its shape.
-pub(crate) fn array<T: npyz::Deserialize>(
-    path: &std::path::Path,
-    name: &str,
-) -> (Vec<usize>, Vec<T>) {
-    let file = BufReader::new(File::open(path).unwrap());
-    let mut archive = npyz::npz::NpzArchive::new(file).unwrap();
-    let array = archive.by_name(name).unwrap().unwrap();
-    let shape = array.shape().iter().map(|d| *d as usize).collect();
-    (shape, array.into_vec().unwrap())
-}
-
-/// A whole number array of whatever width.
-pub(crate) fn integers(path: &std::path::Path, name: &str) -> Vec<usize> {
-    let file = BufReader::new(File::open(path).unwrap());
-    let mut archive = npyz::npz::NpzArchive::new(file).unwrap();
-    let descr = archive.by_name(name).unwrap().unwrap().dtype().descr();
-    match descr.trim_matches('\'') {
-        "<i8" => array::<i64>(path, name)
-            .1
-            .iter()
-            .map(|v| *v as usize)
-            .collect(),
-        "<i4" => array::<i32>(path, name)
-            .1
-            .iter()
-            .map(|v| *v as usize)
-            .collect(),
-        "<i2" => array::<i16>(path, name)
-            .1
-            .iter()
-            .map(|v| *v as usize)
-            .collect(),
-        "|i1" => array::<i8>(path, name)
-            .1
-            .iter()
-            .map(|v| *v as usize)
-            .collect(),
-        "<u4" => array::<u32>(path, name)
-            .1
-            .iter()
-            .map(|v| *v as usize)
-            .collect(),
-        "<u2" => array::<u16>(path, name)
-            .1
-            .iter()
-            .map(|v| *v as usize)
-            .collect(),
-        "|u1" => array::<u8>(path, name)
-            .1
-            .iter()
-            .map(|v| *v as usize)
-            .collect(),
-        other => panic!("{name} holds {other}"),
-    }
-}
-
-/// Some rows of a dataset.
-pub(crate) struct Rows {
-    pub(crate) values: Vec<f32>,
-    pub(crate) labels: Vec<u32>,
-    pub(crate) steps: usize,
-    pub(crate) features: usize,
-}
-
-/// The rows that `golden/NAME.rows.npz` lists under `part`, `limit` at the most.
-pub(crate) fn rows(name: &str, part: &str, limit: usize) -> Option<Rows> {
+/// The rows of a dataset that `golden/NAME.rows.npz` lists under `part`,
+/// `limit` at the most.
+pub(crate) fn rows(name: &str, part: &str, limit: usize) -> Option<SeriesSet> {
     let folder = data_folder()?;
-    let (shape, all) = array::<f32>(&folder.join(format!("{name}.npz")), "X");
-    let labels = integers(&folder.join(format!("{name}.npz")), "y");
+    let all = read(
+        folder.join(format!("{name}.npz")),
+        Part::Both,
+        Missing::Refuse,
+    )
+    .unwrap();
     let list = folder.join(format!("../golden/{name}.rows.npz"));
-    let mut picked = integers(&list, part);
-    picked.truncate(limit);
-    let width = shape[1] * shape[2];
-    let mut values = Vec::with_capacity(picked.len() * width);
-    for &row in &picked {
-        values.extend_from_slice(&all[row * width..(row + 1) * width]);
-    }
-    Some(Rows {
-        values,
-        labels: picked.iter().map(|&r| labels[r] as u32).collect(),
-        steps: shape[1],
-        features: shape[2],
+    let picked: Vec<usize> = read_integers(&list, part)
+        .unwrap()
+        .values
+        .iter()
+        .map(|&row| row as usize)
+        .take(limit)
+        .collect();
+    Some(all.select(&picked))
+}
+
+/// Stored traces, step after step and sequence after sequence.
+#[derive(Default)]
+pub(crate) struct StoredTraces {
+    pub(crate) labels: Vec<u32>,
+    pub(crate) predictions: Vec<u32>,
+    pub(crate) scores: Vec<f32>,
+}
+
+pub(crate) fn stored_traces(path: &Path) -> StoredTraces {
+    let mut all = StoredTraces::default();
+    visit_traces(&[path], &mut |_, _| {}, &mut |row| {
+        all.labels.push(row.label);
+        all.predictions.extend_from_slice(row.predictions);
+        all.scores.extend_from_slice(row.scores);
+        Ok(())
     })
+    .unwrap();
+    all
 }

@@ -1,0 +1,49 @@
+//! Both methods on one split of the paper's ElectricDevices traces. The
+//! authors' Python needs 46 s for it (34 screening, 12 certifying).
+//!
+//! Needs the golden files beside the folder that `HALTWISE_DATA` names.
+
+#![allow(clippy::expect_used)]
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use haltwise::{Calibration, Certifying, Screening};
+use haltwise_io::{read_integers, read_traces};
+
+fn electric_devices(c: &mut Criterion) {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let data = std::env::var_os("HALTWISE_DATA").map_or(default, PathBuf::from);
+    let golden = data.join("../golden");
+    let file = |name: &str| golden.join(format!("ElectricDevices.{name}.npz"));
+    if !file("traces").exists() {
+        eprintln!("SKIPPED electric_devices: no golden files; set HALTWISE_DATA");
+        return;
+    }
+    let all = read_traces(&[file("traces")], &mut |_, _| {}).expect("golden traces");
+    let order = read_integers(&file("splits"), "order").expect("golden splits");
+    let n_test = read_integers(&file("splits"), "n_test")
+        .expect("golden splits")
+        .values[0];
+    let first = order.values[..order.shape[1]].iter().map(|&i| i as usize);
+    let calibration: Vec<usize> = first.skip(n_test as usize).collect();
+    let (screen, certify) = calibration.split_at(calibration.len() / 2);
+    let screening = Screening::new(all.select(screen.iter().copied()));
+    let certifying = Certifying::new(all.select(certify.iter().copied()));
+    let both = Certifying::new(all.select(calibration.iter().copied()));
+
+    let paper = Calibration::default();
+    let mut group = c.benchmark_group("ElectricDevices, one split");
+    group.bench_function("conditional", |b| {
+        b.iter(|| paper.conditional(black_box(&screening), &certifying))
+    });
+    group.bench_function("marginal", |b| b.iter(|| paper.marginal(black_box(&both))));
+    group.bench_function("read the file", |b| {
+        b.iter(|| read_traces(&[file("traces")], &mut |_, _| {}))
+    });
+    group.finish();
+}
+
+criterion_group!(benches, electric_devices);
+criterion_main!(benches);
