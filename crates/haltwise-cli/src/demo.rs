@@ -12,7 +12,7 @@ use haltwise_lstm::{Labelled, Model, TrainOptions, Trainer};
 use haltwise_report::{Compared, Context, report_comparison};
 
 use crate::dataset::Padded;
-use crate::show::{self, GOOD, HEADING, count, percent, styled};
+use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
 use crate::{score, train};
 
 /// See the whole story on a built-in dataset, ending in a report
@@ -163,11 +163,11 @@ fn table(results: &[Compared]) -> String {
         let largest = by_step.fold(0.0, f64::max);
         text += &format!(
             "  {name:<14}{:>10}{:>10}{:>10}{:>12}{:>16}\n",
-            percent(e.t_avg),
-            percent(e.early_accuracy),
-            percent(e.gap),
-            percent(first),
-            percent(largest),
+            percent_column(e.t_avg),
+            percent_column(e.early_accuracy),
+            percent_column(e.gap),
+            percent_column(first),
+            percent_column(largest),
         );
     }
     if let Some(Compared {
@@ -179,8 +179,8 @@ fn table(results: &[Compared]) -> String {
         text += &format!(
             "  {:<14}{:>10}{:>10}\n\n",
             "read to the end",
-            "100%",
-            percent(e.late_accuracy)
+            "100.0%",
+            percent_column(e.late_accuracy)
         );
         let alpha = percent(rule.alpha().get());
         text += &show::paragraph(&format!(

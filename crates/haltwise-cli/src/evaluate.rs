@@ -8,7 +8,7 @@ use haltwise::{Evaluation, Promise, Rule, Traces, evaluate};
 use haltwise_io::read_rule;
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation};
 
-use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, styled};
+use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
 
 /// Apply a rule to traces and measure accuracy, gap and halt times
 ///
@@ -121,15 +121,15 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
         |(low, high): (f64, f64)| format!("95% interval {}–{}", percent(low), percent(high));
     row(
         "accuracy, read to the end",
-        percent(e.late_accuracy),
+        percent_column(e.late_accuracy),
         error(e.late_accuracy_se),
     );
     row(
         "accuracy, stopping early",
-        percent(e.early_accuracy),
+        percent_column(e.early_accuracy),
         error(e.early_accuracy_se),
     );
-    row("gap", percent(e.gap), interval(e.gap_interval));
+    row("gap", percent_column(e.gap), interval(e.gap_interval));
     for (share, gap) in &e.gap_earliest {
         let Some(gap) = gap else { continue };
         let share_of = share.parse().map_or_else(|_| share.clone(), percent);
@@ -140,14 +140,18 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
             .unwrap_or((0.0, 1.0));
         row(
             &format!("gap, first {share_of} to halt"),
-            percent(*gap),
+            percent_column(*gap),
             interval(around),
         );
     }
     row(
         "steps read",
-        percent(e.t_avg),
-        format!("{} of t_max {}", error(e.t_avg_se), e.t_max),
+        percent_column(e.t_avg),
+        format!(
+            "of {}, {}",
+            count(e.t_max as u64, "step", "steps"),
+            error(e.t_avg_se)
+        ),
     );
     text += "\n";
     text += &heading("Step by step");
@@ -224,7 +228,7 @@ fn steps(rule: &Rule, e: &Evaluation) -> String {
             step.t,
             number(step.halted),
             number(step.halted_by),
-            step.gap_by.map_or_else(String::new, percent),
+            step.gap_by.map_or_else(String::new, percent_column),
             percent(low),
             percent(high),
         );

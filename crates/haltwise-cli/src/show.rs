@@ -86,6 +86,11 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{}%", text.strip_suffix(".0").unwrap_or(&text))
 }
 
+/// A share as a percentage with one decimal, for columns.
+pub(crate) fn percent_column(share: f64) -> String {
+    format!("{:.1}%", 100.0 * share)
+}
+
 /// A number with thousands set apart.
 pub(crate) fn number(n: u64) -> String {
     let digits = n.to_string();

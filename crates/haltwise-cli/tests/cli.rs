@@ -1,4 +1,5 @@
 //! The binary as a person or a pipeline meets it.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs;
 use std::io::Write;

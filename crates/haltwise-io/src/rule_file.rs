@@ -40,7 +40,9 @@ pub fn rule_json(rule: &Rule) -> io::Result<String> {
         OnePerLine { depth: 0 },
     ))?;
     text.push(b'\n');
-    String::from_utf8(text).map_err(io::Error::other)
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    // JSON strings hold no line breaks, so this is between two values.
+    Ok(text.replace(", \n", ",\n"))
 }
 
 /// Writes a rule, whole or not at all.
@@ -182,6 +184,7 @@ mod tests {
             lines.iter().any(|l| l.starts_with("    {\"opens\": 5, ")),
             "{text}"
         );
+        assert!(lines.iter().all(|l| !l.ends_with(' ')), "{text}");
     }
 
     /// What a change to the file's text makes of it.

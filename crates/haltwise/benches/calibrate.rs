@@ -2,6 +2,7 @@
 //! same threads.
 //!
 //!     make bench
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use haltwise::*;

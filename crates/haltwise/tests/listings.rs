@@ -1,5 +1,6 @@
 //! The fast paths against the paper's listings, written out plainly over rows
 //! of numbers: equal to the bit, on traces full of ties and unequal lengths.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use haltwise::*;
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
 //! The guarantee, checked where the truth is known: calibrate thousands of
 //! times and count how often the promise is broken.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use haltwise::simulate::Process;
 use haltwise::*;
