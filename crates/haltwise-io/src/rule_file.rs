@@ -148,7 +148,7 @@ mod tests {
 
     fn rule() -> Rule {
         let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
-        let mut steps = vec![vec![atom(0.3, 0.12), atom(0.6, 0.05)]; 5];
+        let mut steps = vec![vec![atom(0.3, 0.08), atom(0.6, 0.05)]; 5];
         steps[0] = vec![atom(0.3, 0.5), atom(0.9, 0.3)];
         let process = Process::new("halts from step 2 on", steps);
         let (screening, certifying) = (process.draw(3_000, 1), process.draw(3_000, 2));

@@ -2,10 +2,9 @@
 //! they turned up. Knows nothing of files; readers say where a problem is.
 
 use std::collections::HashMap;
-use std::path::Path;
 
 use super::set::{Origin, SeriesSet};
-use crate::error::Error;
+use crate::problem::{Checked, Problem};
 
 /// What to do about values that a file marks as missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,47 +28,6 @@ pub(super) enum ClassOrder {
     Declared,
     /// As declared, because the file's labels are positions in that list.
     Fixed,
-}
-
-/// Something wrong in a file that is not named yet.
-#[derive(Debug)]
-pub(super) struct Problem {
-    /// Where: `channel 2, step 5`.
-    place: Option<String>,
-    text: String,
-}
-
-impl Problem {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self {
-            place: None,
-            text: text.into(),
-        }
-    }
-
-    pub(super) fn at(text: impl Into<String>, place: String) -> Self {
-        Self {
-            place: Some(place),
-            text: text.into(),
-        }
-    }
-
-    /// The same problem, placed within something larger.
-    pub(super) fn inside(mut self, outer: String) -> Self {
-        self.place = Some(match self.place {
-            Some(inner) => format!("{outer}, {inner}"),
-            None => outer,
-        });
-        self
-    }
-
-    pub(super) fn in_file(self, path: &Path) -> Error {
-        let error = Error::new(path, self.text);
-        match self.place {
-            Some(place) => error.at(place),
-            None => error,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -114,6 +72,11 @@ impl Draft {
         self.starts.get(1).copied()
     }
 
+    /// How many classes are known.
+    pub(super) fn classes(&self) -> usize {
+        self.names.len()
+    }
+
     /// The class of this name, if it is known.
     pub(super) fn known_class(&self, name: &str) -> Option<u32> {
         self.index.get(name).copied()
@@ -139,14 +102,14 @@ impl Draft {
         values: &[f32],
         label: u32,
         origin: Option<Origin>,
-    ) -> Result<(), Problem> {
+    ) -> Checked {
         if features == 0 || values.is_empty() {
             return Err(Problem::new(
                 "the sequence has no steps; remove it or give it at least one value",
             ));
         }
         if self.features != 0 && self.features != features {
-            return Err(Problem::new(format!(
+            return Err(Problem::new(format_args!(
                 "the sequence has {features} channels where those before it have {}; \
                  give every sequence the same channels",
                 self.features
@@ -173,9 +136,9 @@ impl Draft {
     }
 
     /// Adds another draft's sequences after these; classes are matched by name.
-    pub(super) fn append(&mut self, other: Self) -> Result<(), Problem> {
+    pub(super) fn append(&mut self, other: Self) -> Checked {
         if self.features != other.features {
-            return Err(Problem::new(format!(
+            return Err(Problem::new(format_args!(
                 "its sequences have {} channels where the training half has {}; \
                  both halves must come from one dataset",
                 other.features, self.features
@@ -231,34 +194,31 @@ impl Draft {
 }
 
 /// Leaves no missing value in a sequence, or says where the first one is.
-fn settle(values: &mut [f32], features: usize, missing: Missing) -> Result<(), Problem> {
+fn settle(values: &mut [f32], features: usize, missing: Missing) -> Checked {
     let Some(first) = values.iter().position(|v| v.is_nan()) else {
         return Ok(());
     };
     if missing == Missing::Refuse {
-        return Err(Problem::at(
+        let problem = Problem::new(
             "the value is missing; fill the gap in the file, or ask for missing values to be \
              filled with the last one observed",
-            format!(
-                "channel {}, step {}",
-                first % features + 1,
-                first / features + 1
-            ),
-        ));
+        );
+        let (channel, step) = (first % features + 1, first / features + 1);
+        return Err(problem.at(format_args!("channel {channel}, step {step}")));
     }
     (0..features).try_for_each(|channel| fill(values, features, channel))
 }
 
 /// Carries a channel's last observed value forward, and the first one back over
 /// a gap at the start.
-fn fill(values: &mut [f32], features: usize, channel: usize) -> Result<(), Problem> {
+fn fill(values: &mut [f32], features: usize, channel: usize) -> Checked {
     let observed = values.iter().skip(channel).step_by(features).copied();
     let Some(mut last) = observed.into_iter().find(|v| !v.is_nan()) else {
-        return Err(Problem::at(
+        let problem = Problem::new(
             "every value is missing, so there is none to fill the gaps with; \
              remove the sequence or the channel",
-            format!("channel {}", channel + 1),
-        ));
+        );
+        return Err(problem.at(format_args!("channel {}", channel + 1)));
     };
     for value in values.iter_mut().skip(channel).step_by(features) {
         if value.is_nan() {
@@ -285,6 +245,8 @@ fn as_number(name: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const GAP: f32 = f32::NAN;
@@ -320,11 +282,17 @@ mod tests {
         );
     }
 
+    /// The message up to what is wrong.
+    fn place(problem: Problem) -> String {
+        let message = problem.in_file(Path::new("toy")).to_string();
+        message.rsplit_once(": ").unwrap().0.to_owned()
+    }
+
     #[test]
     fn a_channel_without_any_value_cannot_be_filled() {
         let mut draft = Draft::new(Missing::Fill, ClassOrder::Sorted);
         let problem = draft.push(2, &[1.0, GAP, 2.0, GAP], 0, None).unwrap_err();
-        assert_eq!(problem.place.unwrap(), "channel 2");
+        assert_eq!(place(problem), "toy: channel 2");
         assert!(draft.is_empty());
     }
 
@@ -332,7 +300,7 @@ mod tests {
     fn a_refused_gap_is_named_by_channel_and_step() {
         let mut draft = Draft::new(Missing::Refuse, ClassOrder::Sorted);
         let problem = draft.push(2, &[1.0, 2.0, 3.0, GAP], 0, None).unwrap_err();
-        assert_eq!(problem.place.unwrap(), "channel 2, step 2");
+        assert_eq!(place(problem), "toy: channel 2, step 2");
     }
 
     #[test]

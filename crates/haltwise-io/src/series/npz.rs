@@ -1,450 +1,235 @@
 //! Series as NumPy arrays: `X` (n, steps, features) or (n, steps) and `y` (n);
 //! optional `labels` (names, of which `y` holds positions from 0), `split`
 //! (0 train, 1 test) and `lengths` (the steps of each sequence; what follows
-//! them in `X` is padding).
+//! them in `X` is padding, and not looked at).
 
-use std::io::{Cursor, Read};
+use std::io::{Read, Seek};
 
-use zip::ZipArchive;
-use zip::result::ZipError;
-
-use super::draft::{ClassOrder, Draft, Missing, Problem, class_name};
+use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::set::Origin;
+use crate::npy::{Array, Shape};
+use crate::npz::{Archive, Listed};
+use crate::problem::{Checked, Problem};
 
-type Result<T> = std::result::Result<T, Problem>;
+/// Reads an NPZ file. `X`, by far the largest array, is read last and sequence
+/// by sequence, so that it is not held beside the set that is made of it.
+pub(super) fn read(reader: impl Read + Seek, missing: Missing) -> Checked<Draft> {
+    let mut archive = Archive::open(reader)?;
+    let found = archive.names();
+    check_names(&found)?;
+    let has = |name: &str| found.iter().any(|f| f == name);
 
-/// Reads an NPZ file's content.
-pub(super) fn parse(bytes: &[u8], missing: Missing) -> Result<Draft> {
-    let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(|e| {
-        Problem::new(format!(
-            "this is not an NPZ file, or it is damaged ({e}); write it with numpy.savez"
-        ))
+    let (n, steps, features) = with(&mut archive, "X", |x| extent(&x))?;
+    let mut draft = Draft::new(missing, ClassOrder::Sorted);
+    let mut lengths = None;
+    let mut origins = None;
+    let named = has("labels");
+    if named {
+        draft = Draft::new(missing, ClassOrder::Fixed);
+        with(&mut archive, "labels", |names| declare(names, &mut draft))?;
+    }
+    if has("split") {
+        origins = Some(with(&mut archive, "split", |split| {
+            one_each(split, n, |number| origin(whole(number)?))
+        })?);
+    }
+    if has("lengths") {
+        lengths = Some(with(&mut archive, "lengths", |lengths| {
+            let beyond = "more steps than X has";
+            one_each(lengths, n, |number| position(whole(number)?, steps, beyond))
+        })?);
+    }
+    let classes = with(&mut archive, "y", |y| match named {
+        true => one_each(y, n, |class| known_class(class, &draft)),
+        false => one_each(y, n, |class| Ok(draft.class(&name(class)?))),
     })?;
-    let x = required(&mut zip, "X")?;
-    let y = required(&mut zip, "y")?;
-    let names = optional(&mut zip, "labels")?;
-    let split = optional(&mut zip, "split")?;
-    let lengths = optional(&mut zip, "lengths")?;
 
-    let (n, steps, features) = x.extent()?;
-    for array in [Some(&y), split.as_ref(), lengths.as_ref()] {
-        array.map_or(Ok(()), |array| array.check_one_each(n))?;
-    }
-    let values = x.floats()?;
-    let lengths = match lengths {
-        Some(array) => array.positions("more steps than X has", steps)?,
-        None => vec![steps; n],
-    };
-    let origins = match split {
-        Some(array) => array.origins()?,
-        None => vec![None; n],
-    };
-    let (mut draft, classes) = classes(missing, &y, names.as_ref())?;
-    for (i, sequence) in values.chunks_exact(steps * features).enumerate() {
-        let sequence = &sequence[..lengths[i] * features];
-        draft
-            .push(features, sequence, classes[i], origins[i])
-            .map_err(|problem| problem.inside(format!("array X, sequence {}", i + 1)))?;
-    }
-    Ok(draft)
-}
-
-/// A draft that knows the classes, and the class of each sequence.
-fn classes(missing: Missing, y: &Array, names: Option<&Array>) -> Result<(Draft, Vec<u32>)> {
-    let Some(names) = names else {
-        let mut draft = Draft::new(missing, ClassOrder::Sorted);
-        let classes = y.texts()?.iter().map(|name| draft.class(name)).collect();
-        return Ok((draft, classes));
-    };
-    if names.data.is_empty() {
-        return Err(names.wrong("it holds no names; name every class, or leave it out"));
-    }
-    let mut draft = Draft::new(missing, ClassOrder::Fixed);
-    for name in names.texts()? {
-        if draft.known_class(&name).is_some() {
-            return Err(names.wrong(format!(
-                "the name {name:?} is there twice; name each class once"
-            )));
+    with(&mut archive, "X", |mut x| {
+        let mut values = Vec::new();
+        for (i, class) in classes.into_iter().enumerate() {
+            let steps = lengths.as_ref().map_or(steps, |lengths| lengths[i]);
+            let origin = origins.as_ref().map(|origins| origins[i]);
+            x.advance()?;
+            x.numbers(steps * features, &mut values)?;
+            finite(&values)
+                .and_then(|()| draft.push(features, &values, class, origin))
+                .map_err(|problem| problem.at(format_args!("sequence {}", i + 1)))?;
         }
-        draft.class(&name);
-    }
-    let classes = if y.kind.is_text() {
-        y.texts()?
-            .iter()
-            .map(|name| {
-                draft.known_class(name).ok_or_else(|| {
-                    y.wrong(format!(
-                        "{name:?} is not among the names in labels; add it there"
-                    ))
-                })
-            })
-            .collect::<Result<_>>()?
-    } else {
-        let last = names.shape.iter().product::<usize>() - 1;
-        y.positions("beyond the last of labels, counted from 0", last)?
-            .into_iter()
-            .map(|position| position as u32)
-            .collect()
-    };
-    Ok((draft, classes))
-}
-
-type Zip<'a> = ZipArchive<Cursor<&'a [u8]>>;
-
-fn required(zip: &mut Zip<'_>, name: &'static str) -> Result<Array> {
-    optional(zip, name)?.ok_or_else(|| {
-        Problem::new(format!(
-            "there is no array {name}; series need X (n, steps, features) and y (n)"
-        ))
+        x.end()?;
+        Ok(draft)
     })
 }
 
-fn optional(zip: &mut Zip<'_>, name: &'static str) -> Result<Option<Array>> {
-    let placed = |problem: String| Problem::at(problem, format!("array {name}"));
-    match zip.by_name(&format!("{name}.npy")) {
-        Ok(member) => Array::read(name, member).map(Some).map_err(placed),
-        Err(ZipError::FileNotFound) => Ok(None),
-        Err(e) => Err(placed(format!(
-            "it cannot be unpacked ({e}); write the file again"
+fn check_names(found: &[String]) -> Checked {
+    for name in ["X", "y"] {
+        if !found.iter().any(|f| f == name) {
+            return Err(Problem::new(format_args!(
+                "there is no array {name}; series need X (n, steps, features) and y (n); \
+                 found are {}",
+                Listed(found)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Makes something of an array that is there.
+fn with<T>(
+    archive: &mut Archive<impl Read + Seek>,
+    name: &str,
+    make: impl FnOnce(Array<'_>) -> Checked<T>,
+) -> Checked<T> {
+    let made = archive.array(name).and_then(make);
+    made.map_err(|problem| problem.at(format_args!("array {name}")))
+}
+
+/// Sequences, steps and features of `X`.
+fn extent(x: &Array<'_>) -> Checked<(usize, usize, usize)> {
+    let shape = Shape(x.shape());
+    let extent = match *x.shape() {
+        [n, steps] => (n, steps, 1),
+        [n, steps, features] => (n, steps, features),
+        _ => {
+            return Err(Problem::new(format_args!(
+                "its shape is {shape}; give (n, steps, features) or (n, steps)"
+            )));
+        }
+    };
+    if x.shape().contains(&0) {
+        return Err(Problem::new(format_args!(
+            "it holds no values (its shape is {shape}); give sequences of at least one step"
+        )));
+    }
+    Ok(extent)
+}
+
+/// Refuses infinite values; NaN is a missing one.
+fn finite(values: &[f32]) -> Checked {
+    match values.iter().any(|value| value.is_infinite()) {
+        true => Err(Problem::new(
+            "a value is not a finite number of 32 bits; correct or rescale it",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Converts the elements of an array that has one for each of `n` sequences.
+fn one_each<T>(
+    array: Array<'_>,
+    n: usize,
+    convert: impl FnMut(&Array<'_>) -> Checked<T>,
+) -> Checked<Vec<T>> {
+    if array.shape() != [n] {
+        return Err(Problem::new(format_args!(
+            "its shape is {} where X has {n} sequences; give one element for each",
+            Shape(array.shape())
+        )));
+    }
+    elements(array, "sequence", convert)
+}
+
+/// Converts the elements of an array that has one axis.
+fn elements<T>(
+    mut array: Array<'_>,
+    what: &str,
+    mut convert: impl FnMut(&Array<'_>) -> Checked<T>,
+) -> Checked<Vec<T>> {
+    let mut out = Vec::new();
+    for i in 0..array.rows() {
+        array.advance()?;
+        let place = |problem: Problem| problem.at(format_args!("{what} {}", i + 1));
+        out.push(convert(&array).map_err(place)?);
+    }
+    array.end()?;
+    Ok(out)
+}
+
+/// Makes the classes known that `labels` names.
+fn declare(names: Array<'_>, draft: &mut Draft) -> Checked {
+    match *names.shape() {
+        [0] => Err(Problem::new(
+            "it holds no names; name every class, or leave it out",
+        )),
+        [_] => elements(names, "class", |element| {
+            let name = name(element)?;
+            match draft.known_class(&name) {
+                None => Ok(draft.class(&name)),
+                Some(_) => Err(Problem::new(format_args!(
+                    "the name {name:?} is there twice; name each class once"
+                ))),
+            }
+        })
+        .map(|_| ()),
+        _ => Err(Problem::new(format_args!(
+            "its shape is {}; give one name for each class",
+            Shape(names.shape())
         ))),
     }
 }
 
-/// The types of numbers and text that a series file may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    F4,
-    F8,
-    I1,
-    I2,
-    I4,
-    I8,
-    U1,
-    U2,
-    U4,
-    U8,
-    /// Text of so many UTF-32 characters.
-    Wide(usize),
-    /// Text of so many bytes.
-    Narrow(usize),
+/// The class that an element of `y` means, by name or by position in `labels`.
+fn known_class(element: &Array<'_>, draft: &Draft) -> Checked<u32> {
+    if element.is_text() {
+        let name = name(element)?;
+        return draft.known_class(&name).ok_or_else(|| {
+            Problem::new(format_args!(
+                "{name:?} is not among the names in labels; add it there"
+            ))
+        });
+    }
+    let beyond = "beyond the last of labels, counted from 0";
+    let class = position(whole(element)?, draft.classes() - 1, beyond)?;
+    Ok(class as u32)
 }
 
-impl Kind {
-    fn of(descr: &str) -> Option<Self> {
-        let text_length = |digits: &str| digits.parse().ok().filter(|&length| length > 0);
-        Some(match descr {
-            "f4" => Self::F4,
-            "f8" => Self::F8,
-            "i1" => Self::I1,
-            "i2" => Self::I2,
-            "i4" => Self::I4,
-            "i8" => Self::I8,
-            "u1" | "b1" => Self::U1,
-            "u2" => Self::U2,
-            "u4" => Self::U4,
-            "u8" => Self::U8,
-            _ => match descr.split_at_checked(1)? {
-                ("U", digits) => Self::Wide(text_length(digits)?),
-                ("S", digits) => Self::Narrow(text_length(digits)?),
-                _ => return None,
-            },
-        })
-    }
-
-    /// Bytes per number or, in text, per character.
-    fn unit(self) -> usize {
-        match self {
-            Self::I1 | Self::U1 | Self::Narrow(_) => 1,
-            Self::I2 | Self::U2 => 2,
-            Self::F4 | Self::I4 | Self::U4 | Self::Wide(_) => 4,
-            Self::F8 | Self::I8 | Self::U8 => 8,
-        }
-    }
-
-    /// Bytes per element.
-    fn size(self) -> Option<usize> {
-        match self {
-            Self::Wide(length) | Self::Narrow(length) => self.unit().checked_mul(length),
-            _ => Some(self.unit()),
-        }
-    }
-
-    fn is_text(self) -> bool {
-        matches!(self, Self::Wide(_) | Self::Narrow(_))
+fn origin(number: i128) -> Checked<Origin> {
+    match number {
+        0 => Ok(Origin::Train),
+        1 => Ok(Origin::Test),
+        _ => Err(Problem::new(format_args!(
+            "{number} is neither 0 (train) nor 1 (test)"
+        ))),
     }
 }
 
-/// One array, its elements in C order and little-endian.
-#[derive(Debug)]
-struct Array {
-    name: &'static str,
-    kind: Kind,
-    shape: Vec<usize>,
-    data: Vec<u8>,
-}
-
-impl Array {
-    /// Reads an NPY stream. Memory grows with what is there, not with what the
-    /// header promises.
-    fn read(name: &'static str, mut from: impl Read) -> std::result::Result<Self, String> {
-        let header = read_header(&mut from)?;
-        let (big_endian, kind) = element_type(&header)?;
-        if field(&header, "fortran_order")?.starts_with("True") {
-            return Err("it is in Fortran order; save numpy.ascontiguousarray(…) of it".into());
-        }
-        let shape = shape(field(&header, "shape")?)?;
-        let size = shape
-            .iter()
-            .try_fold(kind.size().unwrap_or(usize::MAX), |size, &d| {
-                size.checked_mul(d)
-            })
-            .ok_or_else(|| format!("its shape {shape:?} is impossibly large"))?;
-        let mut data = Vec::new();
-        from.take(size as u64)
-            .read_to_end(&mut data)
-            .map_err(|e| format!("it is damaged ({e}); write the file again"))?;
-        if data.len() != size {
-            return Err(format!(
-                "it ends after {} of {size} bytes; write the file again",
-                data.len()
-            ));
-        }
-        if big_endian {
-            data.chunks_exact_mut(kind.unit()).for_each(<[u8]>::reverse);
-        }
-        Ok(Self {
-            name,
-            kind,
-            shape,
-            data,
-        })
-    }
-
-    fn wrong(&self, problem: impl Into<String>) -> Problem {
-        Problem::at(problem, format!("array {}", self.name))
-    }
-
-    fn wrong_at(&self, i: usize, problem: String) -> Problem {
-        Problem::at(problem, format!("array {}, sequence {}", self.name, i + 1))
-    }
-
-    /// Sequences, steps and features of `X`.
-    fn extent(&self) -> Result<(usize, usize, usize)> {
-        let extent = match self.shape[..] {
-            [n, steps] => (n, steps, 1),
-            [n, steps, features] => (n, steps, features),
-            _ => {
-                return Err(self.wrong(format!(
-                    "its shape is {:?}; give (n, steps, features) or (n, steps)",
-                    self.shape
-                )));
-            }
-        };
-        if self.data.is_empty() {
-            return Err(self.wrong(format!(
-                "it holds no values (its shape is {:?}); give sequences of at least one step",
-                self.shape
-            )));
-        }
-        Ok(extent)
-    }
-
-    fn check_one_each(&self, n: usize) -> Result<()> {
-        if self.shape == [n] {
-            return Ok(());
-        }
-        Err(self.wrong(format!(
-            "its shape is {:?} where X has {n} sequences; give one element for each",
-            self.shape
-        )))
-    }
-
-    /// The values of `X`, with NaN for those that are missing.
-    fn floats(&self) -> Result<Vec<f32>> {
-        let values: Vec<f32> = match self.kind {
-            Kind::F4 => self.decode(f32::from_le_bytes),
-            Kind::F8 => self.decode(|b| f64::from_le_bytes(b) as f32),
-            Kind::U8 => self.decode(|b| u64::from_le_bytes(b) as f32),
-            _ => self.integers()?.into_iter().map(|v| v as f32).collect(),
-        };
-        match values.iter().position(|v| v.is_infinite()) {
-            None => Ok(values),
-            Some(i) => {
-                let each = values.len() / self.shape[0];
-                let problem = "a value is not a finite number of 32 bits; correct or rescale it";
-                Err(self.wrong_at(i / each, problem.into()))
-            }
-        }
-    }
-
-    /// Whole numbers, also where they are stored as floats.
-    fn integers(&self) -> Result<Vec<i64>> {
-        let whole = |value: f64| {
-            // Up to 2⁵³ a float holds every whole number.
-            let is_whole = value.fract() == 0.0 && value.abs() <= 2f64.powi(53);
-            is_whole.then_some(value as i64)
-        };
-        let numbers: Option<Vec<i64>> = match self.kind {
-            Kind::I1 => Some(self.decode(|b| i8::from_le_bytes(b).into())),
-            Kind::I2 => Some(self.decode(|b| i16::from_le_bytes(b).into())),
-            Kind::I4 => Some(self.decode(|b| i32::from_le_bytes(b).into())),
-            Kind::I8 => Some(self.decode(i64::from_le_bytes)),
-            Kind::U1 => Some(self.decode(|b| u8::from_le_bytes(b).into())),
-            Kind::U2 => Some(self.decode(|b| u16::from_le_bytes(b).into())),
-            Kind::U4 => Some(self.decode(|b| u32::from_le_bytes(b).into())),
-            Kind::U8 => self.try_decode(|b| u64::from_le_bytes(b).try_into().ok()),
-            Kind::F4 => self.try_decode(|b| whole(f32::from_le_bytes(b).into())),
-            Kind::F8 => self.try_decode(|b| whole(f64::from_le_bytes(b))),
-            Kind::Wide(_) | Kind::Narrow(_) => None,
-        };
-        numbers.ok_or_else(|| self.wrong("it must hold whole numbers; convert it"))
-    }
-
-    /// Whole numbers from 0 to `last`.
-    fn positions(&self, beyond: &str, last: usize) -> Result<Vec<usize>> {
-        let check = |(i, number): (usize, i64)| match usize::try_from(number) {
-            Ok(position) if position <= last => Ok(position),
-            Ok(_) => Err(self.wrong_at(i, format!("{number} is {beyond}; correct it"))),
-            Err(_) => Err(self.wrong_at(i, format!("{number} is negative; correct it"))),
-        };
-        self.integers()?
-            .into_iter()
-            .enumerate()
-            .map(check)
-            .collect()
-    }
-
-    fn origins(&self) -> Result<Vec<Option<Origin>>> {
-        let origin = |(i, number)| match number {
-            0 => Ok(Some(Origin::Train)),
-            1 => Ok(Some(Origin::Test)),
-            _ => Err(self.wrong_at(i, format!("{number} is neither 0 (train) nor 1 (test)"))),
-        };
-        self.integers()?
-            .into_iter()
-            .enumerate()
-            .map(origin)
-            .collect()
-    }
-
-    /// Names of classes; numbers are names as well.
-    fn texts(&self) -> Result<Vec<String>> {
-        let size = self.kind.size().unwrap_or(1);
-        let text = |(i, element): (usize, &[u8])| {
-            let text = match self.kind {
-                Kind::Wide(_) => wide(element),
-                _ => String::from_utf8(element.to_vec()).ok(),
-            };
-            let name = text.as_deref().map(|t| t.trim_end_matches('\0').trim());
-            match name {
-                Some(name) if !name.is_empty() => Ok(class_name(name)),
-                Some(_) => Err(self.wrong_at(i, "the name is empty; give every class one".into())),
-                None => Err(self.wrong_at(i, "the name is not valid text; correct it".into())),
-            }
-        };
-        if self.kind.is_text() {
-            self.data.chunks_exact(size).enumerate().map(text).collect()
-        } else {
-            Ok(self.integers()?.iter().map(i64::to_string).collect())
-        }
-    }
-
-    fn decode<const N: usize, T>(&self, element: impl Fn([u8; N]) -> T) -> Vec<T> {
-        self.data
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| element(b))
-            .collect()
-    }
-
-    fn try_decode<const N: usize, T>(
-        &self,
-        element: impl Fn([u8; N]) -> Option<T>,
-    ) -> Option<Vec<T>> {
-        self.data
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| element(b))
-            .collect()
+/// A number from 0 to `last`.
+fn position(number: i128, last: usize, beyond: &str) -> Checked<usize> {
+    match usize::try_from(number) {
+        Ok(position) if position <= last => Ok(position),
+        _ if number < 0 => Err(Problem::new(format_args!(
+            "{number} is negative; correct it"
+        ))),
+        _ => Err(Problem::new(format_args!(
+            "{number} is {beyond}; correct it"
+        ))),
     }
 }
 
-fn wide(element: &[u8]) -> Option<String> {
-    let (units, _) = element.as_chunks();
-    units
-        .iter()
-        .map(|&unit| char::from_u32(u32::from_le_bytes(unit)))
-        .collect()
+fn whole(element: &Array<'_>) -> Checked<i128> {
+    element
+        .whole()
+        .ok_or_else(|| Problem::new("it must be a whole number; convert the array"))
 }
 
-/// The text of an NPY header: a Python dictionary of three entries.
-fn read_header(from: &mut impl Read) -> std::result::Result<String, String> {
-    let damaged = |_| "it is cut short; write the file again".to_string();
-    let mut start = [0; 8];
-    from.read_exact(&mut start).map_err(damaged)?;
-    if !start.starts_with(b"\x93NUMPY") {
-        return Err("it is not an NPY array; write the file with numpy.savez".into());
+/// The name of a class; numbers are names as well.
+fn name(element: &Array<'_>) -> Checked<String> {
+    if !element.is_text() {
+        return Ok(whole(element)?.to_string());
     }
-    let length = match start[6] {
-        1 => {
-            let mut length = [0; 2];
-            from.read_exact(&mut length).map_err(damaged)?;
-            u16::from_le_bytes(length).into()
-        }
-        2 | 3 => {
-            let mut length = [0; 4];
-            from.read_exact(&mut length).map_err(damaged)?;
-            u32::from_le_bytes(length)
-        }
-        version => return Err(format!("its NPY version {version} is not known")),
-    };
-    let mut header = Vec::new();
-    from.take(length.into())
-        .read_to_end(&mut header)
-        .map_err(damaged)?;
-    String::from_utf8(header).map_err(|_| "its header is not text; write the file again".into())
-}
-
-/// What follows `'key':` in the header.
-fn field<'a>(header: &'a str, key: &str) -> std::result::Result<&'a str, String> {
-    header
-        .split_once(&format!("'{key}':"))
-        .map(|(_, value)| value.trim_start())
-        .ok_or_else(|| format!("its header has no {key}; write the file with numpy.savez"))
-}
-
-fn element_type(header: &str) -> std::result::Result<(bool, Kind), String> {
-    let value = field(header, "descr")?;
-    let descr = value.strip_prefix('\'').and_then(|v| v.split_once('\''));
-    descr
-        .and_then(|(descr, _)| {
-            let (order, kind) = descr.split_at_checked(1)?;
-            Some((order == ">", Kind::of(kind)?))
-        })
-        .ok_or_else(|| {
-            "its element type is not supported; give numbers (float32, int64, …) or text \
-             (astype(str))"
-                .into()
-        })
-}
-
-fn shape(value: &str) -> std::result::Result<Vec<usize>, String> {
-    let inside = value.strip_prefix('(').and_then(|v| v.split_once(')'));
-    inside
-        .and_then(|(inside, _)| {
-            let dimensions = inside.split(',').map(str::trim).filter(|d| !d.is_empty());
-            dimensions.map(|d| d.parse().ok()).collect()
-        })
-        .ok_or_else(|| "its header has no shape; write the file with numpy.savez".into())
+    let mut text = String::new();
+    element.text(&mut text)?;
+    match text.trim() {
+        "" => Err(Problem::new("the name is empty; give every class one")),
+        name => Ok(class_name(name)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Cursor, Write};
     use std::path::Path;
 
+    use half::f16;
     use proptest::prelude::*;
     use zip::ZipWriter;
     use zip::write::SimpleFileOptions;
@@ -452,10 +237,23 @@ mod tests {
     use super::super::SeriesSet;
     use super::*;
 
+    fn parse(bytes: &[u8], missing: Missing) -> Checked<Draft> {
+        super::read(Cursor::new(bytes), missing)
+    }
+
     /// An array as NPY: `npy("<i8", "(2,)", …)`.
     fn npy(descr: &str, shape: &str, data: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
+        ordered("False", descr, shape, data)
+    }
+
+    fn ordered(
+        fortran: &str,
+        descr: &str,
+        shape: &str,
+        data: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Vec<u8> {
         let header =
-            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
+            format!("{{'descr': '{descr}', 'fortran_order': {fortran}, 'shape': {shape}, }}\n");
         let mut out = b"\x93NUMPY\x01\x00".to_vec();
         out.extend((header.len() as u16).to_le_bytes());
         out.extend(header.as_bytes());
@@ -537,6 +335,37 @@ mod tests {
     }
 
     #[test]
+    fn fortran_order_and_half_precision_are_read() {
+        // X[i, t, k] = 100 i + 10 t + k, with i running fastest.
+        let values = [0, 100, 10, 110, 20, 120, 1, 101, 11, 111, 21, 121];
+        let halves = values.map(|v: i32| f16::from_f32(v as f32).to_be_bytes());
+        let x = ordered("True", ">f2", "(2, 3, 2)", halves);
+        let set = read(&[("X", x), ("y", ints(&[0, 1])), ("lengths", ints(&[3, 2]))]);
+        assert_eq!(set.sequence(0), [0.0, 1.0, 10.0, 11.0, 20.0, 21.0]);
+        assert_eq!(set.sequence(1), [100.0, 101.0, 110.0, 111.0]);
+    }
+
+    #[test]
+    fn whole_numbers_may_be_stored_as_floats_or_bools() {
+        let x = || ("X", floats("(2, 1)", &[1.0, 2.0]));
+        let y = npy("<f8", "(2,)", [3f64.to_be_bytes(), (-3f64).to_be_bytes()]);
+        let big = npy(">f8", "(2,)", [3f64.to_be_bytes(), (-3f64).to_be_bytes()]);
+        assert!(refusal(&[x(), ("y", y)]).contains("array y, sequence 1"));
+        assert_eq!(read(&[x(), ("y", big)]).classes(), ["-3", "3"]);
+        let bools = npy("|b1", "(2,)", [[1u8], [0]]);
+        let set = read(&[x(), ("y", bools.clone()), ("split", bools)]);
+        assert_eq!(set.labels(), [1, 0]);
+        assert_eq!(set.origins(), [Some(Origin::Test), Some(Origin::Train)]);
+    }
+
+    #[test]
+    fn what_follows_a_short_sequence_is_not_looked_at() {
+        let x = floats("(1, 3)", &[1.0, f32::INFINITY, f32::NAN]);
+        let set = read(&[("X", x), ("y", ints(&[0])), ("lengths", ints(&[1]))]);
+        assert_eq!(set.values(), [1.0]);
+    }
+
+    #[test]
     fn names_given_in_the_file_keep_their_order_even_as_numbers() {
         let x = floats("(1, 1)", &[1.0]);
         let set = read(&[("X", x), ("y", ints(&[0])), ("labels", ints(&[7, 3]))]);
@@ -551,10 +380,11 @@ mod tests {
         let fraction = npy("<f8", "(2,)", [0.5f64.to_le_bytes(), 1f64.to_le_bytes()]);
         for (arrays, expected) in [
             (vec![x()], "there is no array y"),
+            (vec![x()], "found are X"),
             (vec![y()], "there is no array X"),
             (
                 vec![("X", floats("(2,)", &[1.0, 2.0])), y()],
-                "array X: its shape is [2]",
+                "array X: its shape is (2,)",
             ),
             (
                 vec![("X", floats("(2, 0)", &[])), y()],
@@ -566,15 +396,15 @@ mod tests {
             ),
             (
                 vec![("X", floats("(2, 9)", &[1.0])), y()],
-                "it ends after 4 of 72 bytes",
+                "array X: its shape (2, 9) does not fit its 4 bytes",
             ),
             (
                 vec![("X", floats("(99999999999, 99999999999)", &[1.0])), y()],
-                "impossibly large",
+                "does not fit its 4 bytes",
             ),
             (
                 vec![("X", npy("|O", "(2, 2)", [b"x"])), y()],
-                "element type is not supported",
+                "array X: it holds Python objects",
             ),
             (
                 vec![("X", infinite), y()],
@@ -582,11 +412,11 @@ mod tests {
             ),
             (
                 vec![x(), ("y", ints(&[0]))],
-                "array y: its shape is [1] where X has 2",
+                "array y: its shape is (1,) where X has 2",
             ),
             (
                 vec![x(), ("y", fraction)],
-                "array y: it must hold whole numbers",
+                "array y, sequence 1: it must be a whole number",
             ),
             (
                 vec![x(), y(), ("labels", ints(&[5]))],
@@ -598,7 +428,23 @@ mod tests {
             ),
             (
                 vec![x(), y(), ("labels", ints(&[5, 5]))],
-                "array labels: the name \"5\" is there twice",
+                "array labels, class 2: the name \"5\" is there twice",
+            ),
+            (
+                vec![x(), y(), ("labels", npy("|S1", "(2, 1)", ["a", "b"]))],
+                "array labels: its shape is (2, 1)",
+            ),
+            (
+                vec![x(), ("y", npy("|S1", "(2,)", ["a", "\0"]))],
+                "array y, sequence 2: the name is empty",
+            ),
+            (
+                vec![x(), ("y", npy("|S1", "(2,)", [b"a", b"\xff"]))],
+                "array y, sequence 2: it is not valid text",
+            ),
+            (
+                vec![("X", npy("|S1", "(2, 1)", ["a", "b"])), y()],
+                "array X: its type is bytes; numbers are needed",
             ),
             (
                 vec![x(), y(), ("split", ints(&[0, 2]))],
@@ -618,7 +464,7 @@ mod tests {
             ),
             (
                 vec![("X", b"junk".to_vec()), y()],
-                "array X: it is cut short",
+                "array X: it ends too early",
             ),
             (
                 vec![("X", floats("(2, 1)", &[0.0, f32::NAN])), y()],
@@ -640,11 +486,13 @@ mod tests {
         #[test]
         fn no_array_makes_it_panic(
             descr in "[<>|=]?([fiubUSO][0-9]{0,2})?",
+            fortran in any::<bool>(),
             shape in "[(]?[0-9]{0,3}(, ?[0-9]{0,3}){0,3}[)]?",
             data in prop::collection::vec(any::<u8>(), 0..64),
             y in prop::collection::vec(-2i64..4, 0..4),
         ) {
-            let array = npy(&descr, &shape, [data]);
+            let fortran = if fortran { "True" } else { "False" };
+            let array = ordered(fortran, &descr, &shape, [data]);
             let _ = parse(&npz(&[("X", array.clone()), ("y", ints(&y))]), Missing::Fill);
             let x = floats("(2, 1)", &[1.0, 2.0]);
             let _ = parse(&npz(&[("X", x), ("y", array.clone()), ("lengths", array)]), Missing::Fill);

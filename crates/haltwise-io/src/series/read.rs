@@ -2,13 +2,15 @@
 //! takes them.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
-use super::draft::{Draft, Missing, Problem};
+use super::draft::{Draft, Missing};
 use super::set::{Origin, SeriesSet};
 use super::{npz, ts, ucr};
 use crate::error::{Error, Result};
+use crate::problem::Problem;
 
 /// The formats that series come in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,17 +85,31 @@ fn read_file(path: &Path, missing: Missing) -> Result<Draft> {
             "this kind of file is not known; give .ts, .tsv, .txt, .csv or .npz",
         ));
     };
-    let bytes =
-        fs::read(path).map_err(|e| Error::new(path, format_args!("cannot read it: {e}")))?;
+    let unreadable = |e| Problem::unreadable(e).in_file(path);
+    if format == Format::Npz {
+        // Read from the file itself: its bytes need not be held beside the set.
+        let file = File::open(path).map_err(unreadable)?;
+        return checked(path, read_npz(path, BufReader::new(file), missing)?);
+    }
+    let bytes = fs::read(path).map_err(unreadable)?;
     draft(path, &bytes, format, missing)
 }
 
+fn read_npz(path: &Path, reader: impl Read + Seek, missing: Missing) -> Result<Draft> {
+    npz::read(reader, missing).map_err(|problem| problem.in_file(path))
+}
+
 fn draft(path: &Path, bytes: &[u8], format: Format, missing: Missing) -> Result<Draft> {
-    let mut draft = match format {
+    let draft = match format {
         Format::Ts => ts::parse(path, bytes, missing),
         Format::Ucr => ucr::parse(path, bytes, missing),
-        Format::Npz => npz::parse(bytes, missing).map_err(|p| p.in_file(path)),
+        Format::Npz => read_npz(path, Cursor::new(bytes), missing),
     }?;
+    checked(path, draft)
+}
+
+/// A draft that has sequences, which know the half that the file's name tells.
+fn checked(path: &Path, mut draft: Draft) -> Result<Draft> {
     if draft.is_empty() {
         return Err(Error::new(
             path,
@@ -125,7 +141,7 @@ fn read_dataset(path: &Path, files: &Files, part: Part, missing: Missing) -> Res
         } => {
             let mut both = read_file(train, missing)?;
             both.append(read_file(test, missing)?)
-                .map_err(|problem: Problem| problem.in_file(test))?;
+                .map_err(|problem| problem.in_file(test))?;
             Ok(both)
         }
         Files::Halves {

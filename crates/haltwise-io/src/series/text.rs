@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::draft::Problem;
 use crate::error::{Error, Result};
+use crate::problem::Problem;
 
 /// One line that is not blank.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +63,7 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// A field that should have been a number.
 pub(super) fn bad_field(field: &str, why: &str, place: String) -> Problem {
-    Problem::at(format!("{} {why}", quoted(field)), place)
+    Problem::new(format_args!("{} {why}", quoted(field))).at(place)
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use super::draft::{ClassOrder, Draft, Missing, Problem, class_name};
+use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::text::{Line, bad_field, lines, number, quoted};
 use crate::error::{Error, Result};
+use crate::problem::{Checked, Problem};
 
 /// Reads a `.ts` file's content.
 pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft> {
@@ -22,7 +23,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft
         let text = line.text(path)?;
         sequence(text, &header, &mut scratch, &mut draft).map_err(|problem| {
             let place = format!("line {}, sequence {}", line.number, draft.len() + 1);
-            problem.inside(place).in_file(path)
+            problem.at(place).in_file(path)
         })?;
     }
     Ok(draft)
@@ -139,12 +140,7 @@ struct Scratch {
     by_step: Vec<f32>,
 }
 
-fn sequence(
-    text: &str,
-    header: &Header,
-    scratch: &mut Scratch,
-    draft: &mut Draft,
-) -> std::result::Result<(), Problem> {
+fn sequence(text: &str, header: &Header, scratch: &mut Scratch, draft: &mut Draft) -> Checked {
     let Some((values, label)) = text.rsplit_once(':') else {
         return Err(Problem::new(
             "there is no class label; end the line with a colon and the label",
@@ -163,29 +159,25 @@ fn sequence(
     draft.push(features, &scratch.by_step, label, None)
 }
 
-fn class(label: &str, header: &Header, draft: &mut Draft) -> std::result::Result<u32, Problem> {
+fn class(label: &str, header: &Header, draft: &mut Draft) -> Checked<u32> {
     if label.is_empty() || label == "?" {
-        return Err(Problem::at(
-            "the class label is missing; end the line with a colon and the label",
-            "class label".into(),
-        ));
+        let missing = "the class label is missing; end the line with a colon and the label";
+        return Err(Problem::new(missing).at("class label"));
     }
     let name = class_name(label);
     match draft.known_class(&name) {
         Some(class) => Ok(class),
         // `@classLabel true` with no names leaves them to the data.
         None if header.classes.is_empty() => Ok(draft.class(&name)),
-        None => Err(Problem::at(
-            format!(
-                "{} is not among the classes of @classLabel; correct it or add it there",
-                quoted(label)
-            ),
-            "class label".into(),
-        )),
+        None => Err(Problem::new(format_args!(
+            "{} is not among the classes of @classLabel; correct it or add it there",
+            quoted(label)
+        ))
+        .at("class label")),
     }
 }
 
-fn channels(values: &str, header: &Header) -> std::result::Result<usize, Problem> {
+fn channels(values: &str, header: &Header) -> Checked<usize> {
     let found = values.bytes().filter(|&byte| byte == b':').count() + 1;
     let declared = if header.univariate {
         Some(1)
@@ -193,7 +185,7 @@ fn channels(values: &str, header: &Header) -> std::result::Result<usize, Problem
         header.dimensions
     };
     match declared {
-        Some(declared) if declared != found => Err(Problem::new(format!(
+        Some(declared) if declared != found => Err(Problem::new(format_args!(
             "the sequence has {found} channels where the header declares {declared}; \
              correct the line, or @univariate and @dimensions",
         ))),
@@ -205,16 +197,14 @@ fn channels(values: &str, header: &Header) -> std::result::Result<usize, Problem
 ///
 /// What is stored is bounded by the length of the line, whatever the counts of
 /// its separators multiply to.
-fn read_channels(values: &str, out: &mut Vec<f32>) -> std::result::Result<usize, Problem> {
+fn read_channels(values: &str, out: &mut Vec<f32>) -> Checked<usize> {
     out.clear();
     let mut steps = 0;
     for (channel, text) in values.split(':').enumerate() {
         let start = out.len();
         if text.trim().is_empty() {
-            return Err(Problem::at(
-                "the channel has no values; give at least one, or ? for a missing one",
-                format!("channel {}", channel + 1),
-            ));
+            let empty = "the channel has no values; give at least one, or ? for a missing one";
+            return Err(Problem::new(empty).at(format_args!("channel {}", channel + 1)));
         }
         for (step, field) in text.split(',').enumerate() {
             let field = field.trim();
@@ -228,24 +218,22 @@ fn read_channels(values: &str, out: &mut Vec<f32>) -> std::result::Result<usize,
         if channel == 0 {
             steps = found;
         } else if steps != found {
-            return Err(Problem::at(
-                format!(
-                    "the channel has {found} steps where channel 1 has {steps}; \
-                     give every channel of a sequence the same length",
-                ),
-                format!("channel {}", channel + 1),
-            ));
+            return Err(Problem::new(format_args!(
+                "the channel has {found} steps where channel 1 has {steps}; \
+                 give every channel of a sequence the same length",
+            ))
+            .at(format_args!("channel {}", channel + 1)));
         }
     }
     Ok(steps)
 }
 
-fn check_length(steps: usize, header: &Header, draft: &Draft) -> std::result::Result<(), Problem> {
+fn check_length(steps: usize, header: &Header, draft: &Draft) -> Checked {
     if !header.equal_length {
         return Ok(());
     }
     match header.series_length.or(draft.first_length()) {
-        Some(expected) if expected != steps => Err(Problem::new(format!(
+        Some(expected) if expected != steps => Err(Problem::new(format_args!(
             "the sequence has {steps} steps where the header declares {expected} for all; \
              complete the line, or correct @equalLength and @seriesLength",
         ))),

@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
-use super::draft::{ClassOrder, Draft, Missing, Problem, class_name};
+use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::text::{bad_field, lines, number, quoted};
 use crate::error::Result;
+use crate::problem::{Checked, Problem};
 
 /// Reads a UCR file's content.
 ///
@@ -22,15 +23,11 @@ pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft
             Some((separator, _)) => separator,
             None => Separator::of(text),
         };
-        let here = |problem: Problem| {
-            problem
-                .inside(format!("line {}", line.number))
-                .in_file(path)
-        };
+        let here = |problem: Problem| problem.at(format!("line {}", line.number)).in_file(path);
         let label = read_line(separator.fields(text), &mut values).map_err(here)?;
         let (_, width) = *layout.get_or_insert((separator, values.len()));
         if values.len() != width {
-            return Err(here(Problem::new(format!(
+            return Err(here(Problem::new(format_args!(
                 "the line has {} fields where the first has {}; complete it, \
                  or pad a short sequence with NaN",
                 values.len() + 1,
@@ -43,7 +40,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft
             .push(1, &values[..steps], class, None)
             .map_err(|problem| {
                 let place = format!("line {}, sequence {}", line.number, draft.len() + 1);
-                problem.inside(place).in_file(path)
+                problem.at(place).in_file(path)
             })?;
     }
     Ok(draft)
@@ -91,19 +88,14 @@ impl<'a> Iterator for Fields<'a> {
 
 /// Reads the fields after the label, padding and all, and returns the name of
 /// the class.
-fn read_line(
-    mut fields: Fields<'_>,
-    values: &mut Vec<f32>,
-) -> std::result::Result<String, Problem> {
+fn read_line(mut fields: Fields<'_>, values: &mut Vec<f32>) -> Checked<String> {
     let label = fields.next().unwrap_or("");
     if label.is_empty() || label == "?" || label.eq_ignore_ascii_case("nan") {
-        return Err(Problem::at(
-            format!(
-                "{} is no class label; begin the line with one",
-                quoted(label)
-            ),
-            "field 1".into(),
-        ));
+        return Err(Problem::new(format_args!(
+            "{} is no class label; begin the line with one",
+            quoted(label)
+        ))
+        .at("field 1"));
     }
     values.clear();
     for (i, field) in fields.enumerate() {

@@ -12,9 +12,9 @@ use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
 
 use super::columns::Columns;
 use super::intake::Intake;
-use super::npy::fill;
 use super::parquet::{damaged, unharmed};
-use super::problem::{Checked, Problem};
+use crate::npy::fill;
+use crate::problem::{Checked, Problem};
 
 /// How a file around a stream begins and ends.
 const FILE: &[u8] = b"ARROW1";

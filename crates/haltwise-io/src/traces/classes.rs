@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 
-use super::problem::Problem;
+use crate::problem::Problem;
 
 /// Turns the classes of a set of files into numbers.
 ///

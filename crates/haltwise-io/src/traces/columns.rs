@@ -13,8 +13,8 @@ use arrow_select::take::take;
 
 use super::classes::Classes;
 use super::intake::{Intake, Probs, Sequence};
-use super::problem::Problem;
 use super::steps::{Step, Steps};
+use crate::problem::Problem;
 
 const PER_SEQUENCE: [&str; 5] = ["id", "label", "predictions", "scores", "probs"];
 const PER_STEP: [&str; 5] = ["id", "t", "label", "prediction", "score"];

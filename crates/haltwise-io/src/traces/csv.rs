@@ -6,9 +6,9 @@ use ::csv::{ByteRecord, ErrorKind, ReaderBuilder};
 
 use super::TraceRow;
 use super::intake::Intake;
-use super::problem::Problem;
 use super::steps::{Step, Steps};
 use super::text::Text;
+use crate::problem::Problem;
 
 /// The columns, in the order they are written.
 pub(super) const COLUMNS: [&str; 5] = ["id", "t", "label", "prediction", "score"];

@@ -7,8 +7,8 @@ use haltwise::ScoreSource;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::classes::Classes;
-use super::problem::Problem;
 use super::{TraceRow, Visit};
+use crate::problem::Problem;
 
 /// How far a probability may lie outside [0, 1] and still be taken for 0 or 1:
 /// what rounding to half precision or in a softmax leaves, no more.

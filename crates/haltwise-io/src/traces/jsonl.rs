@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::TraceRow;
 use super::intake::{Intake, Probs, Sequence};
-use super::problem::Problem;
 use super::text::Text;
+use crate::problem::Problem;
 
 /// The longest line read: a sequence of the greatest length fits.
 const MAX_LINE: u64 = 1 << 30;

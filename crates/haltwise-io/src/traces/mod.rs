@@ -12,10 +12,8 @@ mod columns;
 mod csv;
 mod intake;
 mod jsonl;
-mod npy;
 mod npz;
 mod parquet;
-mod problem;
 mod steps;
 mod text;
 mod writer;
@@ -28,8 +26,8 @@ use ::parquet::file::reader::ChunkReader;
 use haltwise::{ScoreSource, Traces, TracesBuilder};
 
 use crate::error::{Error, Result};
+use crate::problem::{Checked, Problem};
 use intake::Intake;
-use problem::{Checked, Problem};
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
 /// One sequence, as a reader hands it on and as a writer takes it.
@@ -165,7 +163,7 @@ pub fn visit_bytes(name: &str, format: Format, bytes: &[u8], visit: &mut Visit<'
 
 fn read_file(path: &Path, format: Format, intake: &mut Intake<'_>) -> Checked {
     let open = || File::open(path).map(BufReader::new);
-    let file = File::open(path).map_err(|e| Problem::new(cannot_read(&e)))?;
+    let file = File::open(path).map_err(Problem::unreadable)?;
     let zipped = path
         .extension()
         .is_some_and(|e| e.eq_ignore_ascii_case("gz"));
@@ -185,7 +183,7 @@ fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
     if intake.file_size() == 0 {
         return Err(Problem::new("it is empty"));
     }
-    let reader = || open().map_err(|e| Problem::new(cannot_read(&e)));
+    let reader = || open().map_err(Problem::unreadable);
     match format {
         Format::Npz => npz::read(open, intake),
         Format::Parquet => parquet::read(chunks(), intake),
@@ -197,19 +195,9 @@ fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
 
 /// The size of a file that can be read.
 fn size(path: &Path) -> Result<u64> {
-    let found = fs::metadata(path).map_err(|e| Error::new(path, cannot_read(&e)))?;
+    let found = fs::metadata(path).map_err(|e| Problem::unreadable(e).in_file(path))?;
     if found.is_dir() {
         return Err(Error::new(path, "it is a folder; name the files in it"));
     }
     Ok(found.len())
-}
-
-fn cannot_read(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".into(),
-        io::ErrorKind::PermissionDenied => {
-            "it may not be read: permission denied; ask its owner for read access".into()
-        }
-        _ => format!("cannot read it: {error}"),
-    }
 }

@@ -6,14 +6,16 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 
 use haltwise::{MAX_STEPS, ScoreSource};
 use zip::write::SimpleFileOptions;
-use zip::{CompressionMethod, ZipArchive, ZipWriter};
+use zip::{CompressionMethod, ZipWriter};
 
 use super::TraceRow;
+use super::classes::Classes;
 use super::intake::{Intake, Probs, Sequence};
-use super::npy::{self, Array, Shape};
-use super::problem::Problem;
+use crate::npy::{self, Array, Shape};
+use crate::npz::{Archive, Listed};
+use crate::problem::{Checked, Problem};
 
-/// How much of an array is unpacked at a time.
+/// How much of an array waits in memory before it is written.
 const BUFFER: usize = 1 << 17;
 
 /// The arrays, and what their axes are.
@@ -31,12 +33,9 @@ const ARRAYS: [(&str, &[&str]); 6] = [
 pub(super) fn read<R: Read + Seek>(
     open: &dyn Fn() -> io::Result<R>,
     intake: &mut Intake<'_>,
-) -> Result<(), Problem> {
-    let archive = || {
-        let reader = open().map_err(|e| Problem::new(super::cannot_read(&e)))?;
-        ZipArchive::new(reader).map_err(not_an_archive)
-    };
-    let found = names(&archive()?);
+) -> Checked {
+    let archive = || Archive::open(open().map_err(Problem::unreadable)?);
+    let found = archive()?.names();
     check_names(&found)?;
     let mut archives = Vec::new();
     for (name, axes) in ARRAYS {
@@ -47,25 +46,11 @@ pub(super) fn read<R: Read + Seek>(
     let arrays = archives
         .iter_mut()
         .map(|(name, axes, archive)| open_array(name, axes, archive).map_err(|p| p.at(name)))
-        .collect::<Result<Vec<_>, Problem>>()?;
+        .collect::<Checked<Vec<_>>>()?;
     Arrays::new(arrays)?.read(intake)
 }
 
-fn not_an_archive(error: zip::result::ZipError) -> Problem {
-    Problem::new(format_args!(
-        "it is not a whole .npz archive ({error}); save or copy it again"
-    ))
-}
-
-fn names<R: Read + Seek>(archive: &ZipArchive<R>) -> Vec<String> {
-    archive
-        .file_names()
-        .filter_map(Result::ok)
-        .map(|name| name.strip_suffix(".npy").unwrap_or(&name).to_owned())
-        .collect()
-}
-
-fn check_names(found: &[String]) -> Result<(), Problem> {
+fn check_names(found: &[String]) -> Checked {
     let has = |name: &str| found.iter().any(|f| f == name);
     let missing = if !has("labels") {
         "there is no array `labels`"
@@ -77,23 +62,24 @@ fn check_names(found: &[String]) -> Result<(), Problem> {
     Err(Problem::new(format_args!(
         "{missing}; needed are labels (n) and either probs (n, T, K) or \
          predictions (n, T) with scores (n, T); found are {}",
-        match found {
-            [] => "none".to_owned(),
-            found => found.join(", "),
-        }
+        Listed(found)
     )))
 }
 
 fn open_array<'a, R: Read + Seek>(
-    name: &'static str,
-    axes: &'static [&'static str],
-    archive: &'a mut ZipArchive<R>,
-) -> Result<Array<'a>, Problem> {
-    let entry = archive
-        .by_name(&format!("{name}.npy"))
-        .map_err(not_an_archive)?;
-    let size = entry.size();
-    Array::open(name, axes, size, BufReader::with_capacity(BUFFER, entry))
+    name: &'a str,
+    axes: &[&str],
+    archive: &'a mut Archive<R>,
+) -> Checked<Array<'a>> {
+    let array = archive.array(name)?;
+    if array.shape().len() != axes.len() {
+        return Err(Problem::new(format_args!(
+            "its shape is {}; ({}) is needed",
+            Shape(array.shape()),
+            axes.join(", ")
+        )));
+    }
+    Ok(array)
 }
 
 /// The arrays of one archive.
@@ -110,7 +96,7 @@ struct Arrays<'a> {
 }
 
 impl<'a> Arrays<'a> {
-    fn new(mut arrays: Vec<Array<'a>>) -> Result<Self, Problem> {
+    fn new(mut arrays: Vec<Array<'a>>) -> Checked<Self> {
         check_shapes(&arrays)?;
         let of = |axis: usize| {
             let shapes = arrays.iter().map(Array::shape);
@@ -135,7 +121,7 @@ impl<'a> Arrays<'a> {
         })
     }
 
-    fn read(&mut self, intake: &mut Intake<'_>) -> Result<(), Problem> {
+    fn read(&mut self, intake: &mut Intake<'_>) -> Checked {
         intake.classes.are_numbers().map_err(|p| p.at("labels"))?;
         let mut row = Row::default();
         for i in 0..self.rows {
@@ -159,24 +145,25 @@ impl<'a> Arrays<'a> {
             .chain(&mut self.ids)
     }
 
-    fn read_row(&mut self, row: &mut Row) -> Result<(), Problem> {
+    fn read_row(&mut self, row: &mut Row) -> Checked {
         let (all_steps, classes) = (self.steps, self.classes);
         for array in self.all() {
             array.advance().map_err(|p| p.at(array.name()))?;
         }
-        let within =
-            |array: &Array<'_>, done: Result<(), Problem>| done.map_err(|p| p.at(array.name()));
-        within(&self.labels, self.labels.integers(1, &mut row.label))?;
+        let within = |array: &Array<'_>, done: Checked| done.map_err(|p| p.at(array.name()));
+        let out_of_range = |_, number| npy::out_of_range(number);
+        let labels = &self.labels;
+        within(labels, labels.integers(1, &mut row.label, out_of_range))?;
         // What pads a short sequence is nobody's business: only the steps it
         // has are decoded.
         let mut steps = all_steps;
         if let Some(lengths) = &self.lengths {
-            within(lengths, lengths.integers(1, &mut row.length))?;
+            within(lengths, lengths.integers(1, &mut row.length, out_of_range))?;
             steps = row.length[0] as usize;
             within(lengths, check_length(steps, all_steps))?;
         }
         if let Some(array) = &self.predictions {
-            within(array, array.integers(steps, &mut row.predictions))?;
+            within(array, array.integers(steps, &mut row.predictions, no_class))?;
         }
         if let Some(array) = &self.scores {
             within(array, array.floats(steps, &mut row.scores))?;
@@ -191,7 +178,11 @@ impl<'a> Arrays<'a> {
     }
 }
 
-fn check_length(steps: usize, all_steps: usize) -> Result<(), Problem> {
+fn no_class(t: usize, number: i128) -> Problem {
+    Classes::not_a_class(number).at(format_args!("step {}", t + 1))
+}
+
+fn check_length(steps: usize, all_steps: usize) -> Checked {
     if (1..=all_steps).contains(&steps) {
         return Ok(());
     }
@@ -200,7 +191,7 @@ fn check_length(steps: usize, all_steps: usize) -> Result<(), Problem> {
     )))
 }
 
-fn check_shapes(arrays: &[Array<'_>]) -> Result<(), Problem> {
+fn check_shapes(arrays: &[Array<'_>]) -> Checked {
     for axis in 0..2 {
         let mut sizes = arrays.iter().filter_map(|a| a.shape().get(axis));
         let first = sizes.next();

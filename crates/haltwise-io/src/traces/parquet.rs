@@ -9,7 +9,7 @@ use parquet::file::reader::ChunkReader;
 
 use super::columns::Columns;
 use super::intake::Intake;
-use super::problem::Problem;
+use crate::problem::Problem;
 
 /// How many bytes of values a batch should have: enough to decode in bulk,
 /// little beside the traces themselves.

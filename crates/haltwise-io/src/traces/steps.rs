@@ -7,7 +7,7 @@ use haltwise::MAX_STEPS;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::intake::{Intake, Sequence, check_score};
-use super::problem::Problem;
+use crate::problem::Problem;
 
 /// One row of a file that has a row per step.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,7 @@
 //! A problem on its way up: what is wrong, and where in the file.
 
 use std::fmt::Display;
+use std::io;
 use std::path::Path;
 
 use crate::error::Error;
@@ -8,21 +9,32 @@ use crate::error::Error;
 /// What is wrong, with the place as far as it is known yet: each level that
 /// the problem passes through puts its own place in front.
 #[derive(Debug)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     place: String,
     what: String,
 }
 
 impl Problem {
-    pub(super) fn new(what: impl Display) -> Self {
+    pub(crate) fn new(what: impl Display) -> Self {
         Self {
             place: String::new(),
             what: what.to_string(),
         }
     }
 
+    /// A file that cannot be opened or read.
+    pub(crate) fn unreadable(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::NotFound => Self::new("there is no such file"),
+            io::ErrorKind::PermissionDenied => {
+                Self::new("it may not be read: permission denied; ask its owner for read access")
+            }
+            _ => Self::new(format_args!("cannot read it: {error}")),
+        }
+    }
+
     /// Says where, seen from outside.
-    pub(super) fn at(mut self, place: impl Display) -> Self {
+    pub(crate) fn at(mut self, place: impl Display) -> Self {
         self.place = match self.place.as_str() {
             "" => place.to_string(),
             inner => format!("{place}, {inner}"),
@@ -30,7 +42,7 @@ impl Problem {
         self
     }
 
-    pub(super) fn in_file(self, path: &Path) -> Error {
+    pub(crate) fn in_file(self, path: &Path) -> Error {
         let error = Error::new(path, self.what);
         match self.place.as_str() {
             "" => error,
@@ -40,4 +52,4 @@ impl Problem {
 }
 
 /// What a check says.
-pub(super) type Checked<T = ()> = Result<T, Problem>;
+pub(crate) type Checked<T = ()> = Result<T, Problem>;
