@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod calibrate;
+mod data;
 mod decide;
 mod evaluate;
 mod inspect;
 mod pages;
+mod reproduce;
 mod show;
 
 use std::process::ExitCode;
@@ -44,6 +46,8 @@ enum Verb {
     Evaluate(evaluate::Args),
     Decide(decide::Args),
     Inspect(inspect::Args),
+    Data(data::Args),
+    Reproduce(reproduce::Args),
     Completions(pages::CompletionArgs),
     Man(pages::ManArgs),
 }
@@ -54,6 +58,8 @@ fn main() -> ExitCode {
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
         Verb::Inspect(args) => inspect::run(args),
+        Verb::Data(args) => data::run(args),
+        Verb::Reproduce(args) => reproduce::run(args),
         Verb::Completions(args) => pages::completions(args),
         Verb::Man(args) => pages::man(args),
     };
