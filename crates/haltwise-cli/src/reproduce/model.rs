@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use haltwise::ScoreSource;
 use haltwise_io::series::{SeriesSet, split};
 use haltwise_io::{TraceRow, TraceWriter, WriteOptions, read_integers};
-use haltwise_lstm::{Epoch, Error, Labelled, Model, Series, TrainOptions, Trainer};
+use haltwise_lstm::{Epoch, Labelled, Model, Series, TrainOptions, Trainer};
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -301,7 +301,9 @@ fn trained(
     if kept::is_current(&path, key)? {
         return Ok(Model::load(&path)?);
     }
-    let state = args.output.join(format!("models/{name}.training"));
+    // The key in its name keeps the states of other options apart.
+    let state = format!("models/{name}-{}.training", &key[..8]);
+    let state = args.output.join(state);
     let (train, validation) = (
         Padded::of(set, &rows.train),
         Padded::of(set, &rows.validation),
@@ -313,7 +315,9 @@ fn trained(
         options(args, name),
     )?;
     if state.is_file() {
-        resume(&mut trainer, &state)?;
+        trainer
+            .resume(&state)
+            .context("an interrupted training cannot go on; remove its file to begin anew")?;
     }
     train_on(&mut trainer, &state, progress)?;
     let model = trainer.model()?;
@@ -327,17 +331,10 @@ fn trained(
     Ok(model)
 }
 
-/// Continues an interrupted training; that of another run is left behind.
-fn resume(trainer: &mut Trainer<'_>, state: &Path) -> anyhow::Result<()> {
-    match trainer.resume(state) {
-        Err(Error::File { source, .. }) if matches!(*source, Error::OtherRun(_)) => Ok(()),
-        other => other.with_context(|| "remove it to train from the beginning".to_owned()),
-    }
-}
-
+/// Trains to the end, and saves the state of it now and then.
 fn train_on(trainer: &mut Trainer<'_>, state: &Path, progress: &Progress) -> anyhow::Result<()> {
     progress.say("training, first epoch");
-    let mut saved = Instant::now();
+    let mut saved: Option<Instant> = None;
     let mut best: Option<Epoch> = None;
     while let Some(epoch) = trainer.epoch()? {
         if epoch.best {
@@ -350,9 +347,9 @@ fn train_on(trainer: &mut Trainer<'_>, state: &Path, progress: &Progress) -> any
             "training, epoch {}, validation loss {:.4}{best}",
             epoch.epoch, epoch.validation_loss
         ));
-        if saved.elapsed() > SAVE_EVERY {
+        if saved.is_none_or(|at| at.elapsed() > SAVE_EVERY) {
             trainer.save_state(state)?;
-            saved = Instant::now();
+            saved = Some(Instant::now());
         }
     }
     Ok(())
