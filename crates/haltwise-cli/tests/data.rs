@@ -1,4 +1,5 @@
 //! `haltwise data`, as a person or a pipeline meets it.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

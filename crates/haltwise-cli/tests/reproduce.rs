@@ -1,4 +1,5 @@
 //! `haltwise reproduce`, as a person or a pipeline meets it.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -286,9 +287,13 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_model() {
     let mut run = train(&folder, "cut").spawn().unwrap();
     let models = folder.path().join("cut/models");
     let started = Instant::now();
-    let states = || fs::read_dir(&models).map_or(0, Iterator::count);
-    while states() == 0 && started.elapsed() < Duration::from_secs(60) {
-        std::thread::sleep(Duration::from_millis(5));
+    let is_state = |path: PathBuf| path.extension().is_some_and(|e| e == "training");
+    let has_state = || {
+        let mut files = fs::read_dir(&models).into_iter().flatten();
+        files.any(|file| is_state(file.unwrap().path()))
+    };
+    while !has_state() && started.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
     }
     run.kill().unwrap();
     run.wait().unwrap();
@@ -297,9 +302,7 @@ fn a_training_that_was_interrupted_goes_on_to_the_same_model() {
     let model = |run: &str| fs::read(folder.path().join(run).join("models/PenDigits.safetensors"));
     assert!(model("whole").unwrap() == model("cut").unwrap());
     assert!(
-        !fs::read_dir(&models)
-            .unwrap()
-            .any(|f| f.unwrap().path().extension().unwrap() == "training"),
+        !has_state(),
         "the state of a finished training is not needed"
     );
 

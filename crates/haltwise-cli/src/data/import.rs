@@ -101,7 +101,7 @@ fn halves(archive: &mut Archive) -> anyhow::Result<Halves> {
         let Some(path) = entry.enclosed_name() else {
             bail!(
                 "its entry {:?} points outside the archive: refused",
-                entry.name()
+                String::from_utf8_lossy(entry.name_raw())
             );
         };
         if let (true, Some((name, format, half))) = (entry.is_file(), half_of(&path)) {

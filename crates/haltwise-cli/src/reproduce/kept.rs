@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use haltwise_io::write_whole;
@@ -40,6 +41,27 @@ pub(super) fn write_bytes(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(write_whole(path, |out| {
         std::io::Write::write_all(out, bytes)
     })?)
+}
+
+/// Makes a folder of the output, and clears it of the unfinished files that a
+/// run leaves when it is killed while it writes one. Those of the last minute may
+/// belong to a run that is alive.
+pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
+    let cannot = || format!("{}: cannot make the folder", show::file(folder));
+    fs::create_dir_all(folder).with_context(cannot)?;
+    for entry in fs::read_dir(folder).with_context(cannot)?.flatten() {
+        let unfinished = entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(".haltwise-");
+        let modified = entry.metadata().and_then(|about| about.modified());
+        let age = modified.ok().and_then(|at| at.elapsed().ok());
+        if unfinished && age.is_some_and(|age| age > Duration::from_secs(60)) {
+            // One that cannot be removed does no harm.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
 }
 
 #[derive(Serialize, Deserialize)]

@@ -123,9 +123,7 @@ struct Finished {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let datasets = sources::datasets(&args)?;
     for folder in ["", "results", "models", "traces", "figures"] {
-        let path = args.output.join(folder);
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("{}: cannot make the folder", show::file(&path)))?;
+        kept::prepare(&args.output.join(folder))?;
     }
     let finished = all(&args, &datasets)?;
     output::write(&args.output, &finished.experiment)?;
