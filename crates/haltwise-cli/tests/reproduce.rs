@@ -339,18 +339,19 @@ fn the_paper_s_table() {
         command.arg(option).arg(path);
     }
     command.arg("--checkpoints").arg(data.join("checkpoints"));
-    for name in ["PenDigits", "Crop", "ElectricDevices"] {
+    for name in [
+        "PenDigits",
+        "Crop",
+        "ElectricDevices",
+        "WalkingSittingStanding",
+    ] {
         command.args(["--dataset", name]);
-    }
-    // Two layers of 256 units take long to score without optimisation.
-    if !cfg!(debug_assertions) {
-        command.args(["--dataset", "WalkingSittingStanding"]);
     }
     let run = ran(&mut command);
     assert_eq!(run.code, 0, "{}", run.stderr);
     let found: Value = serde_json::from_str(&run.stdout).unwrap();
     let rows = found["table"].as_array().unwrap();
-    assert!(rows.len() >= 9);
+    assert_eq!(rows.len(), 12);
     for row in rows {
         let (dataset, method) = (
             row["dataset"].as_str().unwrap(),

@@ -14,30 +14,33 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(dataset: &str) -> Self {
-        let bar = ProgressBar::hidden();
-        if io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-            bar.enable_steady_tick(Duration::from_millis(250));
-        }
-        bar.set_prefix(dataset.to_owned());
-        Self {
+        let bar = ProgressBar::hidden().with_prefix(dataset.to_owned());
+        let progress = Self {
             dataset: dataset.to_owned(),
             bar,
+        };
+        // Its looks first: a bar shows itself as soon as it has a place.
+        progress.say("starting");
+        if io::stderr().is_terminal() {
+            let target = ProgressDrawTarget::stderr_with_hz(8);
+            progress.bar.set_draw_target(target);
+            progress.bar.enable_steady_tick(Duration::from_millis(250));
         }
+        progress
     }
 
     /// Starts a stage of a known number of parts.
     pub(super) fn stage(&self, what: impl Display, parts: usize) {
-        self.style("{prefix}: {msg} [{bar:30}] {pos} of {len}");
         self.bar.set_length(parts as u64);
         self.bar.set_position(0);
         self.bar.set_message(what.to_string());
+        self.style("{prefix}: {msg} [{bar:30}] {pos} of {len}");
     }
 
     /// Says what is going on where its end is not known.
     pub(super) fn say(&self, what: impl Display) {
-        self.style("{prefix}: {msg} {spinner}");
         self.bar.set_message(what.to_string());
+        self.style("{prefix}: {msg} {spinner}");
     }
 
     /// Some parts of the stage are done.
