@@ -125,7 +125,6 @@ fn from_file(
     traces: &Path,
 ) -> anyhow::Result<Splits> {
     let order = read_integers(path, "order")?;
-    let n_test = read_integers(path, "n_test")?;
     let &[found, width] = &order.shape[..] else {
         bail!(
             "{}: `order` has {} axes; it must have two, splits × traces",
@@ -148,17 +147,7 @@ fn from_file(
             show::file(path)
         );
     }
-    let &[n_test] = &n_test.values[..] else {
-        bail!("{}: `n_test` must be a single number", show::file(path));
-    };
-    let n_test = n_test as usize;
-    if n_test == 0 || n_test + 2 > n {
-        bail!(
-            "{}: `n_test` is {n_test} of {n}; it must leave something to test, to screen and to \
-             certify on",
-            show::file(path)
-        );
-    }
+    let n_test = test_size(path, n)?;
     let rows = order.values.chunks(n).take(splits).enumerate();
     let orders = rows
         .map(|(s, row)| {
@@ -171,6 +160,23 @@ fn from_file(
         n_test,
         drawn: false,
     })
+}
+
+/// How many of `n` traces test, as the file has it.
+fn test_size(path: &Path, n: usize) -> anyhow::Result<usize> {
+    let n_test = read_integers(path, "n_test")?;
+    let &[n_test] = &n_test.values[..] else {
+        bail!("{}: `n_test` must be a single number", show::file(path));
+    };
+    let n_test = n_test as usize;
+    if n_test == 0 || n_test + 2 > n {
+        bail!(
+            "{}: `n_test` is {n_test} of {n}; it must leave something to test, to screen and to \
+             certify on",
+            show::file(path)
+        );
+    }
+    Ok(n_test)
 }
 
 /// Refuses a position past the end, and one that comes twice: it could both
