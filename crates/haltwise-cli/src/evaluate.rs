@@ -1,11 +1,12 @@
 //! `haltwise evaluate`: what a rule does to traces.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Evaluation, Promise, Rule, evaluate};
+use haltwise::{Evaluation, Promise, Rule, Traces, evaluate};
 use haltwise_io::read_rule;
+use haltwise_report::{Compared, Context, report_comparison, report_evaluation};
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, styled};
 
@@ -16,6 +17,8 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, styled};
 #[command(after_help = "\
 Examples:
   haltwise evaluate rule.json test.npz
+  haltwise evaluate rule.json test.npz --report report.html
+  haltwise evaluate rule.json test.npz --compare other.json --report both.html
   haltwise evaluate rule.json test.parquet --json | jq .gap")]
 pub(crate) struct Args {
     /// The rule file
@@ -25,17 +28,43 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "TRACES")]
     traces: Vec<PathBuf>,
 
+    /// Write a report with figures as one HTML file
+    #[arg(long, value_name = "HTML")]
+    report: Option<PathBuf>,
+
+    /// Show another rule beside it in the report (repeat for more)
+    #[arg(long, value_name = "RULE", requires = "report")]
+    compare: Vec<PathBuf>,
+
     /// Print one JSON object instead of words
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let rule = read_rule(&args.rule)?;
     let traces = show::read(&args.traces)?;
+    let (rule, evaluation) = evaluated(&args.rule, &traces)?;
+    if let Some(path) = &args.report {
+        let page = page(&args, &traces, &rule, &evaluation)?;
+        show::write_page(path, &page)?;
+    }
+    match args.json {
+        true => show::print_json(&evaluation)?,
+        false => show::print(&describe(&rule, &evaluation))?,
+    }
+    if let (Some(path), false) = (&args.report, args.json) {
+        show::print(&format!("\nThe report is {}.\n", show::file(path)))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A rule, and what it does to the traces.
+fn evaluated(path: &Path, traces: &Traces) -> anyhow::Result<(Rule, Evaluation)> {
+    let rule = read_rule(path)?;
     if traces.source() != rule.source() {
         bail!(
-            "the rule judges a score that is {}, but the score of these traces is {}",
+            "{}: the rule judges a score that is {}, but the score of these traces is {}",
+            show::file(path),
             rule.source(),
             traces.source()
         );
@@ -48,12 +77,33 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     {
         show::warn("the rule was made from these very traces; the results flatter it");
     }
-    let evaluation = evaluate(rule.thresholds(), &traces)?;
-    match args.json {
-        true => show::print_json(&evaluation)?,
-        false => show::print(&describe(&rule, &evaluation))?,
+    let evaluation = evaluate(rule.thresholds(), traces)?;
+    Ok((rule, evaluation))
+}
+
+/// The report on one rule, or on several side by side.
+fn page(
+    args: &Args,
+    traces: &Traces,
+    rule: &Rule,
+    evaluation: &Evaluation,
+) -> anyhow::Result<String> {
+    let mut context = Context::new(env!("CARGO_PKG_VERSION"));
+    for file in &args.traces {
+        context = context.source("traces", file.display().to_string());
     }
-    Ok(ExitCode::SUCCESS)
+    if args.compare.is_empty() {
+        let context = context.source("rule", args.rule.display().to_string());
+        return Ok(report_evaluation(rule, evaluation, &context));
+    }
+    let named = |path: &Path| path.display().to_string();
+    let first = Compared::new(named(&args.rule), rule.clone(), evaluation.clone());
+    let mut compared = vec![first];
+    for path in &args.compare {
+        let (rule, evaluation) = evaluated(path, traces)?;
+        compared.push(Compared::new(named(path), rule, evaluation));
+    }
+    Ok(report_comparison(&compared, &context))
 }
 
 fn describe(rule: &Rule, evaluation: &Evaluation) -> String {

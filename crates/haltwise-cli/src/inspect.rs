@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use anyhow::bail;
 use haltwise::{Rule, Traces};
 use haltwise_io::{read_rule, rule_json};
+use haltwise_lstm::Model;
 use serde::Serialize;
 
 use crate::show::{self, HEADING, count, percent, styled};
 
-/// Say what is in a rule or trace file
+/// Say what is in a rule, model or trace file
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file to look into
@@ -27,7 +28,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         bail!("{}: it is a folder; name a file in it", show::file(path));
     }
     let extension = path.extension().unwrap_or_default();
-    let text = match (extension.eq_ignore_ascii_case("json"), args.json) {
+    let is = |name: &str| extension.eq_ignore_ascii_case(name);
+    if is("safetensors") || is("pt") || is("pth") {
+        show::print(&describe_model(path, args.json)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = match (is("json"), args.json) {
         (true, true) => rule_json(&read_rule(path)?)?,
         (true, false) => describe_rule(path, &read_rule(path)?),
         (false, json) => {
@@ -40,6 +46,58 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     show::print(&text)?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn describe_model(path: &Path, json: bool) -> anyhow::Result<String> {
+    let model = Model::load(path)?;
+    let (shape, training) = (model.shape(), model.training());
+    if json {
+        let object = serde_json::json!({
+            "shape": shape, "classes": model.classes(),
+            "parameters": shape.parameters(), "training": training,
+        });
+        return Ok(object.to_string() + "\n");
+    }
+    let mut text = styled(HEADING, format!("{}: a model", show::file(path))) + "\n";
+    let mut row = |name: &str, value: String| text += &format!("  {name:<16}{value}\n");
+    let layers = count(shape.layers as u64, "recurrent layer", "recurrent layers");
+    row(
+        "network",
+        format!(
+            "{layers} of {}, reading {} per step",
+            shape.hidden,
+            count(shape.features as u64, "number", "numbers")
+        ),
+    );
+    row(
+        "heads",
+        match shape.gap_head {
+            true => "class, confidence, gap".into(),
+            false => "class, confidence".into(),
+        },
+    );
+    row("classes", model.classes().join(", "));
+    row("parameters", show::number(shape.parameters() as u64));
+    if let Some(record) = training {
+        row(
+            "trained on",
+            format!(
+                "{} (and {} for validation)",
+                count(record.trained_on as u64, "sequence", "sequences"),
+                record.validated_on
+            ),
+        );
+        row(
+            "best epoch",
+            format!(
+                "{} of {}, accuracy {}",
+                record.best_epoch,
+                record.epochs,
+                percent(record.validation_accuracy.unwrap_or(0.0))
+            ),
+        );
+    }
+    Ok(text)
 }
 
 fn describe_rule(path: &Path, rule: &Rule) -> String {

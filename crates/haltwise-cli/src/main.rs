@@ -5,12 +5,16 @@
 
 mod calibrate;
 mod data;
+mod dataset;
 mod decide;
+mod demo;
 mod evaluate;
 mod inspect;
 mod pages;
 mod reproduce;
+mod score;
 mod show;
+mod train;
 
 use std::process::ExitCode;
 
@@ -30,6 +34,7 @@ use clap::{Parser, Subcommand};
 )]
 #[command(after_help = "\
 Start here:
+  haltwise demo                                the whole story on a built-in dataset
   haltwise calibrate traces.npz -o rule.json   find and certify a rule
   haltwise evaluate rule.json test.npz         see what it does to other traces
   haltwise decide rule.json < scores.jsonl     apply it to live streams
@@ -42,6 +47,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Demo(demo::Args),
+    Train(train::Args),
+    Score(score::Args),
     Calibrate(calibrate::Args),
     Evaluate(evaluate::Args),
     Decide(decide::Args),
@@ -54,6 +62,9 @@ enum Verb {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().verb {
+        Verb::Demo(args) => demo::run(args),
+        Verb::Train(args) => train::run(args),
+        Verb::Score(args) => score::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),

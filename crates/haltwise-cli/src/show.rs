@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use haltwise::{Promise, Rule, Thresholds, Traces};
-use haltwise_io::read_traces;
+use haltwise_io::{read_traces, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A heading.
@@ -73,6 +73,11 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
     });
     bar.finish_and_clear();
     Ok(traces?)
+}
+
+/// Writes a page, whole or not at all.
+pub(crate) fn write_page(path: &Path, page: &str) -> haltwise_io::Result<()> {
+    write_whole(path, |out| out.write_all(page.as_bytes()))
 }
 
 /// A share as a percentage with as many decimals as it needs.

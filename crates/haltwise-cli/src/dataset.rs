@@ -1,0 +1,141 @@
+//! Which sequences a verb works on, and how the network gets to read them.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use haltwise_io::series::{self, BUILTIN, Missing, Part, SeriesSet, split};
+use haltwise_lstm::Series;
+
+/// The sequences to read.
+#[derive(clap::Args)]
+pub(crate) struct DatasetArgs {
+    /// A file (.ts, .tsv, .txt, .npz), a folder with NAME_TRAIN.* and NAME_TEST.*, or the name of
+    /// a built-in dataset (PenDigits)
+    pub(crate) series: PathBuf,
+
+    /// Which half of a dataset that comes as TRAIN and TEST
+    #[arg(long, value_enum, default_value_t = PartArg::Both)]
+    part: PartArg,
+
+    /// Leave this share of the sequences out of training; `score` then takes only them
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    hold_out: Option<f64>,
+
+    /// The seed that draws the held-out sequences: the same for `train` and `score`
+    #[arg(long, value_name = "SEED", default_value_t = 0, requires = "hold_out")]
+    split_seed: u64,
+
+    /// Fill missing values with the last value before them instead of refusing them
+    #[arg(long)]
+    fill_missing: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum PartArg {
+    /// Both halves, the training half first
+    Both,
+    /// The half published for training
+    Train,
+    /// The half published for testing
+    Test,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text
+        .parse()
+        .map_err(|_| format!("{text} is not a number"))?;
+    match share > 0.0 && share < 1.0 {
+        true => Ok(share),
+        false => Err("a share lies strictly between 0 and 1".into()),
+    }
+}
+
+/// Which side of a hold-out a verb takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Training,
+    HeldOut,
+}
+
+impl DatasetArgs {
+    /// The sequences, and the place of each in the whole dataset.
+    pub(crate) fn read(&self, side: Side) -> anyhow::Result<(SeriesSet, Vec<usize>)> {
+        let set = self.whole()?;
+        let Some(hold_out) = self.hold_out else {
+            let places = (0..set.len()).collect();
+            return Ok((set, places));
+        };
+        let parts = split(set.len(), &[1.0 - hold_out, hold_out], self.split_seed)?;
+        let places = match side {
+            Side::Training => &parts[0],
+            Side::HeldOut => &parts[1],
+        };
+        if places.is_empty() {
+            bail!(
+                "{}: too few sequences to hold any out",
+                self.series.display()
+            );
+        }
+        Ok((set.select(places), places.clone()))
+    }
+
+    fn whole(&self) -> anyhow::Result<SeriesSet> {
+        let part = match self.part {
+            PartArg::Both => Part::Both,
+            PartArg::Train => Part::Train,
+            PartArg::Test => Part::Test,
+        };
+        let missing = match self.fill_missing {
+            true => Missing::Fill,
+            false => Missing::Refuse,
+        };
+        let name = self.series.to_string_lossy();
+        if !self.series.exists() && BUILTIN.contains(&&*name) {
+            return Ok(series::builtin(&name)?);
+        }
+        let read = series::read(&self.series, part, missing);
+        match missing {
+            Missing::Refuse => read
+                .context("missing values are filled with --fill-missing")
+                .or_else(plain_unless_missing),
+            Missing::Fill => Ok(read?),
+        }
+    }
+}
+
+/// Keeps the hint about `--fill-missing` to the errors it helps with.
+fn plain_unless_missing(error: anyhow::Error) -> anyhow::Result<SeriesSet> {
+    let cause = error.root_cause().to_string();
+    match cause.contains("missing") {
+        true => bail!("{cause} (or give --fill-missing)"),
+        false => bail!("{cause}"),
+    }
+}
+
+/// A set as the network reads it: all sequences padded to the longest.
+pub(crate) struct Padded<'a> {
+    set: &'a SeriesSet,
+    padded: Option<(Vec<f32>, Vec<u32>)>,
+}
+
+impl<'a> Padded<'a> {
+    pub(crate) fn new(set: &'a SeriesSet) -> Self {
+        let padded = (!set.equal_length()).then(|| {
+            let width = set.t_max() * set.features();
+            let mut values = vec![0.0; set.len() * width];
+            for (i, row) in values.chunks_mut(width).enumerate() {
+                row[..set.sequence(i).len()].copy_from_slice(set.sequence(i));
+            }
+            (values, set.lengths().map(|steps| steps as u32).collect())
+        });
+        Self { set, padded }
+    }
+
+    pub(crate) fn series(&self) -> haltwise_lstm::Result<Series<'_>> {
+        let (steps, features) = (self.set.t_max(), self.set.features());
+        match &self.padded {
+            None => Series::new(self.set.values(), steps, features),
+            Some((values, lengths)) => Series::with_lengths(values, steps, features, lengths),
+        }
+    }
+}

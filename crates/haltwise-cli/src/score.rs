@@ -1,0 +1,139 @@
+//! `haltwise score`: what a model says about every prefix.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::bail;
+use haltwise::ScoreSource;
+use haltwise_io::series::SeriesSet;
+use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use haltwise_lstm::{Model, Scores};
+
+use crate::dataset::{DatasetArgs, Padded, Side};
+use crate::show::{self, count, percent};
+
+/// Run a model over every prefix of every sequence and write traces
+///
+/// Score sequences the model was not trained on: a rule that is calibrated on
+/// training sequences promises nothing.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  haltwise score model.safetensors PenDigits --hold-out 0.2 -o traces.parquet
+  haltwise score model.safetensors UCR/Crop --part test -o traces.npz
+
+Models: what `haltwise train` writes, or a PyTorch state dict (.pt, .safetensors) with the
+same layers. The format of the traces follows the extension: .npz .parquet .arrow .jsonl .csv")]
+pub(crate) struct Args {
+    /// The model
+    model: PathBuf,
+
+    #[command(flatten)]
+    dataset: DatasetArgs,
+
+    /// Where to write the traces
+    #[arg(short, long, value_name = "TRACES")]
+    output: PathBuf,
+
+    /// Leave the class probabilities out of the traces
+    #[arg(long)]
+    without_probs: bool,
+
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let model = Model::load(&args.model)?;
+    let (set, places) = args.dataset.read(Side::HeldOut)?;
+    check_classes(&model, &set, &args.model)?;
+    let right = write_traces(&model, &set, &places, &args.output, !args.without_probs)?;
+    let accuracy = right as f64 / set.len() as f64;
+    if args.json {
+        let summary = serde_json::json!({
+            "sequences": set.len(), "t_max": set.t_max(), "late_accuracy": accuracy,
+        });
+        show::print_json(&summary)?;
+    } else {
+        show::print(&format!(
+            "Scored {} of up to {} steps; read to the end, {} are right.\nWritten to {}.\n",
+            count(set.len() as u64, "sequence", "sequences"),
+            set.t_max(),
+            percent(accuracy),
+            show::file(&args.output),
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a model that knows other classes than the sequences have.
+fn check_classes(model: &Model, set: &SeriesSet, path: &Path) -> anyhow::Result<()> {
+    let (known, found) = (model.classes(), set.classes());
+    if model.shape().classes != found.len() {
+        bail!(
+            "{}: the model knows {} classes, the sequences have {}",
+            show::file(path),
+            model.shape().classes,
+            found.len()
+        );
+    }
+    // A PyTorch state dict has no names to compare.
+    if model.training().is_some() && known != found {
+        bail!(
+            "{}: the model was trained for the classes {}, the sequences have {}",
+            show::file(path),
+            known.join(", "),
+            found.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Writes one trace per sequence, and returns how many full predictions are right.
+pub(crate) fn write_traces(
+    model: &Model,
+    set: &SeriesSet,
+    places: &[usize],
+    output: &Path,
+    with_probs: bool,
+) -> anyhow::Result<usize> {
+    let options = WriteOptions {
+        metadata: vec![("score".into(), "confidence head of haltwise-lstm".into())],
+        ..WriteOptions::default()
+    };
+    let mut writer = TraceWriter::create(output, options)?;
+    let padded = Padded::new(set);
+    let mut right = 0;
+    for scores in model.score(padded.series()?)? {
+        for i in 0..scores.lengths.len() {
+            let sequence = scores.first + i;
+            let label = set.labels()[sequence];
+            right += usize::from(scores.full_prediction(i) == label);
+            let id = (places[sequence] + 1).to_string();
+            writer.write(&row(&scores, i, &id, label, with_probs))?;
+        }
+    }
+    writer.finish()?;
+    Ok(right)
+}
+
+fn row<'a>(
+    scores: &'a Scores,
+    i: usize,
+    id: &'a str,
+    label: u32,
+    with_probs: bool,
+) -> TraceRow<'a> {
+    let start = i * scores.steps;
+    let steps = start..start + scores.lengths[i];
+    let probs = steps.start * scores.classes..steps.end * scores.classes;
+    TraceRow {
+        id: Some(id),
+        label,
+        predictions: &scores.predictions[steps.clone()],
+        scores: &scores.confidence[steps],
+        probs: with_probs.then(|| &scores.probabilities[probs]),
+        source: ScoreSource::Given,
+    }
+}

@@ -1,0 +1,202 @@
+//! `haltwise train`: fit the two-head LSTM.
+
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use haltwise_lstm::{Epoch, Labelled, Model, TrainOptions, Trainer};
+use indicatif::ProgressBar;
+
+use crate::dataset::{DatasetArgs, Padded, Side};
+use crate::show::{self, count, percent};
+
+/// Train the two-head LSTM on labelled sequences
+///
+/// At every step it says which class it believes in and how sure it is. An
+/// eighth of the sequences is set aside for validation; training ends when the
+/// validation loss has not improved for 30 epochs, and keeps the best. Ctrl-C
+/// ends it early and keeps the best so far.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  haltwise train PenDigits --hold-out 0.2 -o model.safetensors
+  haltwise train UCR/Crop --part train -o model.safetensors
+  haltwise train motion.ts --hidden 256 --layers 2 -o model.safetensors")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    dataset: DatasetArgs,
+
+    /// Where to write the model
+    #[arg(short, long, value_name = "MODEL")]
+    output: PathBuf,
+
+    /// Units per recurrent layer
+    #[arg(long, default_value_t = 32)]
+    hidden: usize,
+
+    /// Recurrent layers
+    #[arg(long, default_value_t = 1)]
+    layers: usize,
+
+    /// Also train a head that estimates the gap itself
+    #[arg(long)]
+    gap_head: bool,
+
+    /// Read the values as they are, instead of scaling each feature to mean 0 and deviation 1
+    #[arg(long)]
+    raw: bool,
+
+    /// Epochs at the most
+    #[arg(long, default_value_t = 10_000)]
+    max_epochs: usize,
+
+    /// Epochs without improvement after which to stop
+    #[arg(long, default_value_t = 30)]
+    patience: usize,
+
+    /// The seed of the validation part, the first weights and the order of sequences
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+
+    /// Go on with an interrupted run, whose state is beside MODEL
+    #[arg(long)]
+    resume: bool,
+
+    /// Print each epoch as a line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (set, _) = args.dataset.read(Side::Training)?;
+    set.check_learnable()?;
+    let options = TrainOptions {
+        hidden: args.hidden,
+        layers: args.layers,
+        gap_head: args.gap_head,
+        normalise: !args.raw,
+        max_epochs: args.max_epochs,
+        patience: args.patience,
+        seed: args.seed,
+        ..TrainOptions::default()
+    };
+    let padded = Padded::new(&set);
+    let data = Labelled::new(padded.series()?, set.labels())?;
+    let mut trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
+    let state = state_file(&args.output);
+    if args.resume {
+        trainer
+            .resume(&state)
+            .with_context(|| format!("{}: cannot resume", state.display()))?;
+    } else if state.exists() {
+        bail!(
+            "{}: an interrupted run was left here; go on with --resume, or remove it to start anew",
+            state.display()
+        );
+    }
+    let stop = stop_on_ctrl_c()?;
+    let model = fit(&mut trainer, &stop, Some(&state), args.json, args.patience)?;
+    model.save(&args.output)?;
+    if trainer.finished() {
+        let _ = std::fs::remove_file(&state);
+    }
+    if !args.json {
+        show::print(&summary(&model, &args.output, trainer.finished()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the state of an unfinished run is kept: beside its model.
+fn state_file(output: &Path) -> PathBuf {
+    let mut name = output.file_name().unwrap_or_default().to_owned();
+    name.push(".training");
+    output.with_file_name(name)
+}
+
+/// A flag that Ctrl-C sets. The second time it ends the program at once.
+fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })?;
+    Ok(stop)
+}
+
+/// Trains until it is finished or told to stop, and returns the best model.
+/// The state of a long run is kept up to date on disk.
+pub(crate) fn fit(
+    trainer: &mut Trainer<'_>,
+    stop: &AtomicBool,
+    state: Option<&Path>,
+    json: bool,
+    patience: usize,
+) -> anyhow::Result<Model> {
+    let bar = match io::stderr().is_terminal() && !json {
+        true => ProgressBar::new_spinner(),
+        false => ProgressBar::hidden(),
+    };
+    let start = Instant::now();
+    let (mut saved, mut best, mut done) = (Instant::now(), 0, 0_u32);
+    while let Some(epoch) = trainer.epoch()? {
+        done += 1;
+        if epoch.best {
+            best = epoch.epoch;
+        }
+        if json {
+            show::print_json(&epoch)?;
+        }
+        let left = patience.saturating_sub(epoch.epoch - best);
+        bar.set_message(progress(&epoch, left, start.elapsed() / done));
+        bar.tick();
+        let stopping = stop.load(Ordering::Relaxed);
+        if let Some(state) = state
+            && (stopping || saved.elapsed() > Duration::from_secs(15))
+        {
+            trainer.save_state(state)?;
+            saved = Instant::now();
+        }
+        if stopping {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(trainer.model()?)
+}
+
+fn progress(epoch: &Epoch, left: usize, each: Duration) -> String {
+    format!(
+        "epoch {}: loss {:.4}, validation {:.4}, accuracy {}; {:.0?} left unless it improves",
+        epoch.epoch,
+        epoch.train_loss,
+        epoch.validation_loss,
+        percent(epoch.validation_accuracy),
+        each * left as u32,
+    )
+}
+
+fn summary(model: &Model, path: &Path, finished: bool) -> String {
+    let Some(record) = model.training() else {
+        return String::new();
+    };
+    let ended = match finished {
+        true => "",
+        false => " It was interrupted: go on with --resume.",
+    };
+    format!(
+        "Trained on {} and validated on {}; best of {}: epoch {}, accuracy {}.{ended}\n\
+         Written to {}.\n",
+        count(record.trained_on as u64, "sequence", "sequences"),
+        show::number(record.validated_on as u64),
+        count(record.epochs as u64, "epoch", "epochs"),
+        record.best_epoch,
+        percent(record.validation_accuracy.unwrap_or(0.0)),
+        show::file(path),
+    )
+}
