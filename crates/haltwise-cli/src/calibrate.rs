@@ -65,18 +65,18 @@ pub(crate) struct Args {
 
 /// The numbers a guarantee is stated in.
 #[derive(clap::Args)]
-struct Levels {
+pub(crate) struct Levels {
     /// The tolerated gap: the share of right answers that stopping early may lose
     #[arg(long, default_value = "0.1", value_parser = level::<Alpha>)]
-    alpha: Alpha,
+    pub(crate) alpha: Alpha,
 
     /// The probability with which the guarantee may fail
     #[arg(long, default_value = "0.01", value_parser = level::<Delta>)]
-    delta: Delta,
+    pub(crate) delta: Delta,
 
     /// The distance between the thresholds to choose from
     #[arg(long, default_value = "0.01", value_parser = level::<Grid>)]
-    grid_step: Grid,
+    pub(crate) grid_step: Grid,
 }
 
 fn level<T: TryFrom<f64, Error: std::fmt::Display>>(text: &str) -> Result<T, String> {
@@ -97,11 +97,20 @@ enum MethodArg {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum AtNeverArg {
+pub(crate) enum AtNeverArg {
     /// Go on: there is nothing to test at that step
     Skip,
     /// End there, as the paper's listing does
     Stop,
+}
+
+impl From<AtNeverArg> for AtNever {
+    fn from(arg: AtNeverArg) -> Self {
+        match arg {
+            AtNeverArg::Skip => Self::Skip,
+            AtNeverArg::Stop => Self::Stop,
+        }
+    }
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -149,10 +158,7 @@ fn calibrate(args: &Args) -> anyhow::Result<Rule> {
         alpha: args.levels.alpha,
         delta: args.levels.delta,
         grid: args.levels.grid_step.clone(),
-        at_never: match args.at_never {
-            AtNeverArg::Skip => AtNever::Skip,
-            AtNeverArg::Stop => AtNever::Stop,
-        },
+        at_never: args.at_never.into(),
     };
     let traces = show::read(&args.traces)?;
     let rule = match args.method {

@@ -4,12 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod calibrate;
+mod data;
 mod dataset;
 mod decide;
 mod demo;
 mod evaluate;
 mod inspect;
 mod pages;
+mod reproduce;
 mod score;
 mod show;
 mod train;
@@ -52,6 +54,8 @@ enum Verb {
     Evaluate(evaluate::Args),
     Decide(decide::Args),
     Inspect(inspect::Args),
+    Data(data::Args),
+    Reproduce(reproduce::Args),
     Completions(pages::CompletionArgs),
     Man(pages::ManArgs),
 }
@@ -65,6 +69,8 @@ fn main() -> ExitCode {
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
         Verb::Inspect(args) => inspect::run(args),
+        Verb::Data(args) => data::run(args),
+        Verb::Reproduce(args) => reproduce::run(args),
         Verb::Completions(args) => pages::completions(args),
         Verb::Man(args) => pages::man(args),
     };

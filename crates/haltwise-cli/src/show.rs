@@ -154,6 +154,26 @@ pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
     text
 }
 
+/// Lines of words, each column as wide as its widest word.
+pub(crate) fn columns<const N: usize>(lines: &[[String; N]]) -> String {
+    let mut widths = [0; N];
+    for line in lines {
+        for (width, word) in widths.iter_mut().zip(line) {
+            *width = word.chars().count().max(*width);
+        }
+    }
+    let mut text = String::new();
+    for line in lines {
+        let padded = line.iter().zip(widths);
+        let padded: Vec<String> = padded
+            .map(|(word, width)| format!("{word:<width$}"))
+            .collect();
+        text += padded.join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 /// Wraps words to lines of at most 88 columns, each indented by two.
 pub(crate) fn paragraph(text: &str) -> String {
     let mut lines = String::new();

@@ -18,6 +18,10 @@ pub(crate) const COLUMNS: [(&str, &str); 6] = [
     ("t_avg", "t_avg"),
 ];
 
+/// What the paper's numbers are for.
+const PAPER_ALPHA: f64 = 0.1;
+const PAPER_DELTA: f64 = 0.01;
+
 /// Table 1.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
@@ -65,8 +69,13 @@ pub struct Cell {
 impl Experiment {
     /// The paper's Table 1 from this experiment.
     pub fn table(&self) -> ResultsTable {
+        // The paper's numbers stand beside ours only where they are of the same.
+        let same = (self.alpha, self.delta) == (PAPER_ALPHA, PAPER_DELTA);
         let of_dataset = |dataset: &DatasetResults| {
-            let row = |method| table_row(&dataset.name, method);
+            let row = |method: &MethodResults| {
+                let paper = PaperRow::find(&dataset.name, method.promise);
+                table_row(&dataset.name, method, paper.filter(|_| same))
+            };
             dataset.methods.iter().map(row).collect::<Vec<_>>()
         };
         ResultsTable {
@@ -75,8 +84,7 @@ impl Experiment {
     }
 }
 
-fn table_row(dataset: &str, method: &MethodResults) -> TableRow {
-    let paper = PaperRow::find(dataset, method.promise);
+fn table_row(dataset: &str, method: &MethodResults, paper: Option<&PaperRow>) -> TableRow {
     let cell = |ours: fn(&SplitResult) -> Option<f64>, paper: Option<f64>| {
         let found = mean_and_error(method.splits.iter().filter_map(ours));
         Cell {
@@ -295,7 +303,7 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn table() -> ResultsTable {
+    fn experiment() -> Experiment {
         let split = |gap: f64| SplitResult {
             n: 10,
             late_accuracy: 0.99,
@@ -324,7 +332,20 @@ mod tests {
             delta: 0.01,
             datasets: vec![dataset("PenDigits", known), dataset("mine", odd)],
         }
-        .table()
+    }
+
+    fn table() -> ResultsTable {
+        experiment().table()
+    }
+
+    #[test]
+    fn the_paper_s_numbers_stand_beside_those_of_its_own_alpha_only() {
+        assert!(table().rows[0].gap.paper.is_some());
+        let other = Experiment {
+            alpha: 0.05,
+            ..experiment()
+        };
+        assert!(other.table().rows[0].gap.paper.is_none());
     }
 
     #[test]

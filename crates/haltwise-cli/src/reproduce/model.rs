@@ -1,0 +1,415 @@
+//! From a dataset to a trace file: the one given, or the held-out sequences
+//! scored by a checkpoint or by a model that is trained here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use haltwise::ScoreSource;
+use haltwise_io::series::{SeriesSet, split};
+use haltwise_io::{TraceRow, TraceWriter, WriteOptions, read_integers};
+use haltwise_lstm::{Epoch, Labelled, Model, Series, TrainOptions, Trainer};
+use serde::Serialize;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use super::progress::Progress;
+use super::sources::{self, Dataset, Source};
+use super::splits::Splits;
+use super::{Args, kept};
+use crate::data::TISELAC_PART;
+use crate::show;
+
+/// How often the state of a training is saved: what an interruption may cost.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// What traces are made from: part of the key of all that follows from them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Origin {
+    /// A trace file, by its digest.
+    File(String),
+    /// Sequences scored by a checkpoint.
+    Checkpoint {
+        model: String,
+        series: String,
+        rows: String,
+    },
+    /// Sequences scored by a model that is trained here.
+    Trained {
+        series: String,
+        rows: String,
+        options: TrainOptions,
+    },
+}
+
+/// The origin of a dataset's traces, and the sequences, where there are any.
+pub(super) struct Prepared {
+    pub(super) record: Origin,
+    series: Option<(SeriesSet, Rows)>,
+    words: String,
+}
+
+/// Which sequences train, validate and are held out.
+struct Rows {
+    train: Vec<usize>,
+    validation: Vec<usize>,
+    heldout: Vec<usize>,
+}
+
+impl Prepared {
+    /// Where the results come from, in words.
+    pub(super) fn note(&self, splits: &Splits) -> String {
+        let splits = match splits.drawn() {
+            true => "The splits are random, drawn by seed.",
+            false => "The splits are those of a file.",
+        };
+        format!("{} {splits}", self.words)
+    }
+}
+
+/// Reads what the traces of a dataset are made from.
+pub(super) fn origin(
+    args: &Args,
+    dataset: &Dataset,
+    progress: &Progress,
+) -> anyhow::Result<Prepared> {
+    let series = match dataset.source() {
+        Source::Traces(path) => {
+            return Ok(Prepared {
+                record: Origin::File(kept::file_digest(path)?),
+                series: None,
+                words: format!("The traces are those of {}.", file_name(path)),
+            });
+        }
+        Source::Series(series) => series,
+    };
+    progress.say("reading");
+    let set = series.read()?;
+    let rows = rows(args, series, &set)?;
+    let digests = (digest_of(&set), rows.digest());
+    let record = match &series.checkpoint {
+        Some(path) => Origin::Checkpoint {
+            model: kept::file_digest(path)?,
+            series: digests.0,
+            rows: digests.1,
+        },
+        None => Origin::Trained {
+            series: digests.0,
+            rows: digests.1,
+            options: options(args, dataset.name()),
+        },
+    };
+    Ok(Prepared {
+        record,
+        words: words(dataset.name(), series, &rows),
+        series: Some((set, rows)),
+    })
+}
+
+fn words(name: &str, series: &sources::Series, rows: &Rows) -> String {
+    let heldout = show::count(rows.heldout.len() as u64, "sequence", "sequences");
+    let mut text = match &series.checkpoint {
+        Some(path) => format!("{heldout}, held out, scored by {}.", file_name(path)),
+        None => format!(
+            "{heldout}, held out, scored by a model trained here on {} others.",
+            show::number(rows.train.len() as u64)
+        ),
+    };
+    if series.checkpoint.is_some() && series.rows.is_none() {
+        text += " Which sequences that model was trained on is not known: if these are among \
+                 them, the results flatter it.";
+    }
+    if name == TISELAC_PART {
+        text += " This is a part of Tiselac, one derived band of ten and a tenth of the pixels, \
+                 so it is not comparable with the paper's row.";
+    }
+    text
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// The paper's network for a dataset.
+fn options(args: &Args, name: &str) -> TrainOptions {
+    let (hidden, layers) = match name {
+        "WalkingSittingStanding" => (256, 2),
+        _ => (32, 1),
+    };
+    TrainOptions {
+        hidden,
+        layers,
+        max_epochs: args.max_epochs,
+        seed: args.seed,
+        ..TrainOptions::default()
+    }
+}
+
+/// The rows that a file names, or 70% to train, 10% to validate and 20% to hold
+/// out, as the paper has it.
+fn rows(args: &Args, series: &sources::Series, set: &SeriesSet) -> anyhow::Result<Rows> {
+    let Some(path) = &series.rows else {
+        let mut parts = split(set.len(), &[0.7, 0.1, 0.2], args.seed)?.into_iter();
+        let mut next = || parts.next().unwrap_or_default();
+        return Ok(Rows {
+            train: next(),
+            validation: next(),
+            heldout: next(),
+        });
+    };
+    if series.is_built_in() {
+        bail!(
+            "{}: it numbers the rows of {}.npz, and the built-in dataset has them in another \
+             order; give the folder that holds the file with --data FOLDER",
+            show::file(path),
+            set.name()
+        );
+    }
+    let mut seen = vec![None; set.len()];
+    let mut part = |name| named_rows(path, name, &mut seen);
+    let heldout = part("heldout")?;
+    // A checkpoint has been trained; what on does not matter any more.
+    let (train, validation) = match series.checkpoint {
+        Some(_) => (Vec::new(), Vec::new()),
+        None => (part("train")?, part("validation")?),
+    };
+    Ok(Rows {
+        train,
+        validation,
+        heldout,
+    })
+}
+
+/// Reads one array of rows. A row may occur once in all of them: what trained
+/// the model must not be held out.
+fn named_rows(
+    path: &Path,
+    name: &'static str,
+    seen: &mut [Option<&'static str>],
+) -> anyhow::Result<Vec<usize>> {
+    let rows = read_integers(path, name)?.values;
+    let n = seen.len();
+    if rows.is_empty() {
+        bail!("{}: `{name}` names no row", show::file(path));
+    }
+    rows.into_iter()
+        .map(|row| match seen.get_mut(row as usize) {
+            None => bail!(
+                "{}: `{name}` names row {row}, but the dataset has {n} (rows 0 to {})",
+                show::file(path),
+                n - 1
+            ),
+            Some(Some(other)) => bail!(
+                "{}: row {row} is in `{other}` and again in `{name}`",
+                show::file(path)
+            ),
+            Some(free) => {
+                *free = Some(name);
+                Ok(row as usize)
+            }
+        })
+        .collect()
+}
+
+impl Rows {
+    fn digest(&self) -> String {
+        let mut hash = Xxh3Default::new();
+        for part in [&self.train, &self.validation, &self.heldout] {
+            hash.update(&(part.len() as u64).to_le_bytes());
+            for &row in part {
+                hash.update(&(row as u64).to_le_bytes());
+            }
+        }
+        format!("{:032x}", hash.digest128())
+    }
+}
+
+/// The digest of sequences in their order, which rows refer to.
+fn digest_of(set: &SeriesSet) -> String {
+    let mut hash = Xxh3Default::new();
+    hash.update(&(set.features() as u64).to_le_bytes());
+    for i in 0..set.len() {
+        hash.update(&set.labels()[i].to_le_bytes());
+        hash.update(&(set.steps(i) as u64).to_le_bytes());
+        for value in set.sequence(i) {
+            hash.update(&value.to_le_bytes());
+        }
+    }
+    for class in set.classes() {
+        hash.update(class.as_bytes());
+        hash.update(&[0]);
+    }
+    format!("{:032x}", hash.digest128())
+}
+
+/// The trace file of a dataset; written, unless it is there already.
+pub(super) fn traces(
+    args: &Args,
+    dataset: &Dataset,
+    prepared: &Prepared,
+    progress: &Progress,
+) -> anyhow::Result<PathBuf> {
+    let (series, (set, rows)) = match (dataset.source(), &prepared.series) {
+        (Source::Series(series), Some(sequences)) => (series, sequences),
+        (Source::Traces(path), _) => return Ok(path.clone()),
+        (Source::Series(_), None) => bail!("the sequences have not been read"),
+    };
+    let path = args
+        .output
+        .join(format!("traces/{}.parquet", dataset.name()));
+    let key = kept::key(&prepared.record)?;
+    if !kept::is_current(&path, &key)? {
+        let model = match &series.checkpoint {
+            Some(checkpoint) => load(checkpoint, set)?,
+            None => trained(args, dataset.name(), &key, set, rows, progress)?,
+        };
+        write_scores(&path, &model, set, &rows.heldout, progress)?;
+        kept::record(&path, &key)?;
+    }
+    Ok(path)
+}
+
+fn load(path: &Path, set: &SeriesSet) -> anyhow::Result<Model> {
+    let model = Model::load(path)?;
+    let shape = model.shape();
+    let (features, classes) = (set.features(), set.classes().len());
+    if (shape.features, shape.classes) != (features, classes) {
+        bail!(
+            "{}: this model reads {} features and tells {} classes apart, but {} has {features} \
+             features and {classes} classes",
+            show::file(path),
+            shape.features,
+            shape.classes,
+            set.name()
+        );
+    }
+    Ok(model)
+}
+
+/// The model trained here, in this run or in an earlier one.
+fn trained(
+    args: &Args,
+    name: &str,
+    key: &str,
+    set: &SeriesSet,
+    rows: &Rows,
+    progress: &Progress,
+) -> anyhow::Result<Model> {
+    let path = args.output.join(format!("models/{name}.safetensors"));
+    if kept::is_current(&path, key)? {
+        return Ok(Model::load(&path)?);
+    }
+    // The key in its name keeps the states of other options apart.
+    let state = format!("models/{name}-{}.training", &key[..8]);
+    let state = args.output.join(state);
+    let (train, validation) = (
+        Padded::of(set, &rows.train),
+        Padded::of(set, &rows.validation),
+    );
+    let mut trainer = Trainer::new(
+        Labelled::new(train.series()?, &train.labels)?,
+        Some(Labelled::new(validation.series()?, &validation.labels)?),
+        set.classes().to_vec(),
+        options(args, name),
+    )?;
+    if state.is_file() {
+        trainer
+            .resume(&state)
+            .context("an interrupted training cannot go on; remove its file to begin anew")?;
+    }
+    train_on(&mut trainer, &state, progress)?;
+    let model = trainer.model()?;
+    model.save(&path)?;
+    kept::record(&path, key)?;
+    // The model is complete: the way there is not needed any more.
+    if state.is_file() {
+        fs::remove_file(&state)
+            .with_context(|| format!("{}: cannot remove it", show::file(&state)))?;
+    }
+    Ok(model)
+}
+
+/// Trains to the end, and saves the state of it now and then.
+fn train_on(trainer: &mut Trainer<'_>, state: &Path, progress: &Progress) -> anyhow::Result<()> {
+    progress.say("training, first epoch");
+    let mut saved: Option<Instant> = None;
+    let mut best: Option<Epoch> = None;
+    while let Some(epoch) = trainer.epoch()? {
+        if epoch.best {
+            best = Some(epoch);
+        }
+        let best = best.map_or_else(String::new, |b| {
+            format!(", best {:.4} in epoch {}", b.validation_loss, b.epoch)
+        });
+        progress.say(format_args!(
+            "training, epoch {}, validation loss {:.4}{best}",
+            epoch.epoch, epoch.validation_loss
+        ));
+        if saved.is_none_or(|at| at.elapsed() > SAVE_EVERY) {
+            trainer.save_state(state)?;
+            saved = Some(Instant::now());
+        }
+    }
+    Ok(())
+}
+
+/// Sequences in the form that the network reads: padded to the longest.
+struct Padded {
+    values: Vec<f32>,
+    labels: Vec<u32>,
+    lengths: Vec<u32>,
+    steps: usize,
+    features: usize,
+}
+
+impl Padded {
+    fn of(set: &SeriesSet, rows: &[usize]) -> Self {
+        let (steps, features) = (set.t_max(), set.features());
+        let mut values = Vec::with_capacity(rows.len() * steps * features);
+        for (i, &row) in rows.iter().enumerate() {
+            values.extend_from_slice(set.sequence(row));
+            values.resize((i + 1) * steps * features, 0.0);
+        }
+        Self {
+            values,
+            labels: rows.iter().map(|&row| set.labels()[row]).collect(),
+            lengths: rows.iter().map(|&row| set.steps(row) as u32).collect(),
+            steps,
+            features,
+        }
+    }
+
+    fn series(&self) -> haltwise_lstm::Result<Series<'_>> {
+        Series::with_lengths(&self.values, self.steps, self.features, &self.lengths)
+    }
+}
+
+fn write_scores(
+    path: &Path,
+    model: &Model,
+    set: &SeriesSet,
+    rows: &[usize],
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    let padded = Padded::of(set, rows);
+    progress.stage("scoring", rows.len());
+    let mut writer = TraceWriter::create(path, WriteOptions::default())?;
+    for scores in model.score(padded.series()?)? {
+        for (i, &length) in scores.lengths.iter().enumerate() {
+            let row = scores.first + i;
+            let steps = i * scores.steps..i * scores.steps + length;
+            writer.write(&TraceRow {
+                id: Some(&rows[row].to_string()),
+                label: padded.labels[row],
+                predictions: &scores.predictions[steps.clone()],
+                scores: &scores.confidence[steps],
+                probs: None,
+                source: ScoreSource::Given,
+            })?;
+        }
+        progress.advance(scores.lengths.len());
+    }
+    Ok(writer.finish()?)
+}

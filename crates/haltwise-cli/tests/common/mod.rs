@@ -1,0 +1,104 @@
+//! What the end-to-end tests share.
+#![allow(dead_code, unreachable_pub)]
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use haltwise::simulate::{Atom, Process};
+use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+pub fn haltwise() -> Command {
+    let mut command = Command::cargo_bin("haltwise").unwrap();
+    command.env("NO_COLOR", "1");
+    command
+}
+
+/// What a run printed and how it ended.
+pub struct Ran {
+    pub stdout: String,
+    pub stderr: String,
+    pub code: i32,
+}
+
+pub fn ran(command: &mut Command) -> Ran {
+    let output = command.output().unwrap();
+    Ran {
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+        code: output.status.code().unwrap(),
+    }
+}
+
+/// Writes traces of five steps that can be halted from the second on.
+pub fn write_traces(path: &Path, n: usize, seed: u64) {
+    let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
+    let mut steps = vec![vec![atom(0.3, 0.7), atom(0.6, 0.03)]; 5];
+    steps[0] = vec![atom(0.3, 0.7), atom(0.9, 0.3)];
+    let drawn = Process::new("test", steps).draw(n, seed);
+    let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
+    for i in 0..drawn.len() {
+        let right = drawn.correct(i).unwrap();
+        let predictions: Vec<u32> = right.iter().map(|&c| c.into()).collect();
+        let row = TraceRow {
+            id: None,
+            label: 1,
+            predictions: &predictions,
+            scores: &drawn.scores(i).unwrap(),
+            probs: None,
+            source: Default::default(),
+        };
+        writer.write(&row).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// Writes a zip archive.
+pub fn write_zip(path: &Path, entries: &[(&str, &[u8])]) {
+    let mut zip = ZipWriter::new(File::create(path).unwrap());
+    for (name, bytes) in entries {
+        zip.start_file(*name, SimpleFileOptions::default()).unwrap();
+        zip.write_all(bytes).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+/// Writes arrays of integers as NumPy does.
+pub fn write_npz(path: &Path, arrays: &[(&str, &[usize], &[i64])]) {
+    let npy = |shape: &[usize], values: &[i64]| {
+        let lengths: Vec<String> = shape.iter().map(|n| format!("{n},")).collect();
+        let dict = format!(
+            "{{'descr': '<i8', 'fortran_order': False, 'shape': ({}), }}",
+            lengths.concat()
+        );
+        let header = format!("{dict:<117}\n");
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        bytes
+    };
+    let files: Vec<(String, Vec<u8>)> = arrays
+        .iter()
+        .map(|(name, shape, values)| (format!("{name}.npy"), npy(shape, values)))
+        .collect();
+    let entries: Vec<(&str, &[u8])> = files.iter().map(|(n, b)| (n.as_str(), &b[..])).collect();
+    write_zip(path, &entries);
+}
+
+/// The folder of real data, or `None`, said aloud, where there is none.
+pub fn data_folder() -> Option<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
+    let folder = std::env::var_os("HALTWISE_DATA").map_or(default, PathBuf::from);
+    if !folder.is_dir() {
+        eprintln!(
+            "skipped: no data in {}; set HALTWISE_DATA",
+            folder.display()
+        );
+        return None;
+    }
+    Some(folder)
+}
