@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use haltwise::ScoreSource;
 use haltwise_io::series::{SeriesSet, split};
 use haltwise_io::{TraceRow, TraceWriter, WriteOptions, read_integers};
-use haltwise_lstm::{Epoch, Labelled, Model, Series, TrainOptions, Trainer};
+use haltwise_lstm::{Epoch, Labelled, Model, TrainOptions, Trainer};
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -18,6 +18,7 @@ use super::sources::{self, Dataset, Source};
 use super::splits::Splits;
 use super::{Args, kept};
 use crate::data::TISELAC_PART;
+use crate::dataset::Padded;
 use crate::show;
 
 /// How often the state of a training is saved: what an interruption may cost.
@@ -304,13 +305,11 @@ fn trained(
     // The key in its name keeps the states of other options apart.
     let state = format!("models/{name}-{}.training", &key[..8]);
     let state = args.output.join(state);
-    let (train, validation) = (
-        Padded::of(set, &rows.train),
-        Padded::of(set, &rows.validation),
-    );
+    let (train, validation) = (set.select(&rows.train), set.select(&rows.validation));
+    let padded = (Padded::new(&train), Padded::new(&validation));
     let mut trainer = Trainer::new(
-        Labelled::new(train.series()?, &train.labels)?,
-        Some(Labelled::new(validation.series()?, &validation.labels)?),
+        Labelled::new(padded.0.series()?, train.labels())?,
+        Some(Labelled::new(padded.1.series()?, validation.labels())?),
         set.classes().to_vec(),
         options(args, name),
     )?;
@@ -355,37 +354,6 @@ fn train_on(trainer: &mut Trainer<'_>, state: &Path, progress: &Progress) -> any
     Ok(())
 }
 
-/// Sequences in the form that the network reads: padded to the longest.
-struct Padded {
-    values: Vec<f32>,
-    labels: Vec<u32>,
-    lengths: Vec<u32>,
-    steps: usize,
-    features: usize,
-}
-
-impl Padded {
-    fn of(set: &SeriesSet, rows: &[usize]) -> Self {
-        let (steps, features) = (set.t_max(), set.features());
-        let mut values = Vec::with_capacity(rows.len() * steps * features);
-        for (i, &row) in rows.iter().enumerate() {
-            values.extend_from_slice(set.sequence(row));
-            values.resize((i + 1) * steps * features, 0.0);
-        }
-        Self {
-            values,
-            labels: rows.iter().map(|&row| set.labels()[row]).collect(),
-            lengths: rows.iter().map(|&row| set.steps(row) as u32).collect(),
-            steps,
-            features,
-        }
-    }
-
-    fn series(&self) -> haltwise_lstm::Result<Series<'_>> {
-        Series::with_lengths(&self.values, self.steps, self.features, &self.lengths)
-    }
-}
-
 fn write_scores(
     path: &Path,
     model: &Model,
@@ -393,7 +361,8 @@ fn write_scores(
     rows: &[usize],
     progress: &Progress,
 ) -> anyhow::Result<()> {
-    let padded = Padded::of(set, rows);
+    let heldout = set.select(rows);
+    let padded = Padded::new(&heldout);
     progress.stage("scoring", rows.len());
     let mut writer = TraceWriter::create(path, WriteOptions::default())?;
     for scores in model.score(padded.series()?)? {
@@ -401,8 +370,8 @@ fn write_scores(
             let row = scores.first + i;
             let steps = i * scores.steps..i * scores.steps + length;
             writer.write(&TraceRow {
-                id: Some(&rows[row].to_string()),
-                label: padded.labels[row],
+                id: Some(&(rows[row] + 1).to_string()),
+                label: heldout.labels()[row],
                 predictions: &scores.predictions[steps.clone()],
                 scores: &scores.confidence[steps],
                 probs: None,
