@@ -1,70 +1,16 @@
 //! The binary as a person or a pipeline meets it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod common;
+
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
 use assert_cmd::Command;
-use haltwise::simulate::{Atom, Process};
-use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use common::{haltwise, ran, write_traces};
 use serde_json::Value;
 use tempfile::TempDir;
-
-fn haltwise() -> Command {
-    let mut command = Command::cargo_bin("haltwise").unwrap();
-    command.env("NO_COLOR", "1");
-    command
-}
-
-/// What a run printed and how it ended.
-struct Ran {
-    stdout: String,
-    stderr: String,
-    code: i32,
-}
-
-fn ran(command: &mut Command) -> Ran {
-    let output = command.output().unwrap();
-    Ran {
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-        code: output.status.code().unwrap(),
-    }
-}
-
-/// Sequences of five steps that can be halted from the second on.
-fn process() -> Process {
-    let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
-    let mut steps = vec![vec![atom(0.3, 0.7), atom(0.6, 0.03)]; 5];
-    steps[0] = vec![atom(0.3, 0.7), atom(0.9, 0.3)];
-    Process::new("test", steps)
-}
-
-/// Writes traces of the process, in the format of the file's extension.
-fn write_traces(path: &Path, n: usize, seed: u64) {
-    let drawn = process().draw(n, seed);
-    let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
-    for i in 0..drawn.len() {
-        let predictions: Vec<u32> = drawn
-            .correct(i)
-            .unwrap()
-            .iter()
-            .map(|&c| c.into())
-            .collect();
-        let id = format!("s{i}");
-        let row = TraceRow {
-            id: Some(&id),
-            label: 1,
-            predictions: &predictions,
-            scores: &drawn.scores(i).unwrap(),
-            probs: None,
-            source: Default::default(),
-        };
-        writer.write(&row).unwrap();
-    }
-    writer.finish().unwrap();
-}
 
 fn folder_with_traces() -> TempDir {
     let folder = TempDir::new().unwrap();

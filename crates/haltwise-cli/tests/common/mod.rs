@@ -43,8 +43,9 @@ pub fn write_traces(path: &Path, n: usize, seed: u64) {
     for i in 0..drawn.len() {
         let right = drawn.correct(i).unwrap();
         let predictions: Vec<u32> = right.iter().map(|&c| c.into()).collect();
+        let id = format!("s{i}");
         let row = TraceRow {
-            id: None,
+            id: Some(&id),
             label: 1,
             predictions: &predictions,
             scores: &drawn.scores(i).unwrap(),
@@ -94,9 +95,11 @@ pub fn data_folder() -> Option<PathBuf> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let folder = std::env::var_os("HALTWISE_DATA").map_or(default, PathBuf::from);
     if !folder.is_dir() {
-        eprintln!(
-            "skipped: no data in {}; set HALTWISE_DATA",
-            folder.display()
+        // Past the test runner, which keeps what passing tests print to itself.
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED {test}: no data; set HALTWISE_DATA"
         );
         return None;
     }

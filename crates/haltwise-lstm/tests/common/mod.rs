@@ -1,6 +1,7 @@
 //! Real data for tests, where the machine has it.
 #![allow(dead_code)] // not every test uses all of it
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use haltwise_io::series::{Missing, Part, SeriesSet, read};
@@ -15,7 +16,12 @@ pub(crate) fn data_folder() -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    println!("SKIPPED: no data folder; set HALTWISE_DATA");
+    // Past the test runner, which keeps what passing tests print to itself.
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let _ = writeln!(
+        std::io::stderr(),
+        "SKIPPED {test}: no data; set HALTWISE_DATA"
+    );
     None
 }
 
