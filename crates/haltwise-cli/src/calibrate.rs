@@ -43,13 +43,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "OTHER", conflicts_with_all = ["screen_fraction", "seed"])]
     screen: Vec<PathBuf>,
 
-    /// Without --screen: the share of TRACES that screens
-    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
-    screen_fraction: f64,
+    /// Without --screen: the share of TRACES that screens [default: 0.5]
+    #[arg(long, value_name = "SHARE", value_parser = crate::dataset::share)]
+    screen_fraction: Option<f64>,
 
-    /// Without --screen: the seed of the split
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// Without --screen: the seed of the split [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
 
     #[command(flatten)]
     levels: Levels,
@@ -128,11 +128,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Refuses what cannot be meant, before reading anything.
 fn check(args: &Args) -> anyhow::Result<()> {
-    if !args.screen.is_empty() && args.method != MethodArg::Conditional {
-        bail!("--screen goes with --method conditional only: the other methods use one set");
-    }
-    if !(args.screen_fraction > 0.0 && args.screen_fraction < 1.0) {
-        bail!("--screen-fraction must lie strictly between 0 and 1");
+    let splits = args.screen_fraction.is_some() || args.seed.is_some();
+    if (splits || !args.screen.is_empty()) && args.method != MethodArg::Conditional {
+        let message = "--screen, --screen-fraction and --seed go with --method conditional only: \
+                       the other methods use all traces for one thing";
+        crate::usage_error(message);
     }
     for path in &args.screen {
         if args.traces.iter().any(|other| same_file(path, other)) {
@@ -186,14 +186,17 @@ fn split_and_calibrate(
     traces: Traces,
 ) -> anyhow::Result<Rule> {
     let split = Split {
-        screen_fraction: args.screen_fraction,
-        seed: args.seed,
+        screen_fraction: args.screen_fraction.unwrap_or(0.5),
+        seed: args.seed.unwrap_or(0),
     };
     let total = traces.len();
     let (screening, certifying) = traces.split(split.screen_fraction, split.seed);
     let rule = calibration
         .conditional(&screening, &certifying)
-        .with_context(|| format!("{total} traces are too few to split in two"))?;
+        .with_context(|| {
+            let traces = count(total as u64, "trace is", "traces are");
+            format!("{traces} too few to split in two")
+        })?;
     Ok(rule.with_split(split))
 }
 
@@ -274,7 +277,7 @@ fn failure(rule: &Rule, test: &Test, sequences: u64) -> String {
         halted: test.halted,
         gaps: test.gaps,
     };
-    let alpha = percent(rule.alpha().get());
+    let alpha = show::level(rule.alpha().get());
     let tried = match test.threshold {
         Some(threshold) => format!("halting from step {} on at {threshold}", test.opens),
         None => format!("never halting at step {}", test.opens),
@@ -288,15 +291,19 @@ fn failure(rule: &Rule, test: &Test, sequences: u64) -> String {
         rule.delta().get(),
     );
     match halted_needed(seen, rule.alpha(), rule.delta()) {
+        Some(needed) if seen.halted == 0 => format!(
+            "{found} With no one halted by then there is no evidence; at least {} must have, \
+             without a gap.",
+            number(needed)
+        ),
         None => format!(
             "{found} That is {}, not below {alpha}: more traces would not help, a better score \
              or a larger --alpha would.",
             percent(seen.gap().unwrap_or(0.0))
         ),
         Some(needed) => {
-            // As many more traces as halted sequences are short; with none
-            // halted yet, at least that many.
-            let factor = needed as f64 / test.halted.max(1) as f64;
+            // As many more traces as halted sequences are short.
+            let factor = needed as f64 / test.halted as f64;
             let traces = (sequences as f64 * factor).ceil() as u64;
             let share = rule.split().map_or(1.0, |s| 1.0 - s.screen_fraction);
             let total = (traces as f64 / share).ceil() as u64;

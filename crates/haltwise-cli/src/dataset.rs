@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use haltwise_io::series::{self, BUILTIN, Missing, Part, SeriesSet, split};
 use haltwise_lstm::Series;
 
@@ -40,7 +40,8 @@ enum PartArg {
     Test,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+/// A share of a whole, strictly between nothing and all of it.
+pub(crate) fn share(text: &str) -> Result<f64, String> {
     let share: f64 = text
         .parse()
         .map_err(|_| format!("{text} is not a number"))?;
@@ -91,24 +92,18 @@ impl DatasetArgs {
         };
         let name = self.series.to_string_lossy();
         if !self.series.exists() && BUILTIN.contains(&&*name) {
+            if part != Part::Both {
+                bail!("{name}: the built-in copy does not tell the halves apart; use --hold-out");
+            }
             return Ok(series::builtin(&name)?);
         }
-        let read = series::read(&self.series, part, missing);
-        match missing {
-            Missing::Refuse => read
-                .context("missing values are filled with --fill-missing")
-                .or_else(plain_unless_missing),
-            Missing::Fill => Ok(read?),
+        match series::read(&self.series, part, missing) {
+            // Where filling helps, missing values were the problem.
+            Err(error) if series::read(&self.series, part, Missing::Fill).is_ok() => {
+                bail!("{error} (or give --fill-missing)")
+            }
+            read => Ok(read?),
         }
-    }
-}
-
-/// Keeps the hint about `--fill-missing` to the errors it helps with.
-fn plain_unless_missing(error: anyhow::Error) -> anyhow::Result<SeriesSet> {
-    let cause = error.root_cause().to_string();
-    match cause.contains("missing") {
-        true => bail!("{cause} (or give --fill-missing)"),
-        false => bail!("{cause}"),
     }
 }
 

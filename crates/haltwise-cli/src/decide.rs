@@ -22,22 +22,26 @@ use crate::show::{self, count};
 ///   {"id":"a","t":1,"reason":"threshold"}    out: stop reading a, it halts at step 1
 ///
 /// The reason is "threshold" (the score reached it), "last-step" (the rule has
-/// no more steps) or "end" (the stream said so). Scores of a stream that has
-/// halted are ignored until it ends, by "end": true or at the rule's last step;
-/// its id may then be used again.
+/// no more steps) or "end" (the stream said so). What a halted stream still
+/// sends is ignored until it says "end": true; its id may then be used again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Fields of a line:
   id      required: a string or a number; each id is a stream of its own
   score   the step's score in [0, 1]; or \"probs\", the class probabilities,
           where the rule's score is the largest of them
-  t       optional: the step, counted from 1; checked against what is expected
+  t       optional: the step, counted from 1; where steps are missing before it,
+          they are reported and counted
   end     optional: true at the stream's last step, or alone after it
 
-A line that cannot be used is reported with its number and passed over; the
-exit code is then 1. A step whose score is invalid is counted, but cannot halt.
+A line that cannot be used is reported with its number, and the exit code is then
+1. A step whose score is missing or invalid is counted, but cannot halt the stream;
+a line that is no JSON at all (NaN is not) belongs to no stream, so send \"t\" to
+have the gap noticed.
 
-Memory: about 150 bytes for each open stream, plus twice the length of its id.")]
+Memory: about 110 bytes for each open stream with an id of a dozen letters. Past
+--max-streams, the longest-halted are forgotten to make room; should one of them
+send more, it counts as a new stream.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
@@ -61,9 +65,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut desk = Desk::new(&rule, args.max_streams);
     let (mut line, mut number, mut bad) = (Vec::new(), 0_u64, 0_u64);
     loop {
-        // Nothing more to read at once: whoever waits for a decision gets it
-        // before we wait for them.
-        if input.buffer().is_empty() {
+        // No whole line is at hand: whoever waits for a decision gets it before
+        // we wait for them.
+        if !input.buffer().contains(&b'\n') {
             out.flush()?;
         }
         line.clear();
@@ -103,11 +107,18 @@ fn report(number: u64, bad: u64, problem: &str) {
 struct Line<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
-    score: Option<f64>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    score: Option<&'a RawValue>,
     probs: Option<Vec<f64>>,
     t: Option<u64>,
     #[serde(default)]
     end: bool,
+}
+
+/// Whatever stands there, `null` included: a step with an unusable score is a
+/// step all the same.
+fn present<'a, D: serde::Deserializer<'a>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
+    Deserialize::deserialize(value).map(Some)
 }
 
 impl Line<'_> {
@@ -183,13 +194,11 @@ impl<'r> Desk<'r> {
         if !has_step && known.is_none() {
             return Err(format!("the stream {id} ends, but has no steps"));
         }
-        if let Some(t) = line.t.filter(|_| has_step) {
-            let expected = u64::from(open.steps) + 1;
-            if t != expected {
-                return Err(format!(
-                    "stream {id}: step {t} came where step {expected} was due"
-                ));
-            }
+        let due = u64::from(open.steps) + 1;
+        if let Some(t) = line.t.filter(|&t| has_step && !open.halted && t < due) {
+            return Err(format!(
+                "stream {id}: step {t} came where step {due} was due"
+            ));
         }
         if known.is_none() && self.streams.len() >= self.max_streams && !self.make_room() {
             return Err(format!(
@@ -214,15 +223,28 @@ impl<'r> Desk<'r> {
     /// What a line makes of its stream: its new state, the reason if that is a
     /// decision, and what is wrong with the line.
     fn step(&self, open: Open, line: &Line<'_>) -> (Open, Option<&'static str>, Answer) {
+        if open.halted {
+            return (open, None, Ok(()));
+        }
         let mut stream = Stream::resume(self.rule, open.steps);
         let (mut decision, mut answer) = (Decision::Continue, Ok(()));
         if line.has_step() {
+            let due = u64::from(open.steps) + 1;
+            let t = line.t.unwrap_or(due).min(self.rule.t_max() as u64);
+            if due < t {
+                answer = Err(format!(
+                    "step {t} came where step {due} was due; those between count"
+                ));
+            }
+            for _ in due..t {
+                stream.skip();
+            }
             let score = self.score(line);
             decision = match score {
                 Ok(score) => stream.observe(score),
                 Err(_) => stream.skip(),
             };
-            answer = score.map(drop);
+            answer = answer.and(score.map(drop));
         }
         let at_last = stream.steps() as usize == self.rule.t_max();
         let reason = match decision {
@@ -233,15 +255,18 @@ impl<'r> Desk<'r> {
         };
         let now = Open {
             steps: stream.steps(),
-            halted: open.halted || reason.is_some(),
+            halted: reason.is_some(),
         };
-        (now, reason.filter(|_| !open.halted), answer)
+        (now, reason, answer)
     }
 
     /// The score of a line, computed the way the rule was calibrated for.
     fn score(&self, line: &Line<'_>) -> Result<Score, String> {
         let score = match (line.score, &line.probs, self.rule.source()) {
-            (Some(score), ..) => score,
+            (Some(raw), ..) => match raw.get().parse() {
+                Ok(score) => score,
+                Err(_) => return Err(format!("the score {} is not a number", raw.get())),
+            },
             (None, Some(probs), ScoreSource::MaxProbability) => {
                 let largest = probs.iter().copied().fold(f64::NAN, f64::max);
                 if (probs.iter().sum::<f64>() - 1.0).abs() > 0.01 {
@@ -254,14 +279,22 @@ impl<'r> Desk<'r> {
         Score::try_from(score as f32).map_err(|e| e.to_string())
     }
 
-    /// Remembers a stream for as long as it may send more.
+    /// Remembers a stream until it ends.
     fn keep(&mut self, id: &str, open: Open, decided: bool, ended: bool) {
-        if ended || open.steps as usize >= self.rule.t_max() {
+        if ended {
             self.streams.remove(id);
             return;
         }
         if decided {
             self.halted.push_back(id.into());
+            // Streams that ended leave their ids here: swept before they are
+            // more than the open ones.
+            if self.halted.len() > 2 * self.streams.len() + 1024 {
+                let streams = &self.streams;
+                self.halted
+                    .retain(|id| streams.get(id).is_some_and(|open| open.halted));
+                self.halted.push_back(id.into());
+            }
         }
         match self.streams.get_mut(id) {
             Some(known) => *known = open,

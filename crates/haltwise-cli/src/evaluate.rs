@@ -69,12 +69,14 @@ fn evaluated(path: &Path, traces: &Traces) -> anyhow::Result<(Rule, Evaluation)>
             traces.source()
         );
     }
-    let seen = [rule.screened_on(), rule.certified_on()];
-    if seen
-        .into_iter()
-        .flatten()
-        .any(|set| set.fingerprint == traces.fingerprint())
-    {
+    // The two halves of a split, and both together: fingerprints add.
+    let prints = [rule.screened_on(), rule.certified_on()].map(|set| set.map(|s| s.fingerprint));
+    let seen = [
+        prints[0],
+        prints[1],
+        prints[0].zip(prints[1]).map(|(a, b)| a + b),
+    ];
+    if seen.contains(&Some(traces.fingerprint())) {
         show::warn("the rule was made from these very traces; the results flatter it");
     }
     let evaluation = evaluate(rule.thresholds(), traces)?;
@@ -145,7 +147,7 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
         );
     }
     row(
-        "steps read",
+        "mean halt step",
         percent_column(e.t_avg),
         format!(
             "of {}, {}",
@@ -153,6 +155,10 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
             error(e.t_avg_se)
         ),
     );
+    if e.steps_read != e.t_avg {
+        let note = "of the steps there were: not all sequences have t_max".into();
+        row("steps read", percent_column(e.steps_read), note);
+    }
     text += "\n";
     text += &heading("Step by step");
     text + &steps(rule, e)
@@ -161,41 +167,61 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
 /// Whether the promise was kept on these traces, as far as they can tell.
 fn verdict(rule: &Rule, e: &Evaluation) -> String {
     let alpha = rule.alpha().get();
-    let worst = match rule.promise() {
+    let judged: Vec<(usize, f64, f64)> = match rule.promise() {
         None => return String::new(),
-        Some(Promise::Marginal) => Some((e.t_max, e.gap, e.gap_interval)),
+        Some(Promise::Marginal) => vec![(e.t_max, e.gap, e.gap_interval.0)],
         Some(Promise::Conditional) => {
-            let halted = e
-                .by_step
-                .iter()
-                .filter_map(|s| Some((s.t, s.gap_by?, s.gap_by_interval)));
-            halted.max_by(|a, b| a.1.total_cmp(&b.1))
+            let steps = e.by_step.iter();
+            steps
+                .filter_map(|s| Some((s.t, s.gap_by?, s.gap_by_interval.0)))
+                .collect()
         }
     };
-    let Some((t, gap, (low, _))) = worst else {
-        return String::new();
-    };
-    let (found, limit) = (percent(gap), percent(alpha));
-    let at = match rule.promise() {
+    let words = |t: usize, gap: f64| match rule.promise() {
         Some(Promise::Conditional) => {
-            format!("The largest gap among those halted by a step is {found}, by step {t}")
+            format!("The gap among those halted by step {t} is {}", percent(gap))
         }
-        _ => format!("The gap is {found}"),
+        _ => format!("The gap is {}", percent(gap)),
     };
-    if gap <= alpha {
-        styled(GOOD, format!("{at}: within {limit}."))
-    } else if low <= alpha {
-        styled(
-            CAREFUL,
-            format!("{at}: above {limit}, but so few had halted that chance explains it."),
-        )
-    } else {
-        styled(
+    let limit = show::level(alpha);
+    let largest = |of: fn(&(usize, f64, f64)) -> f64| {
+        judged
+            .iter()
+            .max_by(|a, b| of(a).total_cmp(&of(b)))
+            .copied()
+    };
+    // A step whose whole interval is above α tells more than a larger gap
+    // among a handful.
+    match (largest(|step| step.2), largest(|step| step.1)) {
+        (Some((t, gap, low)), _) if low > alpha => styled(
             CAREFUL,
             format!(
-                "{at}: above {limit} by more than chance explains. Do these sequences come from the same source?"
+                "{}: above {limit} by more than chance explains. Do these sequences come from the \
+             same source?",
+                words(t, gap)
             ),
-        )
+        ),
+        (_, Some((t, gap, _))) if gap > alpha => styled(
+            CAREFUL,
+            format!(
+                "{}: above {limit}, but so few had halted that chance explains it.",
+                words(t, gap)
+            ),
+        ),
+        (_, Some((t, gap, _))) => {
+            let most = format!(
+                "{}, the largest by any step: within {limit}.",
+                words(t, gap)
+            );
+            styled(
+                GOOD,
+                match rule.promise() {
+                    Some(Promise::Conditional) => most,
+                    _ => format!("{}: within {limit}.", words(t, gap)),
+                },
+            )
+        }
+        _ => String::new(),
     }
 }
 

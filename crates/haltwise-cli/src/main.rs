@@ -18,7 +18,7 @@ mod train;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Certified early stopping for classifiers that read a stream.
 ///
@@ -58,6 +58,12 @@ enum Verb {
     Reproduce(reproduce::Args),
     Completions(pages::CompletionArgs),
     Man(pages::ManArgs),
+}
+
+/// Ends the program as wrong usage does, with exit code 2.
+fn usage_error(message: &str) -> ! {
+    let kind = clap::error::ErrorKind::ArgumentConflict;
+    Cli::command().error(kind, message).exit()
 }
 
 fn main() -> ExitCode {

@@ -48,6 +48,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let model = Model::load(&args.model)?;
     let (set, places) = args.dataset.read(Side::HeldOut)?;
     check_classes(&model, &set, &args.model)?;
+    let trained_on = model.training().map(|r| r.trained_on + r.validated_on);
+    if trained_on == Some(set.len()) {
+        show::warn(
+            "the model was trained on as many sequences as these; if they are the same, a rule \
+             calibrated on them promises nothing (see --hold-out and --part)",
+        );
+    }
     let right = write_traces(&model, &set, &places, &args.output, !args.without_probs)?;
     let accuracy = right as f64 / set.len() as f64;
     if args.json {

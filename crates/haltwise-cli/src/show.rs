@@ -80,10 +80,16 @@ pub(crate) fn write_page(path: &Path, page: &str) -> haltwise_io::Result<()> {
     write_whole(path, |out| out.write_all(page.as_bytes()))
 }
 
-/// A share as a percentage with as many decimals as it needs.
+/// A share as a percentage, to one decimal.
 pub(crate) fn percent(share: f64) -> String {
     let text = format!("{:.1}", 100.0 * share);
     format!("{}%", text.strip_suffix(".0").unwrap_or(&text))
+}
+
+/// A level that was chosen, as a percentage with all its digits.
+pub(crate) fn level(share: f64) -> String {
+    // Ten decimals: the digits of the percentage, not the noise behind them.
+    format!("{}%", (share * 1e12).round() / 1e10)
 }
 
 /// A share as a percentage with one decimal, for columns.
@@ -116,8 +122,8 @@ pub(crate) fn file(path: &Path) -> impl std::fmt::Display {
 
 /// The promise of a rule in one sentence.
 pub(crate) fn promise(rule: &Rule) -> String {
-    let alpha = percent(rule.alpha().get());
-    let sure = percent(1.0 - rule.delta().get());
+    let alpha = level(rule.alpha().get());
+    let sure = level(1.0 - rule.delta().get());
     match rule.promise() {
         None => "Nothing: the rule was screened, not certified.".into(),
         Some(Promise::Marginal) => format!(
@@ -203,6 +209,14 @@ mod tests {
         assert_eq!(number(999), "999");
         assert_eq!(percent(0.1), "10%");
         assert_eq!(percent(0.0512), "5.1%");
+        assert_eq!(
+            (level(0.1), level(1.0 - 0.01)),
+            ("10%".into(), "99%".into())
+        );
+        assert_eq!(
+            (level(0.0125), level(1.0 - 1e-4)),
+            ("1.25%".into(), "99.99%".into())
+        );
         assert_eq!(count(1, "trace", "traces"), "1 trace");
     }
 

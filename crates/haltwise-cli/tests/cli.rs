@@ -118,7 +118,12 @@ fn evaluate_prints_the_documented_object() {
         ran(haltwise()
             .current_dir(&folder)
             .args(["evaluate", "rule.json", "test.parquet"]));
-    assert!(words.stdout.contains("within 10%"), "{}", words.stdout);
+    let text = words
+        .stdout
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    assert!(text.contains("within 10%"), "{}", words.stdout);
     assert!(words.stdout.contains("95% interval"));
 }
 
@@ -218,9 +223,81 @@ fn the_same_traces_cannot_screen_and_certify() {
 }
 
 #[test]
+fn a_file_named_twice_is_not_counted_twice() {
+    let folder = folder_with_traces();
+    for method in ["marginal", "conditional"] {
+        let args = [
+            "calibrate",
+            "--method",
+            method,
+            "cal.npz",
+            "./cal.npz",
+            "-o",
+            "rule.json",
+        ];
+        fails(&folder, &args, &["named twice"]);
+    }
+}
+
+#[test]
+fn evaluating_on_both_halves_of_a_split_is_warned_about() {
+    let folder = calibrated();
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(["evaluate", "rule.json", "cal.npz"]));
+    assert!(
+        run.stderr.contains("made from these very traces"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn the_built_in_dataset_has_no_halves() {
+    let folder = TempDir::new().unwrap();
+    let args = [
+        "train",
+        "PenDigits",
+        "--part",
+        "train",
+        "-o",
+        "m.safetensors",
+    ];
+    fails(&folder, &args, &["use --hold-out"]);
+}
+
+#[test]
 fn wrong_usage_ends_with_2() {
     for args in [
-        &["calibrate", "x.npz"][..],
+        &[
+            "calibrate",
+            "x.npz",
+            "-o",
+            "r.json",
+            "--method",
+            "marginal",
+            "--seed",
+            "3",
+        ][..],
+        &[
+            "calibrate",
+            "x.npz",
+            "-o",
+            "r.json",
+            "--screen-fraction",
+            "2",
+        ],
+        &[
+            "calibrate",
+            "x.npz",
+            "-o",
+            "r.json",
+            "--method",
+            "marginal",
+            "--screen",
+            "y.npz",
+        ],
+        &["calibrate", "x.npz"],
         &["calibrate", "x.npz", "-o", "r.json", "--alpha", "1.5"],
         &["calibrate", "x.npz", "-o", "r.json", "--grid-step", "0.03"],
         &["calibrate", "x.npz", "-o", "r.json", "--method", "magic"],
@@ -435,7 +512,7 @@ fn decide_reports_bad_lines_by_number_and_goes_on() {
          {\"id\":\"a\",\"score\":0.1}\n\
          \n\
          {\"id\":\"a\",\"score\":7}\n\
-         {\"id\":\"a\",\"score\":0.1,\"t\":9}\n\
+         {\"id\":\"a\",\"score\":0.1,\"t\":1}\n\
          {\"id\":[1],\"score\":0.1}\n\
          {\"id\":\"b\"}\n\
          {\"id\":\"c\",\"end\":true}\n\
@@ -451,7 +528,7 @@ fn decide_reports_bad_lines_by_number_and_goes_on() {
         );
     }
     assert!(
-        complaints.contains("step 9 came where step 3 was due"),
+        complaints.contains("step 1 came where step 3 was due"),
         "{complaints}"
     );
     assert!(
@@ -460,6 +537,54 @@ fn decide_reports_bad_lines_by_number_and_goes_on() {
     );
     // The step with the bad score counted: the stream ends at its fifth.
     assert_eq!(decisions, [r#"{"id":"a","t":5,"reason":"last-step"}"#]);
+}
+
+#[test]
+fn decide_counts_steps_it_cannot_use() {
+    let folder = calibrated();
+    // Thresholds are for steps: a score that is null, text or absent moves its
+    // stream on all the same.
+    let (decisions, complaints, code) = decide(
+        &folder,
+        &[],
+        "{\"id\":\"a\",\"score\":null}\n{\"id\":\"a\",\"score\":\"0.9\"}\n\
+         {\"id\":\"a\",\"score\":0.1}\n{\"id\":\"a\",\"score\":1}\n\
+         {\"id\":\"b\",\"score\":0.1,\"t\":1}\n{\"id\":\"b\",\"score\":1,\"t\":4}\n\
+         {\"id\":\"c\",\"score\":0.1,\"t\":99}\n",
+    );
+    assert_eq!(code, 1);
+    for text in [
+        "line 1: the score null",
+        "line 2: the score \"0.9\"",
+        "line 6: step 4 came",
+    ] {
+        assert!(complaints.contains(text), "{text}:\n{complaints}");
+    }
+    assert_eq!(
+        decisions,
+        [
+            r#"{"id":"a","t":4,"reason":"threshold"}"#,
+            r#"{"id":"b","t":4,"reason":"threshold"}"#,
+            r#"{"id":"c","t":5,"reason":"last-step"}"#,
+        ]
+    );
+}
+
+#[test]
+fn decide_decides_once_for_each_stream() {
+    let folder = calibrated();
+    // Twelve steps under a rule for five; then the stream ends and begins anew.
+    let mut lines = "{\"id\":1,\"score\":0.1}\n".repeat(12);
+    lines += "{\"id\":1,\"end\":true}\n{\"id\":1,\"score\":0.1,\"end\":true}\n";
+    let (decisions, complaints, code) = decide(&folder, &[], &lines);
+    assert_eq!((complaints.as_str(), code), ("", 0));
+    assert_eq!(
+        decisions,
+        [
+            r#"{"id":1,"t":5,"reason":"last-step"}"#,
+            r#"{"id":1,"t":1,"reason":"end"}"#
+        ]
+    );
 }
 
 #[test]

@@ -242,8 +242,37 @@ mod tests {
                 }),
             ),
             (
-                "last test that passed",
+                "tests that passed",
                 refusal(|t| t.replace("\"thresholds\": [null, ", "\"thresholds\": [0.5, ")),
+            ),
+            // A later threshold, the kind of promise, the order of the tests.
+            (
+                "tests that passed",
+                refusal(|t| t.replacen("0.0],", "1.0],", 1)),
+            ),
+            (
+                "tests that passed",
+                refusal(|t| t.replace("\": \"conditional\"", "\": \"marginal\"")),
+            ),
+            (
+                "tests that passed",
+                refusal(|t| t.replacen("{\"opens\": 5, ", "{\"opens\": 3, ", 1)),
+            ),
+            (
+                "no certifying traces",
+                refusal(|t| {
+                    let at = t.find("\"certified_on\"").unwrap();
+                    let end = at + t[at..].find('\n').unwrap();
+                    format!("{}\"certified_on\": null,{}", &t[..at], &t[end..])
+                }),
+            ),
+            (
+                "more sequences than there are",
+                refusal(|t| t.replace("\"sequences\": 3000", "\"sequences\": 3")),
+            ),
+            (
+                "more certifying traces than can be",
+                refusal(|t| t.replace("\"sequences\": 3000", "\"sequences\": 9000000000000000000")),
             ),
         ] {
             assert!(found.contains(expected), "{expected:?} not in {found:?}");

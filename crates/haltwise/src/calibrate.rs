@@ -1,6 +1,6 @@
 //! From traces to a rule: one parameter struct, one function per method.
 
-use crate::candidates::{AtNever, Candidates};
+use crate::candidates::{AtNever, Candidates, Family};
 use crate::certify::{Promise, certify};
 use crate::evidence::{Counts, Evidence, EvidenceError};
 use crate::grid::Grid;
@@ -31,6 +31,9 @@ pub enum CalibrateError {
     /// There is nothing to calibrate on.
     #[error("there are no {0} traces")]
     Empty(&'static str),
+    /// The candidates are neither one threshold nor a backward walk.
+    #[error("a list of rules can be certified, but makes no rule of a known method")]
+    Listed,
     /// The screening and certifying traces do not go together.
     #[error(transparent)]
     Evidence(#[from] EvidenceError),
@@ -43,7 +46,7 @@ impl Calibration {
         let traces = nonempty(certifying.traces(), "certifying")?;
         let candidates = Candidates::one_threshold(self.grid.clone(), traces.t_max());
         let evidence = Evidence::collect(candidates, certifying)?;
-        Ok(self.from_evidence(Promise::Marginal, &evidence, None))
+        self.from_evidence(&evidence, None)
     }
 
     /// The paper's Algorithms 1 and 2: screen a threshold per step, then
@@ -62,7 +65,7 @@ impl Calibration {
         let eta = screen(screening, self.alpha, &self.grid);
         let candidates = Candidates::backward(&eta.extended(traces.t_max()), self.at_never);
         let evidence = Evidence::collect(candidates, certifying)?;
-        Ok(self.from_evidence(Promise::Conditional, &evidence, Some(set_record(screened))))
+        self.from_evidence(&evidence, Some(set_record(screened)))
     }
 
     /// The paper's Algorithm 1 alone. The rule promises nothing.
@@ -74,20 +77,22 @@ impl Calibration {
         Ok(Rule::from_record(record))
     }
 
-    /// Certifies evidence that was gathered, added up or stored before.
+    /// Certifies evidence that was gathered, added up or stored before: for one
+    /// threshold what the marginal method promises, for a backward walk what
+    /// the conditional one does. A list of other rules is tested by [`certify`].
     ///
     /// `screened_on` are the traces the candidates came from, for the record.
     pub fn from_evidence(
         &self,
-        promise: Promise,
         evidence: &Evidence,
         screened_on: Option<SetRecord>,
-    ) -> Rule {
-        let method = match promise {
-            Promise::Marginal => Method::Marginal,
-            Promise::Conditional => Method::Conditional,
-        };
+    ) -> Result<Rule, CalibrateError> {
         let candidates = evidence.candidates();
+        let (method, promise) = match candidates.family() {
+            Family::OneThreshold(..) => (Method::Marginal, Promise::Marginal),
+            Family::Backward(..) => (Method::Conditional, Promise::Conditional),
+            Family::List(_) => return Err(CalibrateError::Listed),
+        };
         let certified = certify(evidence, promise, self.alpha, self.delta);
         let thresholds = certified
             .chosen
@@ -101,7 +106,7 @@ impl Calibration {
             fingerprint: evidence.fingerprint(),
         });
         record.expected = certified.chosen.map(|c| expected(evidence.halted_at(c)));
-        Rule::from_record(record)
+        Ok(Rule::from_record(record))
     }
 
     /// A record without tests.

@@ -16,74 +16,56 @@ pub enum AtNever {
     /// Skip it: the rule is the one already rejected, there is nothing to test.
     #[default]
     Skip,
-    /// Test it all the same, as the paper's listing does. No sequence has
-    /// halted by that step, so the test cannot be passed and the walk ends.
+    /// Test it all the same, as the paper's listing does. Where no sequence has
+    /// halted by that step, the test cannot be passed and the walk ends.
     Stop,
 }
 
 /// An ordered family of candidate rules, cautious ones first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Family", into = "Family")]
 pub struct Candidates {
     t_max: usize,
     family: Family,
+    /// The (0-based) step at which each rule of a backward walk opens.
+    walk: Vec<usize>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Family {
-    /// The same threshold at every step, from 1 down to 0.
-    OneThreshold(Grid),
-    /// Any rules, each with the (0-based) step from which it is tested.
-    List(Vec<(usize, Thresholds)>),
+    /// The same threshold at every one of so many steps, from 1 down to 0.
+    OneThreshold(Grid, usize),
+    /// The screened thresholds, revealed from the last step back.
+    Backward(Thresholds, AtNever),
+    /// Any rules, all of `t_max` steps.
+    List(Vec<Thresholds>),
 }
 
 impl Candidates {
     /// One threshold for all steps, from the largest of the grid down: the
     /// order of the paper's Algorithm A.1.
     pub fn one_threshold(grid: Grid, t_max: usize) -> Self {
-        Self {
-            t_max,
-            family: Family::OneThreshold(grid),
-        }
+        Family::OneThreshold(grid, t_max).into()
     }
 
     /// The screened thresholds, revealed one by one from the last step back:
     /// the order of the paper's Algorithm 2.
     pub fn backward(screened: &Thresholds, at_never: AtNever) -> Self {
-        let eta = screened.values();
-        let mut revealed = vec![f32::INFINITY; eta.len()];
-        let mut rules = Vec::new();
-        for t in (0..eta.len()).rev() {
-            revealed[t] = eta[t];
-            if at_never == AtNever::Stop || eta[t] < f32::INFINITY {
-                rules.push((t, Thresholds::from_valid(revealed.clone())));
-            }
-        }
-        Self {
-            t_max: eta.len(),
-            family: Family::List(rules),
-        }
+        Family::Backward(screened.clone(), at_never).into()
     }
 
     /// Any list of rules, tested in the order given; shorter rules never halt
     /// at the steps they lack.
     pub fn list(rules: impl IntoIterator<Item = Thresholds>) -> Self {
-        let rules: Vec<Thresholds> = rules.into_iter().collect();
-        let t_max = rules.iter().map(Thresholds::t_max).max().unwrap_or(0);
-        let rules = rules.into_iter().map(|rule| {
-            let rule = rule.extended(t_max);
-            (rule.opens().unwrap_or(t_max.saturating_sub(1)), rule)
-        });
-        Self {
-            t_max,
-            family: Family::List(rules.collect()),
-        }
+        Family::List(rules.into_iter().collect()).into()
     }
 
     /// How many rules there are.
     pub fn len(&self) -> usize {
         match &self.family {
-            Family::OneThreshold(grid) => grid.thresholds().len(),
+            Family::OneThreshold(grid, _) => grid.thresholds().len(),
+            Family::Backward(..) => self.walk.len(),
             Family::List(rules) => rules.len(),
         }
     }
@@ -101,33 +83,74 @@ impl Candidates {
     /// The rule tested in place `c`, counted from 0; `None` past the last.
     pub fn rule(&self, c: usize) -> Option<Thresholds> {
         match &self.family {
-            Family::OneThreshold(grid) => {
+            Family::OneThreshold(grid, _) => {
                 let threshold = *grid.thresholds().iter().rev().nth(c)?;
                 Some(Thresholds::from_valid(vec![threshold; self.t_max]))
             }
-            Family::List(rules) => rules.get(c).map(|(_, rule)| rule.clone()),
+            Family::Backward(screened, _) => {
+                let opens = *self.walk.get(c)?;
+                let mut revealed = screened.values().to_vec();
+                revealed[..opens].fill(f32::INFINITY);
+                Some(Thresholds::from_valid(revealed))
+            }
+            Family::List(rules) => rules.get(c).cloned(),
         }
     }
 
     /// The (0-based) first step at which rule `c` may halt a sequence before
-    /// its end: the earliest that needs a test.
+    /// its end: the earliest that needs a test. It follows from the rule, and
+    /// is never taken from a file.
     pub(crate) fn opens(&self, c: usize) -> usize {
         match &self.family {
-            Family::OneThreshold(_) => 0,
-            Family::List(rules) => rules[c].0,
+            Family::OneThreshold(..) => 0,
+            Family::Backward(..) => self.walk[c],
+            Family::List(rules) => rules[c].opens().unwrap_or(self.t_max - 1),
         }
     }
 
     /// The threshold of rule `c` at the step where it opens.
     pub(crate) fn opening_threshold(&self, c: usize) -> f32 {
         match &self.family {
-            Family::OneThreshold(grid) => grid.thresholds()[grid.thresholds().len() - 1 - c],
-            Family::List(rules) => rules[c].1.values()[rules[c].0],
+            Family::OneThreshold(grid, _) => grid.thresholds()[grid.thresholds().len() - 1 - c],
+            Family::Backward(screened, _) => screened.values()[self.walk[c]],
+            Family::List(rules) => rules[c].values()[self.opens(c)],
         }
     }
 
     pub(crate) fn family(&self) -> &Family {
         &self.family
+    }
+}
+
+impl From<Family> for Candidates {
+    fn from(family: Family) -> Self {
+        let (t_max, walk, family) = match family {
+            Family::OneThreshold(grid, t_max) => {
+                (t_max, Vec::new(), Family::OneThreshold(grid, t_max))
+            }
+            Family::Backward(screened, at_never) => {
+                let tested =
+                    |&t: &usize| at_never == AtNever::Stop || screened.values()[t] < f32::INFINITY;
+                let walk = (0..screened.t_max()).rev().filter(tested).collect();
+                (screened.t_max(), walk, Family::Backward(screened, at_never))
+            }
+            Family::List(rules) => {
+                let t_max = rules.iter().map(Thresholds::t_max).max().unwrap_or(0);
+                let rules = rules.into_iter().map(|rule| rule.extended(t_max)).collect();
+                (t_max, Vec::new(), Family::List(rules))
+            }
+        };
+        Self {
+            t_max,
+            family,
+            walk,
+        }
+    }
+}
+
+impl From<Candidates> for Family {
+    fn from(candidates: Candidates) -> Self {
+        candidates.family
     }
 }
 

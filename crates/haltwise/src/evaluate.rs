@@ -85,7 +85,8 @@ pub struct Evaluation {
     /// The gap among the share of sequences that halted first (ties by input
     /// order); `None` where that share is less than one sequence.
     pub gap_earliest: BTreeMap<String, Option<f64>>,
-    /// The exact 95% intervals of those gaps.
+    /// 95% intervals of those gaps, as if the sequences had been picked without
+    /// looking at their halt steps.
     pub gap_earliest_interval: BTreeMap<String, (f64, f64)>,
     /// Step by step.
     pub by_step: Vec<StepResult>,

@@ -81,10 +81,29 @@ pub enum EvidenceError {
         /// The steps the candidates are for.
         t_max: usize,
     },
+    /// The table of counts would not fit into memory.
+    #[error(
+        "{rules} candidate rules of {t_max} steps need more counts than are kept (at most \
+         {MOST_CELLS}); take every tenth step, say"
+    )]
+    TooManyCells {
+        /// How many candidates there are.
+        rules: usize,
+        /// The steps of each.
+        t_max: usize,
+    },
     /// The counts contradict each other.
     #[error("the evidence is damaged: {0}")]
     Damaged(&'static str),
 }
+
+/// The most counts that are kept: a backward walk over 8,192 steps, one
+/// gibibyte.
+const MOST_CELLS: usize = 1 << 26;
+
+/// More sequences than any set has; what claims more is damaged. Bounds the
+/// time of a p-value and keeps sums of counts from overflowing.
+pub(crate) const MOST_SEQUENCES: u64 = 1 << 40;
 
 impl Evidence {
     /// Counts, for every candidate, what it would do to the certifying traces.
@@ -100,13 +119,23 @@ impl Evidence {
                 t_max,
             });
         }
-        let cells = candidates.len() * t_max;
+        let cells = candidates.len().saturating_mul(t_max);
+        if cells > MOST_CELLS {
+            return Err(EvidenceError::TooManyCells {
+                rules: candidates.len(),
+                t_max,
+            });
+        }
         let counts = traces.sum_blocks(
             || vec![Counts::default(); cells],
             |mut counts, block| {
                 match candidates.family() {
-                    Family::OneThreshold(grid) => count_staircases(block, grid, t_max, &mut counts),
-                    Family::List(rules) => count_moves(block, rules, t_max, &mut counts),
+                    Family::OneThreshold(grid, _) => {
+                        count_staircases(block, grid, t_max, &mut counts);
+                    }
+                    Family::Backward(..) | Family::List(_) => {
+                        count_moves(block, &candidates, &mut counts);
+                    }
                 }
                 counts
             },
@@ -228,24 +257,24 @@ fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Coun
 /// sequence can only move to an earlier halt step, and only to a step that was
 /// lowered: it is enough to look at those. In a backward walk that is one step
 /// per rule, so the whole walk reads each score once.
-fn count_moves(block: &Block, rules: &[(usize, Thresholds)], t_max: usize, counts: &mut [Counts]) {
+fn count_moves(block: &Block, candidates: &Candidates, counts: &mut [Counts]) {
+    let t_max = candidates.t_max();
     let mut halts = Halts::at_end(block, t_max);
-    let mut before: &[f32] = &vec![f32::INFINITY; t_max];
-    for (c, (_, rule)) in rules.iter().enumerate() {
-        let after = rule.values();
-        if std::iter::zip(before, after).any(|(b, a)| a > b) {
+    let mut before = Thresholds::never(t_max);
+    for (c, rule) in (0..).map_while(|c| Some((c, candidates.rule(c)?))) {
+        if std::iter::zip(before.values(), rule.values()).any(|(b, a)| a > b) {
             halts = Halts::at_end(block, t_max);
-            before = &[];
+            before = Thresholds::never(t_max);
         }
         for t in (0..block.steps).rev() {
-            if before.get(t).is_none_or(|&b| after[t] < b) {
-                halts.open(block, t, after[t]);
+            if rule.values()[t] < before.values()[t] {
+                halts.open(block, t, rule.values()[t]);
             }
         }
         for (total, &packed) in std::iter::zip(&mut counts[c * t_max..], &halts.counts) {
             *total += Counts::unpack(packed);
         }
-        before = after;
+        before = rule;
     }
 }
 
@@ -367,12 +396,8 @@ impl TryFrom<Record> for Evidence {
         if !shaped(&record.halted) || !shaped(&record.gaps) {
             return damaged("a table has the wrong shape");
         }
-        if let Family::List(rules) = record.candidates.family()
-            && rules
-                .iter()
-                .any(|(opens, rule)| rule.t_max() != t_max || *opens >= t_max)
-        {
-            return damaged("a candidate rule has the wrong length");
+        if record.sequences > MOST_SEQUENCES {
+            return damaged("there are more sequences than can be");
         }
         let mut counts = Vec::with_capacity(rules * t_max);
         for (halted, gaps) in std::iter::zip(&record.halted, &record.gaps) {

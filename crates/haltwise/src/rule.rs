@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidates::AtNever;
 use crate::certify::{Promise, Test, p_value};
-use crate::evidence::Counts;
+use crate::evidence::{Counts, MOST_SEQUENCES};
 use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
 use crate::trace::{Fingerprint, ScoreSource};
@@ -266,8 +266,8 @@ impl Rule {
 
     /// Whether the rule ever halts a sequence before its end.
     pub fn halts_early(&self) -> bool {
-        let steps = self.0.thresholds.values();
-        steps[..steps.len() - 1].iter().any(|&v| v < f32::INFINITY)
+        let steps = self.0.thresholds.values().split_last();
+        steps.is_some_and(|(_, before)| before.iter().any(|&v| v < f32::INFINITY))
     }
 }
 
@@ -275,8 +275,8 @@ impl TryFrom<Record> for Rule {
     type Error = RuleError;
 
     /// Checks what can be checked without the traces: that every p-value
-    /// follows from its counts, that the tests were made until one failed, and
-    /// that the thresholds are those of the last rule that was certified.
+    /// follows from its counts, that the tests were made in the method's order
+    /// until one failed, and that the thresholds are those the tests certified.
     fn try_from(record: Record) -> Result<Self, RuleError> {
         match record.contradiction() {
             None => Ok(Self(record)),
@@ -303,6 +303,13 @@ impl Record {
         if self.promise.is_none() {
             return (!self.trail.is_empty()).then(|| "tests, but no promise".into());
         }
+        match self.certified_on {
+            None => return Some("a promise, but no certifying traces".into()),
+            Some(set) if set.sequences > MOST_SEQUENCES => {
+                return Some("more certifying traces than can be".into());
+            }
+            Some(_) => {}
+        }
         for (i, test) in self.trail.iter().enumerate() {
             if let Some(what) = self.test_contradiction(test) {
                 return Some(format!("test {} of the trail {what}", i + 1));
@@ -312,22 +319,56 @@ impl Record {
         if failures > 1 || failures == 1 && self.trail.last().is_some_and(|test| test.rejected) {
             return Some("the trail goes on after a test that failed".into());
         }
-        let certified = self
+        let expected = match self.method {
+            Method::Marginal => self.marginal_thresholds(),
+            _ => self.walked_thresholds(),
+        };
+        (expected.as_deref() != Some(self.thresholds.values()))
+            .then(|| "its thresholds are not those of the tests that passed".into())
+    }
+
+    /// The thresholds that a walk down the grid ends with; `None` where the
+    /// trail is no such walk.
+    fn marginal_thresholds(&self) -> Option<Vec<f32>> {
+        let grid = self.grid_step.thresholds().iter().rev();
+        let tested = self.trail.iter().map(|test| test.threshold);
+        let in_order = tested.eq(grid.take(self.trail.len()).map(|&v| Some(v)));
+        let on_all = self
             .trail
             .iter()
-            .rev()
-            .find(|t| t.rejected && t.threshold.is_some());
-        let certified = certified.map(|test| (test.opens - 1, test.threshold));
-        let opens = self.thresholds.opens();
-        let opens = opens.map(|t| (t, Some(self.thresholds.values()[t])));
-        (certified != opens)
-            .then(|| "its thresholds are not those of the last test that passed".into())
+            .all(|test| test.step == self.t_max && test.opens == 1);
+        let last = self.trail.iter().rev().find(|test| test.rejected);
+        let chosen = last
+            .and_then(|test| test.threshold)
+            .unwrap_or(f32::INFINITY);
+        (in_order && on_all).then(|| vec![chosen; self.t_max])
+    }
+
+    /// The thresholds that a backward walk ends with; `None` where the trail
+    /// is no such walk.
+    fn walked_thresholds(&self) -> Option<Vec<f32>> {
+        let mut thresholds = vec![f32::INFINITY; self.t_max];
+        let mut before = self.t_max + 1;
+        for test in &self.trail {
+            if test.opens >= before {
+                return None;
+            }
+            before = test.opens;
+            if test.rejected {
+                thresholds[test.opens - 1] = test.threshold.unwrap_or(f32::INFINITY);
+            }
+        }
+        Some(thresholds)
     }
 
     fn test_contradiction(&self, test: &Test) -> Option<&'static str> {
         let steps = 1..=self.t_max;
-        if !steps.contains(&test.opens) || !steps.contains(&test.step) {
-            return Some("names a step that does not exist");
+        if !steps.contains(&test.opens) || !steps.contains(&test.step) || test.step < test.opens {
+            return Some("names a step that does not exist or was not tested");
+        }
+        let sequences = self.certified_on.map_or(0, |set| set.sequences);
+        if !(test.gaps <= test.halted && test.halted <= sequences) {
+            return Some("counts more sequences than there are");
         }
         let counts = Counts {
             halted: test.halted,

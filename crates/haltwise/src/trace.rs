@@ -104,7 +104,7 @@ fn at_step(step: &Option<usize>) -> String {
     step.map(|t| format!("step {t}: ")).unwrap_or_default()
 }
 
-/// The longest sequence supported: a halt step and a gap bit share 32 bits.
+/// The longest sequence supported.
 pub const MAX_STEPS: usize = (1 << 24) - 1;
 
 /// A digest of a set of traces that does not depend on their order, and that
@@ -337,8 +337,9 @@ impl Traces {
     /// Each sequence goes to the screening part with probability
     /// `screen_fraction`, decided by a hash of the seed and its id (its
     /// position, where it has none). The draw looks at nothing the guarantee
-    /// is about, so given the split both parts are i.i.d. samples; and it does
-    /// not depend on how the data was ordered or cut into files.
+    /// is about, so given the split both parts are i.i.d. samples; and
+    /// where there are ids, it does not depend on how the data was ordered or
+    /// cut into files.
     pub fn split(self, screen_fraction: f64, seed: u64) -> (Screening, Certifying) {
         // 2⁶⁴·fraction; the cast saturates, so a fraction of 1 screens all but
         // the one key in 2⁶⁴ that hashes to the maximum.

@@ -214,7 +214,7 @@ proptest! {
             sum.add(&part).unwrap();
         }
         prop_assert_eq!(&sum, &whole);
-        let rule = |evidence| c.from_evidence(Promise::Marginal, evidence, None);
+        let rule = |evidence| c.from_evidence(evidence, None).unwrap();
         prop_assert_eq!(rule(&sum), rule(&whole));
         prop_assert_eq!(rule(&sum), c.marginal(&Certifying::new(traces(&data))).unwrap());
     }

@@ -75,9 +75,9 @@ fn of_split(
     // serves the whole sweep.
     let candidates = Candidates::one_threshold(calibration.grid.clone(), both.traces().t_max());
     let evidence = Evidence::collect(candidates, &both)?;
-    let marginal = |c: &Calibration| c.from_evidence(Promise::Marginal, &evidence, None);
+    let marginal = |c: &Calibration| c.from_evidence(&evidence, None);
     let results = [
-        measured(marginal(calibration))?,
+        measured(marginal(calibration)?)?,
         measured(calibration.conditional(&screening, &certifying)?)?,
         measured(calibration.screen_only(&screening)?)?,
     ];
@@ -88,7 +88,7 @@ fn of_split(
         };
         let conditional = calibration.conditional(&screening, &certifying)?;
         Ok([
-            t_avg(&over(&marginal(&calibration), t_max)?, &test)?,
+            t_avg(&over(&marginal(&calibration)?, t_max)?, &test)?,
             t_avg(&over(&conditional, t_max)?, &test)?,
         ])
     };

@@ -131,6 +131,7 @@ pub fn visit_traces<P: AsRef<Path>>(
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut Visit<'_>,
 ) -> Result<()> {
+    refuse_twice(paths)?;
     let sizes = paths
         .iter()
         .map(|path| size(path.as_ref()))
@@ -144,6 +145,21 @@ pub fn visit_traces<P: AsRef<Path>>(
         read_file(path, format, &mut intake)
             .and_then(|()| intake.end_file())
             .map_err(|problem| problem.in_file(path))?;
+    }
+    Ok(())
+}
+
+/// Refuses a file that is named twice: its sequences would count twice, and a
+/// guarantee that rests on the counts would be void.
+fn refuse_twice<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
+    let mut seen = Vec::new();
+    for path in paths {
+        let path = path.as_ref();
+        let place = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        if seen.contains(&place) {
+            return Err(Error::new(path, "it is named twice; name every file once"));
+        }
+        seen.push(place);
     }
     Ok(())
 }
