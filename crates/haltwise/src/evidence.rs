@@ -5,6 +5,7 @@
 //! the counts of their union, so evidence can be gathered in parts, anywhere,
 //! and certified without the traces.
 
+use fearless_simd::dispatch;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, Family};
@@ -27,6 +28,7 @@ impl Counts {
     /// Counts kept in one word while they are small, so that one addition
     /// serves both: halted in the low half, gaps in the high. Sums and
     /// differences are right modulo 2⁶⁴ as long as the end result fits.
+    #[inline(always)]
     pub(crate) fn one(gap: bool) -> u64 {
         1 | u64::from(gap) << 32
     }
@@ -315,9 +317,15 @@ impl Halts {
     /// Most come from the step opened before, often all 64 of a word: those
     /// are counted at once, and only the others one by one.
     fn open(&mut self, block: &Block, t: usize, threshold: f32) {
-        if threshold == f32::INFINITY || t >= block.steps {
-            return;
+        if threshold < f32::INFINITY && t < block.steps {
+            let level = fearless_simd::Level::new();
+            dispatch!(level, _simd => self.move_to(block, t, threshold));
         }
+    }
+
+    /// Compiled once for each instruction set that a CPU may have.
+    #[inline(always)]
+    fn move_to(&mut self, block: &Block, t: usize, threshold: f32) {
         let here = t as u32;
         let (mut arrived, mut left) = (0_u64, 0_u64);
         for (word, scores) in block.scores(t).iter().enumerate() {
@@ -349,6 +357,7 @@ impl Halts {
 }
 
 /// Packed counts of the sequences in a word and of their gaps.
+#[inline(always)]
 fn pack(sequences: u64, gaps: u64) -> u64 {
     u64::from(sequences.count_ones()) | u64::from((sequences & gaps).count_ones()) << 32
 }

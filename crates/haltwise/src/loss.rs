@@ -18,6 +18,7 @@ pub fn gap(full_is_right: bool, early_is_right: bool) -> bool {
 ///
 /// At a sequence's own last step the early prediction is the full one, so its
 /// bit is 0 there; past its end the bit means nothing.
+#[inline(always)]
 pub(crate) fn gaps(block: &Block, t: usize, word: usize) -> u64 {
     block.full[word] & !block.correct(t)[word]
 }

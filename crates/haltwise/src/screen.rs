@@ -10,6 +10,7 @@
 //! per step; the counts for a threshold are then suffix sums over the bins, and
 //! the smallest good one is found in a single scan: O(T·(n + G)).
 
+use fearless_simd::dispatch;
 use rayon::prelude::*;
 
 use crate::evidence::Counts;
@@ -53,9 +54,15 @@ impl Running {
     /// A sequence at its own last step halts there whatever its score, with
     /// gap 0: it goes into the extra bin above all thresholds.
     fn advance(&mut self, block: &Block, t: usize, before: f32, grid: &Grid, bins: &mut [u64]) {
-        if t >= block.steps {
-            return;
+        if t < block.steps {
+            let level = fearless_simd::Level::new();
+            dispatch!(level, _simd => self.count(block, t, before, grid, bins));
         }
+    }
+
+    /// Compiled once for each instruction set that a CPU may have.
+    #[inline(always)]
+    fn count(&mut self, block: &Block, t: usize, before: f32, grid: &Grid, bins: &mut [u64]) {
         let ended = bins.len() - 1;
         for (word, running) in self.0.iter_mut().enumerate() {
             if t > 0 {
@@ -69,7 +76,14 @@ impl Running {
             bins[ended] += u64::from(ends.count_ones()) * Counts::one(false);
             let lanes = grid.bins(&block.scores(t)[word]);
             let gaps = gaps(block, t, word);
-            for i in ones(*running & !ends) {
+            let counted = *running & !ends;
+            if counted == !0 {
+                for (i, &bin) in lanes.iter().enumerate() {
+                    bins[usize::from(bin)] += Counts::one(gaps >> i & 1 == 1);
+                }
+                continue;
+            }
+            for i in ones(counted) {
                 bins[usize::from(lanes[i])] += Counts::one(gaps >> i & 1 == 1);
             }
         }

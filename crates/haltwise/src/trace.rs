@@ -174,11 +174,13 @@ pub(crate) struct Block {
 
 impl Block {
     /// How many words of 64 sequences.
+    #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         self.full.len()
     }
 
     /// The lanes of a word that hold a sequence.
+    #[inline(always)]
     pub(crate) fn valid(&self, word: usize) -> u64 {
         match self.len - word * LANES {
             1..LANES => (1 << (self.len % LANES)) - 1,
@@ -187,16 +189,19 @@ impl Block {
     }
 
     /// The scores of all sequences at step `t` (0-based).
+    #[inline(always)]
     pub(crate) fn scores(&self, t: usize) -> &[Lanes<f32>] {
         &self.scores[t * self.words()..(t + 1) * self.words()]
     }
 
     /// For each sequence, whether its prediction at step `t` was right.
+    #[inline(always)]
     pub(crate) fn correct(&self, t: usize) -> &[u64] {
         &self.correct[t * self.words()..(t + 1) * self.words()]
     }
 
     /// The sequences of a word whose last step is `t`.
+    #[inline(always)]
     pub(crate) fn ends(&self, word: usize, t: usize) -> u64 {
         if self.equal_lengths {
             return if t + 1 == self.steps {
