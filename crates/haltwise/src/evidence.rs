@@ -202,7 +202,8 @@ impl Evidence {
     }
 }
 
-fn add_counts(left: &mut [Counts], right: &[Counts]) {
+/// Adds one table of counts to another of the same shape.
+pub(crate) fn add_counts(left: &mut [Counts], right: &[Counts]) {
     for (left, &right) in std::iter::zip(left, right) {
         *left += right;
     }

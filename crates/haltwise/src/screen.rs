@@ -13,7 +13,7 @@
 use fearless_simd::dispatch;
 use rayon::prelude::*;
 
-use crate::evidence::Counts;
+use crate::evidence::{Counts, add_counts};
 use crate::grid::Grid;
 use crate::lanes::{ones, reach};
 use crate::level::Alpha;
@@ -117,9 +117,7 @@ fn advance_all(
         .zip(blocks)
         .fold(zero, advance)
         .reduce(zero, |mut left, right| {
-            for (left, right) in std::iter::zip(&mut left, right) {
-                *left += right;
-            }
+            add_counts(&mut left, &right);
             left
         })
 }
