@@ -14,6 +14,7 @@ mod pages;
 mod reproduce;
 mod score;
 mod show;
+mod simulate;
 mod train;
 
 use std::process::ExitCode;
@@ -56,6 +57,7 @@ enum Verb {
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
+    Simulate(simulate::Args),
     Completions(pages::CompletionArgs),
     Man(pages::ManArgs),
 }
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),
+        Verb::Simulate(args) => simulate::run(args),
         Verb::Completions(args) => pages::completions(args),
         Verb::Man(args) => pages::man(args),
     };

@@ -52,14 +52,19 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(broken)
 }
 
-/// Reads trace files, with a progress bar on a terminal if it takes long.
-pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
+/// A progress bar on standard error, hidden where that is no terminal.
+pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
     let bar = ProgressBar::hidden();
     if io::stderr().is_terminal() {
-        let style = "reading {bytes} of {total_bytes} [{bar:30}] {eta} left";
         bar.set_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
         bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
     }
+    Ok(bar)
+}
+
+/// Reads trace files, with a progress bar on a terminal if it takes long.
+pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
+    let bar = bar("reading {bytes} of {total_bytes} [{bar:30}] {eta} left")?;
     let mut shown = false;
     let traces = read_traces(paths, &mut |done, total| {
         // Small files are read before a bar could be seen.

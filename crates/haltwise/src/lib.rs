@@ -16,6 +16,7 @@ mod screen;
 pub mod simulate;
 mod stream;
 mod trace;
+mod walk;
 
 pub use calibrate::{CalibrateError, Calibration};
 pub use candidates::{AtNever, Candidates};

@@ -13,6 +13,7 @@ use crate::certify::Promise;
 use crate::level::Alpha;
 use crate::rule::Thresholds;
 use crate::trace::{Score, TraceError, Traces};
+pub use crate::walk::{Walk, Walked};
 
 /// One value the score of a step can take.
 #[derive(Debug, Clone, Copy, PartialEq)]
