@@ -12,6 +12,7 @@ mod level;
 mod loss;
 mod pvalue;
 mod rule;
+mod scores;
 mod screen;
 pub mod simulate;
 mod stream;
@@ -21,7 +22,9 @@ mod walk;
 pub use calibrate::{CalibrateError, Calibration};
 pub use candidates::{AtNever, Candidates};
 pub use certify::{Certified, Promise, Test, certify, halted_needed};
-pub use evaluate::{CONFIDENCE, EvaluateError, Evaluation, StepResult, evaluate, halt_steps};
+pub use evaluate::{
+    CONFIDENCE, EvaluateError, Evaluation, Evaluator, StepResult, evaluate, halt_steps,
+};
 pub use evidence::{Counts, Evidence, EvidenceError};
 pub use grid::{Grid, GridError};
 pub use level::{Alpha, Delta, LevelError};
@@ -31,6 +34,6 @@ pub use rule::{Expected, Method, Rule, RuleError, SetRecord, Split, ThresholdErr
 pub use screen::screen;
 pub use stream::{Decision, Stream};
 pub use trace::{
-    Certifying, Fingerprint, MAX_STEPS, Score, ScoreSource, Screening, TraceError, Traces,
+    Certifying, Fingerprint, Key, MAX_STEPS, Score, ScoreSource, Screening, TraceError, Traces,
     TracesBuilder,
 };
