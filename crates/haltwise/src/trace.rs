@@ -355,7 +355,7 @@ impl Traces {
                 scores.extend(steps.clone().map(|t| block.score(i, t, self.grid())));
                 correct.clear();
                 correct.extend(steps.map(|t| bit(block.correct(t), i)));
-                builder.append(block.keys[i], &scores, |t| correct[t]);
+                builder.append(block.keys[i], &scores, correct.iter().copied());
             }
         }
         builder.finish()
@@ -582,12 +582,12 @@ impl TracesBuilder {
                 value: scores[t],
             });
         }
-        self.append(key, scores, |t| predictions[t] == *label);
+        self.append(key, scores, predictions.iter().map(|p| p == label));
         Ok(())
     }
 
     /// Adds a sequence that is known to be sound.
-    fn append(&mut self, key: Key, scores: &[f32], correct: impl Fn(usize) -> bool) {
+    fn append(&mut self, key: Key, scores: &[f32], correct: impl Iterator<Item = bool>) {
         let steps = self.steps.max(scores.len());
         let held = self.scores.len() + scores.len();
         let padding = steps * (self.keys.len() + 1) - held;
@@ -600,12 +600,14 @@ impl TracesBuilder {
             (Arrived::Binned(_), None) => unreachable!("bins are of a grid"),
         }
         let before = self.correct.len();
-        self.correct
-            .extend((0..scores.len()).map(|t| u8::from(correct(t))));
-        self.bytes.clear();
-        // +0.0 turns −0 into 0: equal scores hash alike.
-        let scores_bytes = scores.iter().flat_map(|score| (score + 0.0).to_le_bytes());
-        self.bytes.extend(scores_bytes);
+        self.correct.extend(correct.map(u8::from));
+        // In place, because appending four bytes at a time would be slow.
+        self.bytes.resize(4 * scores.len(), 0);
+        let (words, _) = self.bytes.as_chunks_mut::<4>();
+        for (word, score) in std::iter::zip(words, scores) {
+            // +0.0 turns −0 into 0: equal scores hash alike.
+            *word = (score + 0.0).to_le_bytes();
+        }
         self.bytes.extend_from_slice(&self.correct[before..]);
         self.fingerprint = self.fingerprint + Fingerprint(xxh3_128(&self.bytes));
         self.starts.push(self.correct.len());

@@ -1,12 +1,10 @@
 //! Where every reader hands in its sequences: the checks that hold for all
 //! formats, made once.
 
-use std::collections::HashSet;
-
 use haltwise::ScoreSource;
-use xxhash_rust::xxh3::xxh3_128;
 
 use super::classes::Classes;
+use super::ids::Ids;
 use super::{TraceRow, Visit};
 use crate::problem::Problem;
 
@@ -44,9 +42,7 @@ pub(super) struct Probs<'a> {
 pub(super) struct Intake<'v> {
     pub(super) classes: Classes,
     visit: &'v mut Visit<'v>,
-    /// Hashes of the ids met so far: 16 bytes each, whatever their length. Two
-    /// of 10⁹ different ids share one with probability 10⁻²¹.
-    seen: HashSet<u128>,
+    seen: &'v Ids,
     source: Option<ScoreSource>,
     taken_before_file: u64,
     taken: u64,
@@ -57,6 +53,7 @@ pub(super) struct Intake<'v> {
 
 impl<'v> Intake<'v> {
     pub(super) fn new(
+        seen: &'v Ids,
         visit: &'v mut Visit<'v>,
         report: &'v mut dyn FnMut(u64, u64),
         total: u64,
@@ -64,7 +61,7 @@ impl<'v> Intake<'v> {
         Self {
             classes: Classes::default(),
             visit,
-            seen: HashSet::new(),
+            seen,
             source: None,
             taken_before_file: 0,
             taken: 0,
@@ -91,6 +88,11 @@ impl<'v> Intake<'v> {
         }
         self.progress.end_file();
         Ok(())
+    }
+
+    /// How the scores came about, as far as it was seen.
+    pub(super) fn source(&self) -> Option<ScoreSource> {
+        self.source
     }
 
     /// The size of the file under way in bytes.
@@ -139,7 +141,7 @@ impl<'v> Intake<'v> {
     }
 
     fn unseen(&mut self, id: &str) -> Result<(), Problem> {
-        if self.seen.insert(xxh3_128(id.as_bytes())) {
+        if self.seen.insert(id) {
             return Ok(());
         }
         Err(Problem::new(format_args!(
@@ -166,10 +168,7 @@ impl<'v> Intake<'v> {
         if *self.source.get_or_insert(source) == source {
             return Ok(());
         }
-        Err(Problem::new(
-            "some sequences come with `scores` and some with `probs` alone; \
-             one rule needs scores of one kind, so give `scores` for all or for none",
-        ))
+        Err(mixed_sources())
     }
 
     /// Checks the probabilities and finds the largest of each step.
@@ -204,6 +203,13 @@ impl<'v> Intake<'v> {
         }
         Ok(())
     }
+}
+
+pub(super) fn mixed_sources() -> Problem {
+    Problem::new(
+        "some sequences come with `scores` and some with `probs` alone; \
+         one rule needs scores of one kind, so give `scores` for all or for none",
+    )
 }
 
 /// The largest probability of a step and its class, the first of equals.
