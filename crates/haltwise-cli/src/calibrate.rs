@@ -1,15 +1,17 @@
 //! `haltwise calibrate`: traces in, a certified rule out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise::{
-    Alpha, AtNever, Calibration, Certifying, Counts, Delta, Grid, Method, Rule, Screening, Split,
-    Test, Traces, halted_needed,
+    Alpha, AtNever, Calibration, Certifying, Counts, Delta, Grid, Key, Method, Rule, Screening,
+    Split, Test, Traces, halted_needed,
 };
-use haltwise_io::{rule_json, write_rule};
+use haltwise_io::{Snapshot, certify_parts, gather_evidence, read_sets, rule_json, write_rule};
 
+use crate::memory::{MemoryArgs, Plan};
+use crate::screen::{Part, propose};
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, styled};
 
 /// Find a stopping rule and certify what it may cost
@@ -25,9 +27,12 @@ Examples:
   haltwise calibrate --screen january.csv february.csv -o rule.json
   haltwise calibrate monday.jsonl tuesday.jsonl --alpha 0.05 -o rule.json
 
-Trace files: .npz .parquet .arrow .jsonl .csv; several are read as one set.")]
+  haltwise calibrate traces/ --memory 8GiB -o rule.json
+
+Trace files: .npz .parquet .arrow .jsonl .csv; several, folders of them and patterns are read as
+one set. Parquet may be larger than memory.")]
 pub(crate) struct Args {
-    /// Trace files to calibrate on
+    /// Trace files, folders or patterns to calibrate on
     #[arg(required = true, value_name = "TRACES")]
     traces: Vec<PathBuf>,
 
@@ -58,6 +63,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = AtNeverArg::Skip)]
     at_never: AtNeverArg,
 
+    #[command(flatten)]
+    memory: MemoryArgs,
+
     /// Print the rule as JSON instead of words
     #[arg(long)]
     json: bool,
@@ -77,6 +85,18 @@ pub(crate) struct Levels {
     /// The distance between the thresholds to choose from
     #[arg(long, default_value = "0.01", value_parser = level::<Grid>)]
     pub(crate) grid_step: Grid,
+}
+
+impl Levels {
+    /// What to calibrate for.
+    pub(crate) fn calibration(&self, at_never: AtNeverArg) -> Calibration {
+        Calibration {
+            alpha: self.alpha,
+            delta: self.delta,
+            grid: self.grid_step.clone(),
+            at_never: at_never.into(),
+        }
+    }
 }
 
 fn level<T: TryFrom<f64, Error: std::fmt::Display>>(text: &str) -> Result<T, String> {
@@ -115,13 +135,17 @@ impl From<AtNeverArg> for AtNever {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
-    let rule = calibrate(&args)?;
-    write_rule(&args.output, &rule)?;
-    if args.json {
-        show::print(&rule_json(&rule)?)?;
+    finish(&calibrate(&args)?, &args.output, args.json)
+}
+
+/// Writes a rule and says what it is.
+pub(crate) fn finish(rule: &Rule, output: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    write_rule(output, rule)?;
+    if json {
+        show::print(&rule_json(rule)?)?;
     } else {
-        let written = format!("Written to {}.\n", show::file(&args.output));
-        show::print(&(describe(&rule) + &written))?;
+        let written = format!("Written to {}.\n", show::file(output));
+        show::print(&(describe(rule) + &written))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -146,7 +170,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
+fn same_file(a: &Path, b: &Path) -> bool {
     match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
         _ => a == b,
@@ -154,21 +178,32 @@ fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
 }
 
 fn calibrate(args: &Args) -> anyhow::Result<Rule> {
-    let calibration = Calibration {
-        alpha: args.levels.alpha,
-        delta: args.levels.delta,
-        grid: args.levels.grid_step.clone(),
-        at_never: args.at_never.into(),
+    let calibration = args.levels.calibration(args.at_never);
+    let snapshot = Snapshot::new(&args.traces)?;
+    match args.memory.plan(&snapshot, &calibration.grid)? {
+        Plan::Keep => calibrate_kept(args, &calibration, &snapshot),
+        plan => calibrate_streamed(args, &calibration, &snapshot, plan),
+    }
+}
+
+/// Reads the traces once and keeps them.
+fn calibrate_kept(
+    args: &Args,
+    calibration: &Calibration,
+    snapshot: &Snapshot,
+) -> anyhow::Result<Rule> {
+    let read_all = |snapshot: &Snapshot| -> anyhow::Result<Traces> {
+        Ok(read_parts(calibration, snapshot, 1, |_| Some(0))?.swap_remove(0))
     };
-    let traces = show::read(&args.traces)?;
     let rule = match args.method {
-        MethodArg::Marginal => calibration.marginal(&Certifying::new(traces)),
-        MethodArg::ScreenOnly => calibration.screen_only(&Screening::new(traces)),
+        MethodArg::Marginal => calibration.marginal(&Certifying::new(read_all(snapshot)?)),
+        MethodArg::ScreenOnly => calibration.screen_only(&Screening::new(read_all(snapshot)?)),
         MethodArg::Conditional if args.screen.is_empty() => {
-            return split_and_calibrate(args, &calibration, traces);
+            return split_and_calibrate(args, calibration, snapshot);
         }
         MethodArg::Conditional => {
-            let screening = show::read(&args.screen)?;
+            let traces = read_all(snapshot)?;
+            let screening = read_all(&Snapshot::new(&args.screen)?)?;
             if screening.fingerprint() == traces.fingerprint() {
                 bail!(
                     "the screening and certifying traces are the same, which voids the guarantee"
@@ -180,17 +215,27 @@ fn calibrate(args: &Args) -> anyhow::Result<Rule> {
     Ok(rule?)
 }
 
+fn read_parts(
+    calibration: &Calibration,
+    snapshot: &Snapshot,
+    parts: usize,
+    part_of: impl Fn(Key) -> Option<usize> + Sync,
+) -> anyhow::Result<Vec<Traces>> {
+    let grid = Some(&calibration.grid);
+    show::reading(|progress| Ok(read_sets(snapshot, grid, parts, part_of, progress)?.0))
+}
+
 fn split_and_calibrate(
     args: &Args,
     calibration: &Calibration,
-    traces: Traces,
+    snapshot: &Snapshot,
 ) -> anyhow::Result<Rule> {
-    let split = Split {
-        screen_fraction: args.screen_fraction.unwrap_or(0.5),
-        seed: args.seed.unwrap_or(0),
-    };
-    let total = traces.len();
-    let (screening, certifying) = traces.split(split.screen_fraction, split.seed);
+    let split = split(args);
+    let part_of = |key| Some(usize::from(!split.screens(key)));
+    let mut parts = read_parts(calibration, snapshot, 2, part_of)?;
+    let total = parts.iter().map(Traces::len).sum::<usize>();
+    let certifying = Certifying::new(parts.swap_remove(1));
+    let screening = Screening::new(parts.swap_remove(0));
     let rule = calibration
         .conditional(&screening, &certifying)
         .with_context(|| {
@@ -198,6 +243,58 @@ fn split_and_calibrate(
             format!("{traces} too few to split in two")
         })?;
     Ok(rule.with_split(split))
+}
+
+fn split(args: &Args) -> Split {
+    Split {
+        screen_fraction: args.screen_fraction.unwrap_or(0.5),
+        seed: args.seed.unwrap_or(0),
+    }
+}
+
+/// Reads the traces twice, once to screen on as many as fit, and once to count.
+fn calibrate_streamed(
+    args: &Args,
+    calibration: &Calibration,
+    snapshot: &Snapshot,
+    plan: Plan,
+) -> anyhow::Result<Rule> {
+    let (screening, part, plan) = match args.method {
+        MethodArg::ScreenOnly => {
+            let Plan::Stream(share) = plan else {
+                unreachable!("what fits is kept");
+            };
+            let sample = Split {
+                screen_fraction: share,
+                seed: 0,
+            };
+            show::note(format!("screening on {} of them", show::percent(share)));
+            let part_of = |key| sample.screens(key).then_some(0);
+            let mut parts = read_parts(calibration, snapshot, 1, part_of)?;
+            return Ok(calibration.screen_only(&Screening::new(parts.swap_remove(0)))?);
+        }
+        MethodArg::Marginal => (snapshot.clone(), Part::None, plan),
+        MethodArg::Conditional if args.screen.is_empty() => {
+            (snapshot.clone(), Part::Split(split(args)), plan)
+        }
+        MethodArg::Conditional => {
+            let screening = Snapshot::new(&args.screen)?;
+            let plan = args.memory.plan(&screening, &calibration.grid)?;
+            (screening, Part::Whole, plan)
+        }
+    };
+    let t_max = match part {
+        // The longest of the certifying traces is not known yet.
+        Part::Whole => show::reading(|progress| {
+            let none = |_| None;
+            Ok(read_sets(snapshot, None, 0, none, progress)?.1.t_max)
+        })?,
+        _ => 0,
+    };
+    let proposal = propose(calibration, &screening, part, t_max, plan)?;
+    let evidence = show::reading(|progress| gather_evidence(&proposal, snapshot, progress))?;
+    // Its own name stands for the evidence, which has no file.
+    Ok(certify_parts([Ok((args.traces[0].clone(), evidence))])?)
 }
 
 /// The rule in plain words.

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Evaluation, Promise, Rule, Traces, evaluate};
-use haltwise_io::read_rule;
+use haltwise::{
+    Evaluation, Evaluator, Fingerprint, Promise, Rule, ScoreSource, Traces, TracesBuilder,
+};
+use haltwise_io::{Place, Snapshot, TraceRow, fold_traces, read_rule};
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation};
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
@@ -19,12 +21,14 @@ Examples:
   haltwise evaluate rule.json test.npz
   haltwise evaluate rule.json test.npz --report report.html
   haltwise evaluate rule.json test.npz --compare other.json --report both.html
-  haltwise evaluate rule.json test.parquet --json | jq .gap")]
+  haltwise evaluate rule.json test.parquet --json | jq .gap
+
+Traces may be larger than memory: a sequence is read, judged and let go.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
 
-    /// Trace files to apply it to; several are read as one set
+    /// Trace files, folders or patterns to apply it to; several are read as one set
     #[arg(required = true, value_name = "TRACES")]
     traces: Vec<PathBuf>,
 
@@ -42,15 +46,19 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let traces = show::read(&args.traces)?;
-    let (rule, evaluation) = evaluated(&args.rule, &traces)?;
+    let paths = std::iter::once(&args.rule).chain(&args.compare);
+    let mut rules = Vec::new();
+    for path in paths {
+        rules.push((path.clone(), read_rule(path)?));
+    }
+    let evaluated = evaluate_files(&rules, &Snapshot::new(&args.traces)?)?;
+    let (_, rule, evaluation) = &evaluated[0];
     if let Some(path) = &args.report {
-        let page = page(&args, &traces, &rule, &evaluation)?;
-        show::write_page(path, &page)?;
+        show::write_page(path, &page(&args, &evaluated))?;
     }
     match args.json {
-        true => show::print_json(&evaluation)?,
-        false => show::print(&describe(&rule, &evaluation))?,
+        true => show::print_json(evaluation)?,
+        false => show::print(&describe(rule, evaluation))?,
     }
     if let (Some(path), false) = (&args.report, args.json) {
         show::print(&format!("\nThe report is {}.\n", show::file(path)))?;
@@ -58,15 +66,110 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A rule, and what it does to the traces.
-fn evaluated(path: &Path, traces: &Traces) -> anyhow::Result<(Rule, Evaluation)> {
-    let rule = read_rule(path)?;
-    if traces.source() != rule.source() {
+/// Sequences that follow each other, judged by every rule.
+struct Run {
+    start: u64,
+    next: u64,
+    block: TracesBuilder,
+    evaluators: Vec<Evaluator>,
+    fingerprint: Fingerprint,
+    source: ScoreSource,
+}
+
+impl Run {
+    fn new(rules: &[(PathBuf, Rule)], start: u64, source: ScoreSource) -> Self {
+        let evaluator = |(_, rule): &(_, Rule)| Evaluator::new(rule.thresholds().clone());
+        Self {
+            start,
+            next: start,
+            block: Traces::builder().source(source),
+            evaluators: rules.iter().map(evaluator).collect(),
+            fingerprint: Fingerprint::default(),
+            source,
+        }
+    }
+
+    fn push(&mut self, row: &TraceRow<'_>) -> Result<(), String> {
+        let pushed = self
+            .block
+            .push(row.id, &row.label, row.predictions, row.scores);
+        pushed.map_err(|e| e.to_string())?;
+        self.next += 1;
+        match self.block.take_block() {
+            Some(block) => self.judge(&block),
+            None => Ok(()),
+        }
+    }
+
+    fn judge(&mut self, block: &Traces) -> Result<(), String> {
+        self.fingerprint = self.fingerprint + block.fingerprint();
+        for evaluator in &mut self.evaluators {
+            evaluator.add(block).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Self, String> {
+        let rest = std::mem::take(&mut self.block).finish();
+        self.judge(&rest).map(|()| self)
+    }
+}
+
+/// A rule file, its rule, and what that does to the traces.
+type Evaluated = (PathBuf, Rule, Evaluation);
+
+/// Applies rules to the traces of files in one go, keeping none of them.
+fn evaluate_files(
+    rules: &[(PathBuf, Rule)],
+    snapshot: &Snapshot,
+) -> anyhow::Result<Vec<Evaluated>> {
+    let visit = |runs: &mut Vec<Run>, place: Place, row: &TraceRow<'_>| {
+        match runs.last_mut() {
+            Some(run) if run.next == place.position => return run.push(row),
+            _ => {}
+        }
+        let mut run = Run::new(rules, place.position, row.source);
+        run.push(row)?;
+        runs.push(run);
+        Ok(())
+    };
+    let states = show::reading(|progress| {
+        let states = fold_traces(&snapshot.files(), progress, Vec::new, visit)?;
+        snapshot.check_unchanged().map(|()| states)
+    })?;
+    // In input order again: by it, ties are broken.
+    let runs: Result<Vec<Run>, String> = states.into_iter().flatten().map(Run::finish).collect();
+    let mut runs = runs.map_err(anyhow::Error::msg)?;
+    runs.sort_by_key(|run| run.start);
+    let fingerprint = runs.iter().map(|run| run.fingerprint).sum();
+    let Some(mut all) = (!runs.is_empty()).then(|| runs.remove(0)) else {
+        bail!("there are no traces");
+    };
+    for run in runs {
+        for (evaluator, later) in std::iter::zip(&mut all.evaluators, run.evaluators) {
+            evaluator.append(later);
+        }
+    }
+    let mut evaluated = Vec::new();
+    for ((path, rule), evaluator) in std::iter::zip(rules, all.evaluators) {
+        check(path, rule, all.source, fingerprint)?;
+        evaluated.push((path.clone(), rule.clone(), evaluator.finish()?));
+    }
+    Ok(evaluated)
+}
+
+/// Whether a rule can judge these traces, and judges them fairly.
+fn check(
+    path: &Path,
+    rule: &Rule,
+    source: ScoreSource,
+    fingerprint: Fingerprint,
+) -> anyhow::Result<()> {
+    if source != rule.source() {
         bail!(
-            "{}: the rule judges a score that is {}, but the score of these traces is {}",
+            "{}: the rule judges a score that is {}, but the score of these traces is {source}",
             show::file(path),
             rule.source(),
-            traces.source()
         );
     }
     // The two halves of a split, and both together: fingerprints add.
@@ -76,36 +179,29 @@ fn evaluated(path: &Path, traces: &Traces) -> anyhow::Result<(Rule, Evaluation)>
         prints[1],
         prints[0].zip(prints[1]).map(|(a, b)| a + b),
     ];
-    if seen.contains(&Some(traces.fingerprint())) {
+    if seen.contains(&Some(fingerprint)) {
         show::warn("the rule was made from these very traces; the results flatter it");
     }
-    let evaluation = evaluate(rule.thresholds(), traces)?;
-    Ok((rule, evaluation))
+    Ok(())
 }
 
 /// The report on one rule, or on several side by side.
-fn page(
-    args: &Args,
-    traces: &Traces,
-    rule: &Rule,
-    evaluation: &Evaluation,
-) -> anyhow::Result<String> {
+fn page(args: &Args, evaluated: &[Evaluated]) -> String {
     let mut context = Context::new(env!("CARGO_PKG_VERSION"));
     for file in &args.traces {
         context = context.source("traces", file.display().to_string());
     }
-    if args.compare.is_empty() {
-        let context = context.source("rule", args.rule.display().to_string());
-        return Ok(report_evaluation(rule, evaluation, &context));
+    if let [(path, rule, evaluation)] = evaluated {
+        let context = context.source("rule", path.display().to_string());
+        return report_evaluation(rule, evaluation, &context);
     }
-    let named = |path: &Path| path.display().to_string();
-    let first = Compared::new(named(&args.rule), rule.clone(), evaluation.clone());
-    let mut compared = vec![first];
-    for path in &args.compare {
-        let (rule, evaluation) = evaluated(path, traces)?;
-        compared.push(Compared::new(named(path), rule, evaluation));
-    }
-    Ok(report_comparison(&compared, &context))
+    let compared: Vec<Compared> = evaluated
+        .iter()
+        .map(|(path, rule, evaluation)| {
+            Compared::new(path.display().to_string(), rule.clone(), evaluation.clone())
+        })
+        .collect();
+    report_comparison(&compared, &context)
 }
 
 fn describe(rule: &Rule, evaluation: &Evaluation) -> String {

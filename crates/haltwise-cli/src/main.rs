@@ -4,15 +4,19 @@
 #![forbid(unsafe_code)]
 
 mod calibrate;
+mod certify;
 mod data;
 mod dataset;
 mod decide;
 mod demo;
 mod evaluate;
+mod evidence;
 mod inspect;
+mod memory;
 mod pages;
 mod reproduce;
 mod score;
+mod screen;
 mod show;
 mod simulate;
 mod train;
@@ -52,6 +56,9 @@ enum Verb {
     Train(train::Args),
     Score(score::Args),
     Calibrate(calibrate::Args),
+    Screen(screen::Args),
+    Evidence(evidence::Args),
+    Certify(certify::Args),
     Evaluate(evaluate::Args),
     Decide(decide::Args),
     Inspect(inspect::Args),
@@ -74,6 +81,9 @@ fn main() -> ExitCode {
         Verb::Train(args) => train::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
+        Verb::Screen(args) => screen::run(args),
+        Verb::Evidence(args) => evidence::run(args),
+        Verb::Certify(args) => certify::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
         Verb::Inspect(args) => inspect::run(args),

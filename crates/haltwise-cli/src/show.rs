@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use haltwise::{Promise, Rule, Thresholds, Traces};
-use haltwise_io::{read_traces, write_whole};
+use haltwise_io::{read_traces, trace_files, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A heading.
@@ -47,6 +47,11 @@ pub(crate) fn warn(text: impl std::fmt::Display) {
     anstream::eprintln!("{}: {text}", styled(CAREFUL, "warning"));
 }
 
+/// Says on standard error what goes on.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    anstream::eprintln!("{text}");
+}
+
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     error.downcast_ref::<io::Error>().is_some_and(broken)
@@ -64,9 +69,16 @@ pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
 
 /// Reads trace files, with a progress bar on a terminal if it takes long.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
+    reading(|progress| read_traces(&trace_files(paths)?, progress))
+}
+
+/// Shows how far reading has come, on a terminal if it takes long.
+pub(crate) fn reading<T>(
+    read: impl FnOnce(&mut dyn FnMut(u64, u64)) -> haltwise_io::Result<T>,
+) -> anyhow::Result<T> {
     let bar = bar("reading {bytes} of {total_bytes} [{bar:30}] {eta} left")?;
     let mut shown = false;
-    let traces = read_traces(paths, &mut |done, total| {
+    let result = read(&mut |done, total| {
         // Small files are read before a bar could be seen.
         if !shown && bar.elapsed() > Duration::from_millis(400) {
             bar.set_length(total);
@@ -77,7 +89,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
         }
     });
     bar.finish_and_clear();
-    Ok(traces?)
+    Ok(result?)
 }
 
 /// Writes a page, whole or not at all.

@@ -1,17 +1,24 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod document;
 mod error;
+mod evidence_file;
 mod npy;
 mod npz;
 mod problem;
+mod proposal_file;
 mod rule_file;
 pub mod series;
+mod sets;
 mod traces;
 mod write;
 pub use error::{Error, Result};
+pub use evidence_file::{EvidencePart, certify_parts, read_evidence, write_evidence};
 pub use npz::{Integers, read_integers};
+pub use proposal_file::{read_proposal, write_proposal};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
+pub use sets::{Input, Seen, gather_evidence, read_sets};
 pub use traces::{
     Extent, Format, Layout, Place, Snapshot, TraceRow, TraceWriter, Visit, WriteOptions,
     fold_traces, read_traces, trace_files, visit_bytes, visit_traces,

@@ -120,6 +120,29 @@ pub const MAX_STEPS: usize = (1 << 24) - 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Fingerprint(u128);
 
+impl Fingerprint {
+    /// The fingerprint of one sequence: its true label, and the prediction and
+    /// score at each of its steps.
+    pub fn of<L: PartialEq>(label: &L, predictions: &[L], scores: &[f32]) -> Self {
+        let correct: Vec<u8> = predictions.iter().map(|p| u8::from(p == label)).collect();
+        Self::of_bytes(scores, &correct, &mut Vec::new())
+    }
+
+    /// The same, from whether each prediction was right; `bytes` is used to
+    /// work in.
+    fn of_bytes(scores: &[f32], correct: &[u8], bytes: &mut Vec<u8>) -> Self {
+        // In place, because appending four bytes at a time would be slow.
+        bytes.resize(4 * scores.len(), 0);
+        let (words, _) = bytes.as_chunks_mut::<4>();
+        for (word, score) in std::iter::zip(words, scores) {
+            // +0.0 turns −0 into 0: equal scores hash alike.
+            *word = (score + 0.0).to_le_bytes();
+        }
+        bytes.extend_from_slice(correct);
+        Self(xxh3_128(bytes))
+    }
+}
+
 impl std::ops::Add for Fingerprint {
     type Output = Self;
 
@@ -549,18 +572,20 @@ impl TracesBuilder {
         scores: &[f32],
     ) -> Result<(), TraceError> {
         let key = Key::new(id, self.len() as u64);
-        self.push_with_key(key, label, predictions, scores)
+        self.push_with_key(key, label, predictions, scores)?;
+        Ok(())
     }
 
-    /// Adds one sequence whose key is known: where a set is built in parts, a
-    /// sequence's position is not the one in its part.
+    /// Adds one sequence whose key is known (where a set is built in parts, a
+    /// sequence's position is not the one in its part), and returns its
+    /// fingerprint.
     pub fn push_with_key<L: PartialEq>(
         &mut self,
         key: Key,
         label: &L,
         predictions: &[L],
         scores: &[f32],
-    ) -> Result<(), TraceError> {
+    ) -> Result<Fingerprint, TraceError> {
         if predictions.len() != scores.len() {
             return Err(TraceError::Lengths {
                 predictions: predictions.len(),
@@ -582,12 +607,16 @@ impl TracesBuilder {
                 value: scores[t],
             });
         }
-        self.append(key, scores, predictions.iter().map(|p| p == label));
-        Ok(())
+        Ok(self.append(key, scores, predictions.iter().map(|p| p == label)))
     }
 
     /// Adds a sequence that is known to be sound.
-    fn append(&mut self, key: Key, scores: &[f32], correct: impl Iterator<Item = bool>) {
+    fn append(
+        &mut self,
+        key: Key,
+        scores: &[f32],
+        correct: impl Iterator<Item = bool>,
+    ) -> Fingerprint {
         let steps = self.steps.max(scores.len());
         let held = self.scores.len() + scores.len();
         let padding = steps * (self.keys.len() + 1) - held;
@@ -601,18 +630,12 @@ impl TracesBuilder {
         }
         let before = self.correct.len();
         self.correct.extend(correct.map(u8::from));
-        // In place, because appending four bytes at a time would be slow.
-        self.bytes.resize(4 * scores.len(), 0);
-        let (words, _) = self.bytes.as_chunks_mut::<4>();
-        for (word, score) in std::iter::zip(words, scores) {
-            // +0.0 turns −0 into 0: equal scores hash alike.
-            *word = (score + 0.0).to_le_bytes();
-        }
-        self.bytes.extend_from_slice(&self.correct[before..]);
-        self.fingerprint = self.fingerprint + Fingerprint(xxh3_128(&self.bytes));
+        let print = Fingerprint::of_bytes(scores, &self.correct[before..], &mut self.bytes);
+        self.fingerprint = self.fingerprint + print;
         self.starts.push(self.correct.len());
         self.keys.push(key);
         self.steps = self.steps.max(scores.len());
+        print
     }
 
     /// Turns the sequences under way into a block.
@@ -644,6 +667,20 @@ impl TracesBuilder {
         self.correct.clear();
         self.starts.truncate(1);
         self.blocks.push(block);
+    }
+
+    /// Takes out the sequences added so far once they fill a block, 4096 of
+    /// them or fewer long ones: for consumers that count block by block and
+    /// let go.
+    pub fn take_block(&mut self) -> Option<Traces> {
+        if self.blocks.is_empty() && self.keys.len() < BLOCK {
+            return None;
+        }
+        let mut fresh = Self::default().source(self.source);
+        if let Some(grid) = &self.grid {
+            fresh = fresh.binned(grid.clone());
+        }
+        Some(std::mem::replace(self, fresh).finish())
     }
 
     /// Adds the sequences of another set that was started alike, behind those
