@@ -74,41 +74,117 @@ impl Arrived {
     /// Turns sequences, `starts[i]..starts[i + 1]` each, into `steps` rows.
     pub(crate) fn rows(&self, starts: &[usize], steps: usize) -> Rows {
         match self {
-            Self::Exact(scores) => Rows::Exact(turned(scores, starts, steps)),
-            Self::Binned(bins) => Rows::Binned(turned(bins, starts, steps)),
+            Self::Exact(scores) => {
+                let words = (starts.len() - 1).div_ceil(LANES);
+                let mut rows = vec![[0.0; LANES]; steps * words];
+                for word in 0..words {
+                    turn(scores, of_word(starts, word), 0, |t, lanes| {
+                        rows[t * words + word] = *lanes;
+                    });
+                }
+                Rows::Exact(rows)
+            }
+            Self::Binned(bins) => {
+                let words = (starts.len() - 1).div_ceil(LANES);
+                let mut rows = vec![[0; LANES]; steps * words];
+                turn_bytes(bins, starts, |t, word, lanes| {
+                    rows[t * words + word] = *lanes
+                });
+                Rows::Binned(rows)
+            }
         }
     }
 }
 
-/// Rows of 64 lanes from sequences that lie one after the other; 0 past the
-/// end of a sequence.
-pub(crate) fn turned<S: Copy + Default>(
+/// Rows of bits from sequences of 0 and 1 that lie one after the other.
+pub(crate) fn bits(values: &[u8], starts: &[usize], steps: usize) -> Vec<u64> {
+    let words = (starts.len() - 1).div_ceil(LANES);
+    let mut rows = vec![0; steps * words];
+    turn_bytes(values, starts, |t, word, lanes| {
+        rows[t * words + word] = mask(|i| lanes[i] == 1);
+    });
+    rows
+}
+
+/// Where the sequences of a word start, and where the last ends.
+fn of_word(starts: &[usize], word: usize) -> &[usize] {
+    let first = word * LANES;
+    &starts[first..=(starts.len() - 1).min(first + LANES)]
+}
+
+/// Shows the values of up to 64 sequences at each of their steps from one on;
+/// 0 past the end of a sequence. The 64 sequences stay in the first-level cache.
+fn turn<S: Copy + Default>(
     values: &[S],
     starts: &[usize],
-    steps: usize,
-) -> Vec<Lanes<S>> {
-    let sequences = starts.len() - 1;
-    let words = sequences.div_ceil(LANES);
-    let mut rows = vec![[S::default(); LANES]; steps * words];
-    // A word at a time: its 64 sequences stay in the first-level cache, and
-    // each line of the rows is written once.
-    for word in 0..words {
-        let first = word * LANES;
-        let starts = &starts[first..=sequences.min(first + LANES)];
-        let shortest = starts.windows(2).map(|s| s[1] - s[0]).min().unwrap_or(0);
-        for t in 0..shortest {
-            let row = &mut rows[t * words + word];
-            for (value, &start) in std::iter::zip(row, &starts[..starts.len() - 1]) {
-                *value = values[start + t];
+    first: usize,
+    mut show: impl FnMut(usize, &Lanes<S>),
+) {
+    let longest = starts.windows(2).map(|ends| ends[1] - ends[0]).max();
+    let mut lanes = [S::default(); LANES];
+    for t in first..longest.unwrap_or(0) {
+        for (lane, ends) in std::iter::zip(&mut lanes, starts.windows(2)) {
+            let at = ends[0] + t;
+            *lane = if at < ends[1] {
+                values[at]
+            } else {
+                S::default()
+            };
+        }
+        show(t, &lanes);
+    }
+}
+
+/// The same for bytes, word after word: eight steps of eight sequences at a
+/// time, as far as all 64 have that many.
+fn turn_bytes(values: &[u8], starts: &[usize], mut show: impl FnMut(usize, usize, &Lanes<u8>)) {
+    for word in 0..(starts.len() - 1).div_ceil(LANES) {
+        let starts = of_word(starts, word);
+        let shortest = starts.windows(2).map(|ends| ends[1] - ends[0]).min();
+        let squares = match starts.len() - 1 {
+            LANES => shortest.unwrap_or(0) / 8,
+            _ => 0,
+        };
+        let mut rows = [[0; LANES]; 8];
+        for square in 0..squares {
+            let (groups, _) = starts.as_chunks::<8>();
+            for (group, starts) in groups.iter().enumerate() {
+                let mut bytes = starts.map(|start| eight(values, start + 8 * square));
+                transpose(&mut bytes);
+                for (row, eight) in std::iter::zip(&mut rows, bytes) {
+                    row[8 * group..8 * group + 8].copy_from_slice(&eight.to_le_bytes());
+                }
+            }
+            for (i, row) in rows.iter().enumerate() {
+                show(8 * square + i, word, row);
             }
         }
-        for (lane, ends) in starts.windows(2).enumerate() {
-            for t in shortest..ends[1] - ends[0] {
-                rows[t * words + word][lane] = values[ends[0] + t];
-            }
+        turn(values, starts, 8 * squares, |t, lanes| show(t, word, lanes));
+    }
+}
+
+/// Eight bytes from a place on, the first lowest.
+fn eight(values: &[u8], at: usize) -> u64 {
+    values[at..]
+        .first_chunk()
+        .map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// Turns a square of eight by eight bytes: swaps quarters, then the quarters of
+/// each, then theirs.
+fn transpose(rows: &mut [u64; 8]) {
+    for (step, mask) in [
+        (4, 0x0000_0000_ffff_ffff),
+        (2, 0x0000_ffff_0000_ffff),
+        (1, 0x00ff_00ff_00ff_00ff_u64),
+    ] {
+        for i in (0..8).filter(|i| i & step == 0) {
+            let (upper, lower) = (rows[i], rows[i + step]);
+            let bits = 8 * step as u32;
+            rows[i] = upper & mask | (lower & mask) << bits;
+            rows[i + step] = upper >> bits & mask | lower & !mask;
         }
     }
-    rows
 }
 
 /// A threshold, to compare either kind of scores with.
@@ -160,21 +236,36 @@ mod tests {
         }
     }
 
-    #[test]
-    fn turning_puts_each_value_at_its_step_and_lane() {
-        // 70 sequences of 1 to 5 steps; each value names its place.
-        let lengths: Vec<usize> = (0..70).map(|i| 1 + i % 5).collect();
-        let mut starts = vec![0];
-        let mut values = Vec::new();
-        for (i, &length) in lengths.iter().enumerate() {
-            values.extend((0..length).map(|t| (1 + i * 10 + t) as f32));
-            starts.push(values.len());
-        }
-        let rows = turned(&values, &starts, 5);
-        for (i, &length) in lengths.iter().enumerate() {
-            for t in 0..5 {
-                let expected = if t < length { 1 + i * 10 + t } else { 0 };
-                assert_eq!(rows[t * 2 + i / LANES][i % LANES], expected as f32);
+    proptest! {
+        #[test]
+        fn turning_puts_each_value_at_its_step_and_lane(
+            lengths in prop_oneof![
+                prop::collection::vec(1usize..40, 1..150),
+                (1usize..40, 1usize..150).prop_map(|(steps, n)| vec![steps; n]),
+            ],
+        ) {
+            // Each value names its place; 0 is kept for what is not there.
+            let name = |i: usize, t: usize| (1 + (i * 41 + t) % 255) as u8;
+            let (mut starts, mut values) = (vec![0], Vec::new());
+            for (i, &length) in lengths.iter().enumerate() {
+                values.extend((0..length).map(|t| name(i, t)));
+                starts.push(values.len());
+            }
+            let steps = *lengths.iter().max().unwrap();
+            let floats = Arrived::Exact(values.iter().copied().map(f32::from).collect());
+            let odd: Vec<u8> = values.iter().map(|v| v % 2).collect();
+            let bits = bits(&odd, &starts, steps);
+            let words = lengths.len().div_ceil(LANES);
+            let rows = (floats.rows(&starts, steps), Arrived::Binned(values).rows(&starts, steps));
+            let (Rows::Exact(exact), Rows::Binned(binned)) = rows else { unreachable!() };
+            for (i, &length) in lengths.iter().enumerate() {
+                for t in 0..steps {
+                    let expected = if t < length { name(i, t) } else { 0 };
+                    let (row, lane) = (t * words + i / LANES, i % LANES);
+                    prop_assert_eq!(binned[row][lane], expected);
+                    prop_assert_eq!(exact[row][lane], f32::from(expected));
+                    prop_assert_eq!(bits[row] >> lane & 1, u64::from(expected % 2));
+                }
             }
         }
     }

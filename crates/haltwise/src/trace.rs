@@ -15,7 +15,7 @@ use std::fmt;
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lanes, mask};
 use crate::rule::Split;
-use crate::scores::{Arrived, Row, Rows, Threshold, fits_byte, turned};
+use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -599,8 +599,10 @@ impl TracesBuilder {
             return Err(TraceError::TooLong(scores.len()));
         }
         let sound = |s: &f32| (0.0..=1.0).contains(s);
-        // No early exit, so that it runs as wide as the processor does.
-        if !scores.iter().fold(true, |all, s| all & sound(s)) {
+        // No early exit, and counted in a number as wide as a score, so that it
+        // runs as wide as the processor does.
+        let unsound: u32 = scores.iter().map(|s| u32::from(!sound(s))).sum();
+        if unsound > 0 {
             let t = scores.iter().position(|s| !sound(s)).unwrap_or_default();
             return Err(TraceError::Score {
                 step: Some(t + 1),
@@ -648,10 +650,7 @@ impl TracesBuilder {
             len,
             steps,
             scores: self.scores.rows(&self.starts, steps),
-            correct: turned(&self.correct, &self.starts, steps)
-                .iter()
-                .map(|lanes| mask(|i| lanes[i] == 1))
-                .collect(),
+            correct: bits(&self.correct, &self.starts, steps),
             full: vec![0; words],
             last: vec![[0; LANES]; words],
             equal_lengths: self.correct.len() == steps * len,

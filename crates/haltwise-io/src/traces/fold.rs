@@ -64,20 +64,20 @@ pub fn fold_traces<S: Send>(
         files,
         pieces: &pieces,
         next: AtomicUsize::new(0),
-        ids: Ids::default(),
         source: Mutex::new(None),
         failed: Mutex::new(None),
     };
     let threads = rayon::current_num_threads().clamp(1, pieces.len());
-    let states = std::thread::scope(|scope| {
+    let (states, ids): (Vec<S>, Vec<Ids>) = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 let (sender, reading, start, visit) = (sender.clone(), &reading, &start, &visit);
                 scope.spawn(move || {
-                    let mut state = start();
-                    reading.work(&sender, &mut |place, row| visit(&mut state, place, row));
-                    state
+                    let (mut state, mut ids) = (start(), Ids::later());
+                    let mut visit = |place, row: &TraceRow<'_>| visit(&mut state, place, row);
+                    reading.work(&mut ids, &sender, &mut visit);
+                    (state, ids)
                 })
             })
             .collect();
@@ -96,14 +96,16 @@ pub fn fold_traces<S: Send>(
             })
             .collect()
     });
-    match reading
-        .failed
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner)
-    {
-        None => Ok(states),
-        Some((_, error)) => Err(error),
+    let failed = reading.failed.into_inner();
+    if let Some((_, error)) = failed.unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
     }
+    if Ids::any_twice(ids) {
+        // Once more in order, to say where.
+        visit_in_order(files, progress, |_, _| Ok(()))?;
+        return Err(Error::new(&files[0], "an id comes twice in these files"));
+    }
+    Ok(states)
 }
 
 /// What is done with each sequence and its place.
@@ -176,7 +178,6 @@ struct Reading<'a> {
     pieces: &'a [Piece],
     /// The next piece that no one has begun.
     next: AtomicUsize,
-    ids: Ids,
     source: Mutex<Option<ScoreSource>>,
     /// The first piece that failed, and how. All pieces before it were begun
     /// before it and are read to their end, so that the error is the same
@@ -186,13 +187,13 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Reads pieces until there are none left, or one has failed.
-    fn work(&self, done: &Sender<u64>, visit: &mut VisitAt<'_>) {
+    fn work(&self, ids: &mut Ids, done: &Sender<u64>, visit: &mut VisitAt<'_>) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(piece) = self.pieces.get(number) else {
                 return;
             };
-            let Err(problem) = self.read(piece, done, visit) else {
+            let Err(problem) = self.read(piece, ids, done, visit) else {
                 continue;
             };
             self.next.store(self.pieces.len(), Ordering::Relaxed);
@@ -205,7 +206,13 @@ impl Reading<'_> {
         }
     }
 
-    fn read(&self, piece: &Piece, done: &Sender<u64>, visit: &mut VisitAt<'_>) -> Checked {
+    fn read(
+        &self,
+        piece: &Piece,
+        ids: &mut Ids,
+        done: &Sender<u64>,
+        visit: &mut VisitAt<'_>,
+    ) -> Checked {
         let mut position = piece.position;
         let mut visit = |row: &TraceRow<'_>| {
             let place = Place {
@@ -221,7 +228,7 @@ impl Reading<'_> {
             let _ = done.send(now - reported);
             reported = now;
         };
-        let mut intake = Intake::new(&self.ids, &mut visit, &mut report, piece.bytes);
+        let mut intake = Intake::new(ids, &mut visit, &mut report, piece.bytes);
         intake.start_file(piece.bytes);
         let file = open(&self.files[piece.file])?;
         piece.opened.read(file, vec![piece.group], &mut intake)?;

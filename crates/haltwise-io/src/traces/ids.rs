@@ -1,60 +1,67 @@
-//! The ids met so far.
+//! The ids met so far, by their hashes: two of 10⁹ different ids share one
+//! with probability 10⁻²¹.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Mutex, PoisonError};
 
+use rayon::prelude::*;
 use xxhash_rust::xxh3::xxh3_128;
 
-/// How many parts the set is in: threads that add ids rarely meet at one.
-const PARTS: usize = 64;
+/// How many lists the hashes of [`Ids::Later`] are in, by their first bits:
+/// each is sorted within a cache.
+const LISTS: usize = 64;
 
-/// How many bytes an id takes here, about, whatever its length.
-pub(super) const BYTES_PER_ID: u64 = 30;
+/// How many bytes an id takes here, at most, whatever its length.
+pub(super) const BYTES_PER_ID: u64 = 32;
 
-/// Hashes of the ids met so far. Two of 10⁹ different ids share one with
-/// probability 10⁻²¹.
+/// Which ids were met.
 #[derive(Debug)]
-pub(super) struct Ids {
-    parts: [Mutex<HashSet<u128, BuildHasherDefault<Itself>>>; PARTS],
-}
-
-impl Default for Ids {
-    fn default() -> Self {
-        Self {
-            parts: std::array::from_fn(|_| Mutex::default()),
-        }
-    }
+pub(super) enum Ids {
+    /// A repeat is noticed as soon as it comes.
+    Now(HashSet<u128>),
+    /// Repeats are looked for in the end. Many ids do not fit a cache, and
+    /// looking each up would take longer than reading its sequence.
+    Later(Vec<Vec<u128>>),
 }
 
 impl Ids {
-    /// Adds an id; `false` if it was there.
-    pub(super) fn insert(&self, id: &str) -> bool {
+    pub(super) fn now() -> Self {
+        Self::Now(HashSet::new())
+    }
+
+    pub(super) fn later() -> Self {
+        Self::Later(vec![Vec::new(); LISTS])
+    }
+
+    /// Adds an id; `false` if it is known to have been there.
+    pub(super) fn insert(&mut self, id: &str) -> bool {
         let hash = xxh3_128(id.as_bytes());
-        let part = &self.parts[(hash >> 64) as usize % PARTS];
-        // Sets of numbers cannot be left half-changed.
-        let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-        part.insert(hash)
-    }
-}
-
-/// What is a hash already needs no hashing.
-#[derive(Debug, Default)]
-struct Itself(u64);
-
-impl Hasher for Itself {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for (byte, i) in bytes.iter().zip(0..8) {
-            self.0 ^= u64::from(*byte) << (8 * i);
+        match self {
+            Self::Now(ids) => ids.insert(hash),
+            Self::Later(lists) => {
+                lists[(hash >> 64) as usize % LISTS].push(hash);
+                true
+            }
         }
     }
 
-    fn write_u128(&mut self, hash: u128) {
-        self.0 = hash as u64;
+    /// Whether an id was met twice, be it by the same or by two that looked.
+    pub(super) fn any_twice(all: Vec<Self>) -> bool {
+        let mut lists = vec![Vec::new(); LISTS];
+        for ids in all {
+            match ids {
+                Self::Later(own) => {
+                    for (list, own) in std::iter::zip(&mut lists, own) {
+                        list.push(own);
+                    }
+                }
+                Self::Now(ids) => lists[0].push(ids.into_iter().collect()),
+            }
+        }
+        lists.into_par_iter().any(|list| {
+            let mut hashes = list.concat();
+            hashes.sort_unstable();
+            hashes.windows(2).any(|pair| pair[0] == pair[1])
+        })
     }
 }
 
@@ -62,11 +69,28 @@ impl Hasher for Itself {
 mod tests {
     use super::*;
 
+    fn names(range: std::ops::Range<u32>) -> Vec<String> {
+        range.map(|i| format!("s{i}")).collect()
+    }
+
     #[test]
     fn an_id_is_new_once() {
-        let ids = Ids::default();
-        let names: Vec<String> = (0..1000).map(|i| format!("s{i}")).collect();
-        assert!(names.iter().all(|id| ids.insert(id)));
-        assert!(!names.iter().any(|id| ids.insert(id)));
+        let mut ids = Ids::now();
+        assert!(names(0..1000).iter().all(|id| ids.insert(id)));
+        assert!(!names(0..1000).iter().any(|id| ids.insert(id)));
+    }
+
+    #[test]
+    fn repeats_are_found_whoever_met_them() {
+        let met = |range| {
+            let mut ids = Ids::later();
+            assert!(names(range).iter().all(|id| ids.insert(id)));
+            ids
+        };
+        assert!(!Ids::any_twice(vec![met(0..500), met(500..1000)]));
+        assert!(Ids::any_twice(vec![met(0..501), met(500..1000)]));
+        let mut twice = met(0..500);
+        twice.insert("s7");
+        assert!(Ids::any_twice(vec![twice]));
     }
 }

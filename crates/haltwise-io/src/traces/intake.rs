@@ -42,7 +42,7 @@ pub(super) struct Probs<'a> {
 pub(super) struct Intake<'v> {
     pub(super) classes: Classes,
     visit: &'v mut Visit<'v>,
-    seen: &'v Ids,
+    seen: &'v mut Ids,
     source: Option<ScoreSource>,
     taken_before_file: u64,
     taken: u64,
@@ -53,7 +53,7 @@ pub(super) struct Intake<'v> {
 
 impl<'v> Intake<'v> {
     pub(super) fn new(
-        seen: &'v Ids,
+        seen: &'v mut Ids,
         visit: &'v mut Visit<'v>,
         report: &'v mut dyn FnMut(u64, u64),
         total: u64,
@@ -283,9 +283,10 @@ fn check_lengths(predictions: usize, scores: usize, probs: Option<usize>) -> Res
 
 fn check_scores(scores: &[f32]) -> Result<(), Problem> {
     let sound = |s: &f32| (0.0..=1.0).contains(s);
-    // Two passes: the first has no early exit, so it runs as wide as the
-    // processor does.
-    if scores.iter().fold(true, |all, s| all & sound(s)) {
+    // Two passes: the first has no early exit, and counts in a number as wide
+    // as a score, so it runs as wide as the processor does.
+    let unsound: u32 = scores.iter().map(|s| u32::from(!sound(s))).sum();
+    if unsound == 0 {
         return Ok(());
     }
     let t = scores.iter().position(|s| !sound(s)).unwrap_or_default();

@@ -156,9 +156,9 @@ fn visit_places<P: AsRef<Path>>(
         .map(|path| size(path.as_ref()))
         .collect::<Result<Vec<_>>>()?;
     let total = sizes.iter().sum();
-    let (ids, number) = (Ids::default(), Cell::new(0));
+    let (mut ids, number) = (Ids::now(), Cell::new(0));
     let mut visit = |row: &TraceRow<'_>| visit(number.get(), row);
-    let mut intake = Intake::new(&ids, &mut visit, progress, total);
+    let mut intake = Intake::new(&mut ids, &mut visit, progress, total);
     for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();
         let format = Format::of(path)?;
@@ -189,8 +189,8 @@ fn refuse_twice<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
 /// stands for the file in messages.
 pub fn visit_bytes(name: &str, format: Format, bytes: &[u8], visit: &mut Visit<'_>) -> Result<()> {
     let mut ignore = |_, _| {};
-    let ids = Ids::default();
-    let mut intake = Intake::new(&ids, visit, &mut ignore, bytes.len() as u64);
+    let mut ids = Ids::now();
+    let mut intake = Intake::new(&mut ids, visit, &mut ignore, bytes.len() as u64);
     intake.start_file(bytes.len() as u64);
     let open = || Ok(Cursor::new(bytes));
     let shared = || bytes::Bytes::copy_from_slice(bytes);

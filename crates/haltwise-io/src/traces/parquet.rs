@@ -15,7 +15,7 @@ use crate::problem::Problem;
 
 /// How many bytes of values a batch should have: enough to decode in bulk,
 /// little beside the traces themselves.
-const BATCH_BYTES: u64 = 1 << 24;
+const BATCH_BYTES: u64 = 1 << 21;
 
 /// Reads a Parquet file.
 pub(super) fn read<R: ChunkReader + 'static>(
