@@ -1,12 +1,11 @@
 //! `haltwise evaluate`: what a rule does to traces.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
-use haltwise::{
-    Evaluation, Evaluator, Fingerprint, Promise, Rule, ScoreSource, Traces, TracesBuilder,
-};
+use anyhow::Context as _;
+use haltwise::{Evaluation, Evaluator, Fingerprint, Promise, Rule, Traces, TracesBuilder};
 use haltwise_io::{Place, Snapshot, TraceRow, fold_traces, read_rule};
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation};
 
@@ -46,16 +45,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let paths = std::iter::once(&args.rule).chain(&args.compare);
-    let mut rules = Vec::new();
-    for path in paths {
-        rules.push((path.clone(), read_rule(path)?));
+    let snapshot = Snapshot::new(&args.traces)?;
+    let mut all = vec![evaluated(&args.rule, &snapshot)?];
+    if let Some(report) = &args.report {
+        for path in &args.compare {
+            all.push(evaluated(path, &snapshot)?);
+        }
+        show::write_page(report, &page(&args, &all))?;
     }
-    let evaluated = evaluate_files(&rules, &Snapshot::new(&args.traces)?)?;
-    let (_, rule, evaluation) = &evaluated[0];
-    if let Some(path) = &args.report {
-        show::write_page(path, &page(&args, &evaluated))?;
-    }
+    let (_, rule, evaluation) = &all[0];
     match args.json {
         true => show::print_json(evaluation)?,
         false => show::print(&describe(rule, evaluation))?,
@@ -66,33 +64,39 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sequences that follow each other, judged by every rule.
+/// Sequences that follow each other, judged by one rule.
 struct Run {
     start: u64,
     next: u64,
     block: TracesBuilder,
-    evaluators: Vec<Evaluator>,
+    evaluator: Evaluator,
     fingerprint: Fingerprint,
-    source: ScoreSource,
 }
 
 impl Run {
-    fn new(rules: &[(PathBuf, Rule)], start: u64, source: ScoreSource) -> Self {
-        let evaluator = |(_, rule): &(_, Rule)| Evaluator::new(rule.thresholds().clone());
+    fn new(rule: &Rule, start: u64) -> Self {
         Self {
             start,
             next: start,
-            block: Traces::builder().source(source),
-            evaluators: rules.iter().map(evaluator).collect(),
+            block: Traces::builder().source(rule.source().clone()),
+            evaluator: Evaluator::new(rule.thresholds().clone()),
             fingerprint: Fingerprint::default(),
-            source,
         }
     }
 
-    fn push(&mut self, row: &TraceRow<'_>) -> Result<(), String> {
+    /// Takes one more, scored as the rule demands.
+    fn push(&mut self, rule: &Rule, row: &TraceRow<'_>) -> Result<(), String> {
+        let scores = match *rule.source() == row.source() {
+            true => Cow::Borrowed(row.scores),
+            false => Cow::Owned(
+                rule.source()
+                    .scores(row.steps())
+                    .map_err(|e| e.to_string())?,
+            ),
+        };
         let pushed = self
             .block
-            .push(row.id, &row.label, row.predictions, row.scores);
+            .push(row.id, &row.label, row.predictions, &scores);
         pushed.map_err(|e| e.to_string())?;
         self.next += 1;
         match self.block.take_block() {
@@ -103,10 +107,7 @@ impl Run {
 
     fn judge(&mut self, block: &Traces) -> Result<(), String> {
         self.fingerprint = self.fingerprint + block.fingerprint();
-        for evaluator in &mut self.evaluators {
-            evaluator.add(block).map_err(|e| e.to_string())?;
-        }
-        Ok(())
+        self.evaluator.add(block).map_err(|e| e.to_string())
     }
 
     fn finish(mut self) -> Result<Self, String> {
@@ -115,75 +116,49 @@ impl Run {
     }
 }
 
-/// A rule file, its rule, and what that does to the traces.
-type Evaluated = (PathBuf, Rule, Evaluation);
-
-/// Applies rules to the traces of files in one go, keeping none of them.
-fn evaluate_files(
-    rules: &[(PathBuf, Rule)],
-    snapshot: &Snapshot,
-) -> anyhow::Result<Vec<Evaluated>> {
+/// A rule, and what it does to the traces of files, of which none is kept.
+fn evaluated(path: &Path, snapshot: &Snapshot) -> anyhow::Result<Evaluated> {
+    let rule = read_rule(path)?;
     let visit = |runs: &mut Vec<Run>, place: Place, row: &TraceRow<'_>| {
-        match runs.last_mut() {
-            Some(run) if run.next == place.position => return run.push(row),
-            _ => {}
+        if runs.last().is_none_or(|run| run.next != place.position) {
+            runs.push(Run::new(&rule, place.position));
         }
-        let mut run = Run::new(rules, place.position, row.source);
-        run.push(row)?;
-        runs.push(run);
-        Ok(())
+        let run = runs.last_mut();
+        run.map_or(Ok(()), |run| run.push(&rule, row))
     };
     let states = show::reading(|progress| {
         let states = fold_traces(&snapshot.files(), progress, Vec::new, visit)?;
         snapshot.check_unchanged().map(|()| states)
+    })
+    .with_context(|| {
+        let score = rule.source();
+        format!(
+            "{}: the rule judges a score that is {score}",
+            show::file(path)
+        )
     })?;
     // In input order again: by it, ties are broken.
     let runs: Result<Vec<Run>, String> = states.into_iter().flatten().map(Run::finish).collect();
     let mut runs = runs.map_err(anyhow::Error::msg)?;
     runs.sort_by_key(|run| run.start);
-    let fingerprint = runs.iter().map(|run| run.fingerprint).sum();
-    let Some(mut all) = (!runs.is_empty()).then(|| runs.remove(0)) else {
-        bail!("there are no traces");
-    };
+    let mut all = Evaluator::new(rule.thresholds().clone());
+    let mut fingerprint = Fingerprint::default();
     for run in runs {
-        for (evaluator, later) in std::iter::zip(&mut all.evaluators, run.evaluators) {
-            evaluator.append(later);
-        }
+        all.append(run.evaluator);
+        fingerprint = fingerprint + run.fingerprint;
     }
-    let mut evaluated = Vec::new();
-    for ((path, rule), evaluator) in std::iter::zip(rules, all.evaluators) {
-        check(path, rule, all.source, fingerprint)?;
-        evaluated.push((path.clone(), rule.clone(), evaluator.finish()?));
-    }
-    Ok(evaluated)
-}
-
-/// Whether a rule can judge these traces, and judges them fairly.
-fn check(
-    path: &Path,
-    rule: &Rule,
-    source: ScoreSource,
-    fingerprint: Fingerprint,
-) -> anyhow::Result<()> {
-    if source != rule.source() {
-        bail!(
-            "{}: the rule judges a score that is {}, but the score of these traces is {source}",
-            show::file(path),
-            rule.source(),
-        );
-    }
-    // The two halves of a split, and both together: fingerprints add.
-    let prints = [rule.screened_on(), rule.certified_on()].map(|set| set.map(|s| s.fingerprint));
-    let seen = [
-        prints[0],
-        prints[1],
-        prints[0].zip(prints[1]).map(|(a, b)| a + b),
-    ];
-    if seen.contains(&Some(fingerprint)) {
+    // The parts of a split, and all together: fingerprints add.
+    let sets = [rule.fitted_on(), rule.screened_on(), rule.certified_on()];
+    let mut seen: Vec<Fingerprint> = sets.iter().flatten().map(|s| s.fingerprint).collect();
+    seen.push(seen.iter().copied().sum());
+    if seen.contains(&fingerprint) {
         show::warn("the rule was made from these very traces; the results flatter it");
     }
-    Ok(())
+    Ok((path.to_path_buf(), rule, all.finish()?))
 }
+
+/// A rule file, its rule, and what that does to the traces.
+type Evaluated = (PathBuf, Rule, Evaluation);
 
 /// The report on one rule, or on several side by side.
 fn page(args: &Args, evaluated: &[Evaluated]) -> String {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use haltwise_io::{Snapshot, gather_evidence, read_proposal, write_evidence};
+use haltwise_io::{Snapshot, gather_evidence, read_screened, write_evidence};
 
 use crate::show::{self, count};
 
@@ -39,12 +39,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let proposal = read_proposal(&args.candidates)?;
+    let screened = read_screened(&args.candidates)?;
     let snapshot = Snapshot::new(&args.traces)?;
-    let part = show::reading(|progress| gather_evidence(&proposal, &snapshot, progress))?;
+    let part = show::reading(|progress| gather_evidence(&screened, &snapshot, progress))?;
     write_evidence(&args.output, &part)?;
     let read: u64 = part.inputs().iter().map(|input| input.sequences).sum();
-    let counted = part.evidence().sequences();
+    let counted = part.certifying();
     if args.json {
         show::print_json(&serde_json::json!({
             "files": part.inputs().len(), "sequences": read, "counted": counted,
@@ -52,10 +52,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         let left_out = match read - counted {
             0 => String::new(),
-            n => format!(
-                ", and left out {}",
-                count(n, "that screened or may have", "that screened or may have")
-            ),
+            n => format!(", and left out {} that were set aside", show::number(n)),
         };
         show::print(&format!(
             "Counted {} in {}{left_out}.\nWritten to {}.\n",

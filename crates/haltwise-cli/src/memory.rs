@@ -1,6 +1,6 @@
 //! How much memory a set of traces takes, and whether it may.
 
-use haltwise::Grid;
+use haltwise::{Grid, SetAside};
 use haltwise_io::{Extent, Snapshot};
 
 use crate::show::{self, count};
@@ -54,6 +54,22 @@ pub(crate) enum Plan {
     /// Twice: a share of the sequences is kept for screening, at most this one;
     /// the others are counted and let go.
     Stream(f64),
+}
+
+impl Plan {
+    /// As much of a part as fits: those with the smallest draws.
+    pub(crate) fn sample(self, part: SetAside) -> SetAside {
+        let Self::Stream(share) = self else {
+            return part;
+        };
+        let fits = SetAside::share(share, part.seed);
+        if fits.below >= part.below {
+            return part;
+        }
+        let percent = show::percent(share);
+        show::note(format!("screening on {percent} of them, which fits"));
+        fits
+    }
 }
 
 impl MemoryArgs {

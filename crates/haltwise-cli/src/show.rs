@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use haltwise::{Promise, Rule, Thresholds, Traces};
+use haltwise::{FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
 use haltwise_io::{read_traces, trace_files, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -67,18 +67,28 @@ pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
     Ok(bar)
 }
 
-/// Reads trace files, with a progress bar on a terminal if it takes long.
+/// Reads trace files, with the scores that they have.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
     reading(|progress| read_traces(&trace_files(paths)?, progress))
 }
 
-/// Shows how far reading has come, on a terminal if it takes long.
+/// Reads trace files, with scores of a given kind.
+pub(crate) fn read_scored(paths: &[PathBuf], source: &ScoreSource) -> anyhow::Result<Traces> {
+    reading(|progress| haltwise_io::read_scored(&trace_files(paths)?, source, progress))
+}
+
+/// Reads trace files, with all that they say.
+pub(crate) fn read_outputs(paths: &[PathBuf]) -> anyhow::Result<Outputs> {
+    reading(|progress| haltwise_io::read_outputs(&trace_files(paths)?, progress))
+}
+
+/// Reads files with a progress bar on a terminal if it takes long.
 pub(crate) fn reading<T>(
     read: impl FnOnce(&mut dyn FnMut(u64, u64)) -> haltwise_io::Result<T>,
 ) -> anyhow::Result<T> {
     let bar = bar("reading {bytes} of {total_bytes} [{bar:30}] {eta} left")?;
     let mut shown = false;
-    let result = read(&mut |done, total| {
+    let found = read(&mut |done, total| {
         // Small files are read before a bar could be seen.
         if !shown && bar.elapsed() > Duration::from_millis(400) {
             bar.set_length(total);
@@ -89,7 +99,15 @@ pub(crate) fn reading<T>(
         }
     });
     bar.finish_and_clear();
-    Ok(result?)
+    Ok(found?)
+}
+
+/// A family of candidates in a word or two.
+pub(crate) fn family(kind: FamilyKind) -> &'static str {
+    match kind {
+        FamilyKind::Curves => "threshold curves",
+        FamilyKind::Clock => "everyone at one step",
+    }
 }
 
 /// Writes a page, whole or not at all.
@@ -154,10 +172,12 @@ pub(crate) fn promise(rule: &Rule) -> String {
     }
 }
 
-/// Thresholds, equal neighbours together: one line per run of steps.
+/// Thresholds, equal neighbours together: one line per run of steps, and of
+/// many lines only some.
 pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
+    const SHOWN: usize = 24;
     let values = thresholds.values();
-    let mut text = String::new();
+    let mut lines = Vec::new();
     let mut start = 0;
     for t in 1..=values.len() {
         if t < values.len() && values[t] == values[start] {
@@ -171,10 +191,17 @@ pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
             f32::INFINITY => "never".into(),
             value => format!("{value}"),
         };
-        text += &format!("  {steps:<16}{threshold}\n");
+        lines.push(format!("  {steps:<16}{threshold}\n"));
         start = t;
     }
-    text
+    if lines.len() <= SHOWN {
+        return lines.concat();
+    }
+    // The first ones, then ever fewer: curves are steep early and flat late.
+    let apart = lines.len().div_ceil(SHOWN / 2);
+    let chosen = (0..lines.len()).filter(|&i| i < 4 || i % apart == 0 || i + 1 == lines.len());
+    let text: String = chosen.map(|i| &lines[i][..]).collect();
+    text + "  (some of the steps; the rule file has all)\n"
 }
 
 /// Lines of words, each column as wide as its widest word.

@@ -143,7 +143,7 @@ impl Drawing<'_> {
                 predictions: &sequence.predictions,
                 scores: &sequence.scores,
                 probs: None,
-                source: Default::default(),
+                scores_given: true,
             })?;
         }
         Ok(writer.finish()?)

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use haltwise::simulate::{Walk, Walked};
-use haltwise::{Calibration, Certifying, Screening, Split};
+use haltwise::{Calibration, Certifying, Screening, SetAside, Split};
 use haltwise_io::{
-    Snapshot, TraceRow, TraceWriter, WriteOptions, gather_evidence, read_sets, trace_files,
+    SetReader, Snapshot, TraceRow, TraceWriter, WriteOptions, gather_evidence, trace_files,
 };
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -92,7 +92,7 @@ fn generate(folder: &Path, n: u64, steps: usize) {
                 predictions: &sequence.predictions,
                 scores: &sequence.scores,
                 probs: None,
-                source: Default::default(),
+                scores_given: true,
             };
             writer.write(&row).unwrap();
         }
@@ -221,17 +221,24 @@ fn decode(files: &[PathBuf]) {
     });
 }
 
-const SPLIT: Split = Split {
-    screen_fraction: 0.5,
-    seed: 0,
-};
+const HALF: f64 = 0.5;
+
+fn reader<'a>(snapshot: &'a Snapshot, calibration: &'a Calibration) -> SetReader<'a> {
+    SetReader {
+        snapshot,
+        score: None,
+        grid: Some(&calibration.grid),
+    }
+}
 
 /// Once through the files, one byte kept of each score.
 fn calibrate(snapshot: &Snapshot) {
     let calibration = Calibration::default();
-    let part_of = |key| Some(usize::from(!SPLIT.screens(key)));
-    let grid = Some(&calibration.grid);
-    let (mut sets, _) = read_sets(snapshot, grid, 2, part_of, &mut |_, _| {}).unwrap();
+    let screens = SetAside::share(HALF, 0);
+    let part_of = |key| Some(usize::from(!screens.has(key)));
+    let (mut sets, _) = reader(snapshot, &calibration)
+        .read(2, part_of, &mut |_, _| {})
+        .unwrap();
     let certifying = Certifying::new(sets.pop().unwrap());
     let screening = Screening::new(sets.pop().unwrap());
     let rule = calibration.conditional(&screening, &certifying).unwrap();
@@ -241,18 +248,21 @@ fn calibrate(snapshot: &Snapshot) {
 /// Twice through the files, keeping a tenth of the screening part.
 fn stream(snapshot: &Snapshot) {
     let calibration = Calibration::default();
-    let sample = Split {
-        screen_fraction: 0.05,
-        ..SPLIT
-    };
-    let part_of = |key| sample.screens(key).then_some(0);
-    let grid = Some(&calibration.grid);
-    let (mut sets, seen) = read_sets(snapshot, grid, 1, part_of, &mut |_, _| {}).unwrap();
-    let screening = Screening::new(sets.pop().unwrap());
-    let proposal = calibration
-        .propose_conditional(&screening, seen.t_max)
+    let sample = SetAside::share(HALF / 10.0, 0);
+    let part_of = |key| sample.has(key).then_some(0);
+    let (mut sets, seen) = reader(snapshot, &calibration)
+        .read(1, part_of, &mut |_, _| {})
         .unwrap();
-    let proposal = proposal.of_all(seen.set(), Some(SPLIT));
-    let part = gather_evidence(&proposal, snapshot, &mut |_, _| {}).unwrap();
-    assert!(proposal.certify(part.evidence()).unwrap().halts_early());
+    let screening = Screening::new(sets.pop().unwrap());
+    let split = Split {
+        screen_fraction: Some(HALF),
+        ..Split::default()
+    };
+    let screened = calibration
+        .screened_conditional(&screening, seen.t_max)
+        .unwrap()
+        .of_all(seen.set())
+        .with_split(split, SetAside::share(HALF, 0));
+    let part = gather_evidence(&screened, snapshot, &mut |_, _| {}).unwrap();
+    assert!(screened.certify(part.evidence()).unwrap().halts_early());
 }

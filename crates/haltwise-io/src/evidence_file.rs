@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use haltwise::{Evidence, Fingerprint, Proposal, Rule, SetRecord};
+use haltwise::{Evidence, Fingerprint, ProposalEvidence, Rule, Screened};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Kind;
@@ -25,9 +25,9 @@ const EVIDENCE: Kind = Kind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Record", into = "Record")]
 pub struct EvidencePart {
-    proposal: Proposal,
+    screened: Screened,
     inputs: Vec<Input>,
-    evidence: Evidence,
+    evidence: ProposalEvidence,
 }
 
 /// Evidence as it is stored.
@@ -35,45 +35,38 @@ pub struct EvidencePart {
 #[serde(deny_unknown_fields)]
 struct Record {
     inputs: Vec<Input>,
-    proposal: Proposal,
-    evidence: Evidence,
+    screened: Screened,
+    evidence: ProposalEvidence,
 }
 
 impl EvidencePart {
     /// Evidence for candidates, gathered from files; an error says how the
     /// three contradict each other.
     pub fn new(
-        proposal: Proposal,
+        screened: Screened,
         inputs: Vec<Input>,
-        evidence: Evidence,
+        evidence: ProposalEvidence,
     ) -> std::result::Result<Self, String> {
         let contradiction = |what: &str| Err(format!("the evidence contradicts itself: {what}"));
-        if evidence.candidates() != proposal.candidates() || evidence.source() != proposal.source()
-        {
+        if screened.check(&evidence).is_err() {
             return contradiction("it was gathered for other candidates");
         }
-        let read = sum(&inputs);
-        let counted = counted(&evidence);
-        let plausible = match proposal.split() {
-            // The screening part was read, but not counted.
-            Some(_) => counted.sequences <= read.sequences,
-            None => counted == read,
+        let read = sum(&inputs).sequences;
+        let counted = || evidence.families().iter().map(Evidence::sequences);
+        // What was set aside is read, but counted for some families at most.
+        let plausible = match screened.is_split() {
+            true => counted().all(|counted| counted <= read),
+            false => counted().all(|counted| counted == read),
         };
         if !plausible {
             return contradiction("it does not count the sequences of its files");
         }
-        let screened = proposal.screened_on().map(|set| set.fingerprint);
-        let mut prints = inputs.iter().map(|input| input.fingerprint);
-        if screened == Some(read.fingerprint) || prints.any(|print| screened == Some(print)) {
-            return Err("the candidates were screened on these very traces, \
-                        which voids the guarantee; gather evidence from others"
-                .into());
-        }
         let part = Self {
-            proposal,
+            screened,
             inputs,
             evidence,
         };
+        part.check_others()?;
         match part.first_twice() {
             Some(file) => contradiction(&format!("it has {file} twice")),
             None => Ok(part),
@@ -88,26 +81,22 @@ impl EvidencePart {
         twice.map(|input| input.file.as_str())
     }
 
-    /// The candidates, and the levels they are to be tested at.
-    pub fn proposal(&self) -> &Proposal {
-        &self.proposal
-    }
-
     /// The files it was gathered from.
     pub fn inputs(&self) -> &[Input] {
         &self.inputs
     }
 
     /// The counts.
-    pub fn evidence(&self) -> &Evidence {
+    pub fn evidence(&self) -> &ProposalEvidence {
         &self.evidence
     }
-}
 
-fn counted(evidence: &Evidence) -> SetRecord {
-    SetRecord {
-        sequences: evidence.sequences(),
-        fingerprint: evidence.fingerprint(),
+    /// How many sequences may certify.
+    pub fn certifying(&self) -> u64 {
+        self.evidence
+            .families()
+            .first()
+            .map_or(0, Evidence::sequences)
     }
 }
 
@@ -115,7 +104,7 @@ impl From<EvidencePart> for Record {
     fn from(part: EvidencePart) -> Self {
         Self {
             inputs: part.inputs,
-            proposal: part.proposal,
+            screened: part.screened,
             evidence: part.evidence,
         }
     }
@@ -125,7 +114,7 @@ impl TryFrom<Record> for EvidencePart {
     type Error = String;
 
     fn try_from(record: Record) -> std::result::Result<Self, String> {
-        Self::new(record.proposal, record.inputs, record.evidence)
+        Self::new(record.screened, record.inputs, record.evidence)
     }
 }
 
@@ -165,7 +154,7 @@ pub fn certify_parts(
         match &mut sum {
             None => sum = Some((path, part)),
             Some((first, sum)) => {
-                if sum.proposal != part.proposal {
+                if sum.screened != part.screened {
                     let problem = format_args!(
                         "it was gathered for other candidates than {}; gather both for the same",
                         first.display()
@@ -181,15 +170,32 @@ pub fn certify_parts(
     let Some((first, total)) = sum else {
         return Err(Error::new("evidence", "there is none to certify on"));
     };
-    total.check_complete().map_err(|e| Error::new(&first, e))?;
-    let certified = total.proposal.certify(&total.evidence);
+    total
+        .check_complete()
+        .and_then(|()| total.check_others())
+        .map_err(|e| Error::new(&first, e))?;
+    let certified = total.screened.certify(&total.evidence);
     certified.map_err(|e| Error::new(&first, e))
 }
 
 impl EvidencePart {
+    /// Refuses evidence of the traces that the candidates were made from.
+    fn check_others(&self) -> std::result::Result<(), String> {
+        let made_from = self.screened.made_from().map(|set| set.fingerprint);
+        let mut prints = self.evidence.families().iter().map(Evidence::fingerprint);
+        match !self.screened.is_split() && prints.any(|print| Some(print) == made_from) {
+            true => Err(
+                "the candidates were made from these very traces, which voids the \
+                         guarantee; gather evidence from others"
+                    .into(),
+            ),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses evidence that is not of all the traces that screening read.
     fn check_complete(&self) -> std::result::Result<(), String> {
-        let Some(whole) = self.proposal.all() else {
+        let Some(whole) = self.screened.all() else {
             return Ok(());
         };
         let read = sum(&self.inputs);

@@ -7,8 +7,8 @@ mod evidence_file;
 mod npy;
 mod npz;
 mod problem;
-mod proposal_file;
 mod rule_file;
+mod screened_file;
 pub mod series;
 mod sets;
 mod traces;
@@ -16,11 +16,11 @@ mod write;
 pub use error::{Error, Result};
 pub use evidence_file::{EvidencePart, certify_parts, read_evidence, write_evidence};
 pub use npz::{Integers, read_integers};
-pub use proposal_file::{read_proposal, write_proposal};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
-pub use sets::{Input, Seen, gather_evidence, read_sets};
+pub use screened_file::{read_screened, write_screened};
+pub use sets::{Input, Seen, SetReader, gather_evidence, read_fitting};
 pub use traces::{
     Extent, Format, Layout, Place, Snapshot, TraceRow, TraceWriter, Visit, WriteOptions,
-    fold_traces, read_traces, trace_files, visit_bytes, visit_traces,
+    fold_traces, read_outputs, read_scored, read_traces, trace_files, visit_bytes, visit_traces,
 };
 pub use write::write_whole;

@@ -129,8 +129,7 @@ fn halts(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<Halt>, Evaluate
     if let Some(&off) = thresholds.values().iter().find(off) {
         return Err(EvaluateError::OffGrid(off));
     }
-    let values = thresholds.values().iter();
-    let thresholds: Vec<Threshold> = values.map(|&v| traces.threshold(v)).collect();
+    let thresholds = traces.thresholds(thresholds.values());
     let per_block = |block| halts_of_block(&thresholds, block);
     Ok(match &traces.blocks[..] {
         [only] => per_block(only),

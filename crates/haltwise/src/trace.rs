@@ -14,8 +14,9 @@ use std::fmt;
 
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lanes, mask};
-use crate::rule::Split;
+use crate::score::ScoreSource;
 use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte};
+use crate::screened::SetAside;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -30,50 +31,6 @@ const BLOCK: usize = 4096;
 /// long one. A block that would hold more, and more than it holds steps, is
 /// closed early, so that one huge sequence cannot blow up its neighbours.
 const PADDING: usize = 1 << 20;
-
-/// A score: a number in [0, 1] that says how safe it looks to stop here.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Score(f32);
-
-impl Score {
-    /// The number itself.
-    pub fn get(self) -> f32 {
-        self.0
-    }
-}
-
-impl TryFrom<f32> for Score {
-    type Error = TraceError;
-
-    fn try_from(value: f32) -> Result<Self, TraceError> {
-        if (0.0..=1.0).contains(&value) {
-            Ok(Self(value))
-        } else {
-            Err(TraceError::Score { step: None, value })
-        }
-    }
-}
-
-/// How the scores of a set of traces came about: what a live stream must do to
-/// be judged by the same rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScoreSource {
-    /// The classifier, or something beside it, supplies the score.
-    #[default]
-    Given,
-    /// The largest of the step's class probabilities.
-    MaxProbability,
-}
-
-impl fmt::Display for ScoreSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Given => "given with the trace",
-            Self::MaxProbability => "the largest class probability",
-        })
-    }
-}
 
 /// Why a sequence cannot become a trace.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -101,9 +58,25 @@ pub enum TraceError {
         /// How many scores there are.
         scores: usize,
     },
+    /// Class probabilities do not come in equal numbers at each step.
+    #[error("{found} class probabilities cannot be shared evenly by {steps} steps")]
+    Probs {
+        /// How many there are.
+        found: usize,
+        /// How many steps the sequence has.
+        steps: usize,
+    },
+    /// There is nothing to take a score from.
+    #[error("there are neither scores nor class probabilities")]
+    NoScores,
+    /// Some sequences have scores or class probabilities that others lack.
+    #[error(
+        "scores, or class probabilities, or the number of classes differ from the sequences before"
+    )]
+    Unlike,
     /// Two sets have scores of different kinds, or on different grids.
     #[error("sets whose scores came about or were binned in different ways cannot be joined")]
-    Unlike,
+    OtherKind,
 }
 
 fn at_step(step: &Option<usize>) -> String {
@@ -121,9 +94,14 @@ pub const MAX_STEPS: usize = (1 << 24) - 1;
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
+    /// The digest of the bytes of one sequence.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(xxh3_128(bytes))
+    }
+
     /// The fingerprint of one sequence: its true label, and the prediction and
     /// score at each of its steps.
-    pub fn of<L: PartialEq>(label: &L, predictions: &[L], scores: &[f32]) -> Self {
+    pub fn of_sequence<L: PartialEq>(label: &L, predictions: &[L], scores: &[f32]) -> Self {
         let correct: Vec<u8> = predictions.iter().map(|p| u8::from(p == label)).collect();
         Self::of_bytes(scores, &correct, &mut Vec::new())
     }
@@ -139,7 +117,7 @@ impl Fingerprint {
             *word = (score + 0.0).to_le_bytes();
         }
         bytes.extend_from_slice(correct);
-        Self(xxh3_128(bytes))
+        Self::of(bytes)
     }
 }
 
@@ -310,8 +288,33 @@ impl Traces {
     }
 
     /// How the scores came about.
-    pub fn source(&self) -> ScoreSource {
-        self.source
+    pub fn source(&self) -> &ScoreSource {
+        &self.source
+    }
+
+    /// Refuses a number of steps that no sequence can have.
+    pub(crate) fn check_length(steps: usize) -> Result<(), TraceError> {
+        match steps {
+            0 => Err(TraceError::NoSteps),
+            1..=MAX_STEPS => Ok(()),
+            _ => Err(TraceError::TooLong(steps)),
+        }
+    }
+
+    /// Refuses what is no score.
+    pub(crate) fn check_scores(scores: &[f32]) -> Result<(), TraceError> {
+        let sound = |s: &f32| (0.0..=1.0).contains(s);
+        // No early exit, and counted in a number as wide as a score, so that it
+        // runs as wide as the processor does.
+        let unsound: u32 = scores.iter().map(|s| u32::from(!sound(s))).sum();
+        if unsound == 0 {
+            return Ok(());
+        }
+        let t = scores.iter().position(|s| !sound(s)).unwrap_or_default();
+        Err(TraceError::Score {
+            step: Some(t + 1),
+            value: scores[t],
+        })
     }
 
     /// The digest of everything that calibrating reads from these traces.
@@ -352,6 +355,11 @@ impl Traces {
         Threshold::new(exact, self.grid())
     }
 
+    /// Thresholds in that form.
+    pub(crate) fn thresholds(&self, exact: &[f32]) -> Vec<Threshold> {
+        exact.iter().map(|&v| self.threshold(v)).collect()
+    }
+
     /// The block that holds a sequence, and its place there.
     fn locate(&self, index: usize) -> Option<(&Block, usize)> {
         let after = self.blocks.partition_point(|b| b.start <= index);
@@ -366,7 +374,7 @@ impl Traces {
     /// The fingerprint is that of the scores as they are here: what is picked
     /// from binned traces has another than what is picked and then binned.
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
-        let mut builder = Self::builder().source(self.source);
+        let mut builder = Self::builder().source(self.source.clone());
         if let Some(grid) = self.grid() {
             builder = builder.binned(grid.clone());
         }
@@ -400,12 +408,9 @@ impl Traces {
     /// where there are ids, it does not depend on how the data was ordered or
     /// cut into files.
     pub fn split(self, screen_fraction: f64, seed: u64) -> (Screening, Certifying) {
-        let split = Split {
-            screen_fraction,
-            seed,
-        };
         let keys = || self.blocks.iter().flat_map(|b| b.keys.iter());
-        let screens: Vec<bool> = keys().map(|&key| split.screens(key)).collect();
+        let screens = SetAside::share(screen_fraction, seed);
+        let screens: Vec<bool> = keys().map(|&key| screens.has(key)).collect();
         let part = |wanted: bool| self.select((0..self.len).filter(|&i| screens[i] == wanted));
         (Screening::new(part(true)), Certifying::new(part(false)))
     }
@@ -461,7 +466,7 @@ impl Certifying {
 
 /// What a sequence is split by: a hash of its id, or of its position where it
 /// has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u64);
 
 impl Key {
@@ -473,15 +478,10 @@ impl Key {
             None => xxh3_64_with_seed(&position.to_le_bytes(), 2),
         })
     }
-}
 
-impl Split {
-    /// Whether the sequence of this key screens; if not, it certifies.
-    pub fn screens(&self, key: Key) -> bool {
-        // 2⁶⁴·fraction; the cast saturates, so a fraction of 1 screens all but
-        // the one key in 2⁶⁴ that hashes to the maximum.
-        let cut = (self.screen_fraction.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
-        xxh3_64_with_seed(&key.0.to_le_bytes(), self.seed) < cut
+    /// Where the sequence falls in the draw of a seed: anywhere, equally likely.
+    pub fn draw(self, seed: u64) -> u64 {
+        xxh3_64_with_seed(&self.0.to_le_bytes(), seed)
     }
 }
 
@@ -592,28 +592,13 @@ impl TracesBuilder {
                 scores: scores.len(),
             });
         }
-        if scores.is_empty() {
-            return Err(TraceError::NoSteps);
-        }
-        if scores.len() > MAX_STEPS {
-            return Err(TraceError::TooLong(scores.len()));
-        }
-        let sound = |s: &f32| (0.0..=1.0).contains(s);
-        // No early exit, and counted in a number as wide as a score, so that it
-        // runs as wide as the processor does.
-        let unsound: u32 = scores.iter().map(|s| u32::from(!sound(s))).sum();
-        if unsound > 0 {
-            let t = scores.iter().position(|s| !sound(s)).unwrap_or_default();
-            return Err(TraceError::Score {
-                step: Some(t + 1),
-                value: scores[t],
-            });
-        }
+        Traces::check_length(scores.len())?;
+        Traces::check_scores(scores)?;
         Ok(self.append(key, scores, predictions.iter().map(|p| p == label)))
     }
 
     /// Adds a sequence that is known to be sound.
-    fn append(
+    pub(crate) fn append(
         &mut self,
         key: Key,
         scores: &[f32],
@@ -675,7 +660,7 @@ impl TracesBuilder {
         if self.blocks.is_empty() && self.keys.len() < BLOCK {
             return None;
         }
-        let mut fresh = Self::default().source(self.source);
+        let mut fresh = Self::default().source(self.source.clone());
         if let Some(grid) = &self.grid {
             fresh = fresh.binned(grid.clone());
         }
@@ -686,7 +671,7 @@ impl TracesBuilder {
     /// that are here.
     pub fn absorb(&mut self, mut other: Self) -> Result<(), TraceError> {
         if (&self.source, &self.grid) != (&other.source, &other.grid) {
-            return Err(TraceError::Unlike);
+            return Err(TraceError::OtherKind);
         }
         for part in [&mut *self, &mut other] {
             if !part.keys.is_empty() {

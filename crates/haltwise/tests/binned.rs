@@ -42,7 +42,7 @@ fn exact(sequences: &[Walked]) -> Traces {
 }
 
 /// The same split while reading, into binned parts, in `cut` pieces.
-fn binned(sequences: &[Walked], grid: &Grid, split: Split, cut: usize) -> (Traces, Traces) {
+fn binned(sequences: &[Walked], grid: &Grid, split: SetAside, cut: usize) -> (Traces, Traces) {
     let builder = || Traces::builder().binned(grid.clone());
     let (mut screening, mut certifying) = (builder(), builder());
     let size = sequences.len().div_ceil(cut).max(1);
@@ -51,7 +51,7 @@ fn binned(sequences: &[Walked], grid: &Grid, split: Split, cut: usize) -> (Trace
         for (i, sequence) in (0..).zip(part) {
             let number = piece * size as u64 + i;
             let key = Key::new(Some(&number.to_string()), number);
-            let part = if split.screens(key) { &mut s } else { &mut c };
+            let part = if split.has(key) { &mut s } else { &mut c };
             push(part, number, sequence);
         }
         screening.absorb(s).unwrap();
@@ -78,8 +78,8 @@ proptest! {
             at_never: AtNever::Skip,
         };
         let data = sequences(n, seed, &grid);
-        let split = Split { screen_fraction: 0.4, seed };
-        let (screening, certifying) = exact(&data).split(split.screen_fraction, split.seed);
+        let split = SetAside::share(0.4, seed);
+        let (screening, certifying) = exact(&data).split(0.4, seed);
         let (s, t) = binned(&data, &grid, split, cut);
         prop_assert_eq!(s.grid().is_some(), step > 1.0 / 255.0);
         let (s, t) = (Screening::new(s), Certifying::new(t));
@@ -121,10 +121,7 @@ fn binned_traces_say_what_their_scores_reach() {
 fn thresholds_off_the_grid_are_refused() {
     let data = sequences(10, 1, &Grid::default());
     let grid = Grid::new(0.05).unwrap();
-    let all = Split {
-        screen_fraction: 0.0,
-        seed: 0,
-    };
+    let all = SetAside::share(0.0, 0);
     let (_, certifying) = binned(&data, &grid, all, 1);
     let certifying = Certifying::new(certifying);
     let other = Candidates::one_threshold(Grid::default(), 40);
@@ -139,5 +136,5 @@ fn thresholds_off_the_grid_are_refused() {
 fn parts_of_different_kinds_are_not_joined() {
     let mut exact = Traces::builder();
     let binned = Traces::builder().binned(Grid::default());
-    assert_eq!(exact.absorb(binned), Err(TraceError::Unlike));
+    assert_eq!(exact.absorb(binned), Err(TraceError::OtherKind));
 }

@@ -7,8 +7,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-use haltwise::ScoreSource;
-
 use super::ids::Ids;
 use super::intake::Intake;
 use super::parquet::Opened;
@@ -64,7 +62,7 @@ pub fn fold_traces<S: Send>(
         files,
         pieces: &pieces,
         next: AtomicUsize::new(0),
-        source: Mutex::new(None),
+        scores_given: Mutex::new(None),
         failed: Mutex::new(None),
     };
     let threads = rayon::current_num_threads().clamp(1, pieces.len());
@@ -178,7 +176,7 @@ struct Reading<'a> {
     pieces: &'a [Piece],
     /// The next piece that no one has begun.
     next: AtomicUsize,
-    source: Mutex<Option<ScoreSource>>,
+    scores_given: Mutex<Option<bool>>,
     /// The first piece that failed, and how. All pieces before it were begun
     /// before it and are read to their end, so that the error is the same
     /// whichever thread was faster.
@@ -233,19 +231,19 @@ impl Reading<'_> {
         let file = open(&self.files[piece.file])?;
         piece.opened.read(file, vec![piece.group], &mut intake)?;
         intake.end_file()?;
-        self.one_source(intake.source())
+        self.one_source(intake.scores_given())
     }
 
     /// Within a piece the intake sees to it that scores are of one kind.
-    fn one_source(&self, source: Option<ScoreSource>) -> Checked {
-        let mut known = self.source.lock().unwrap_or_else(PoisonError::into_inner);
-        match (&*known, source) {
-            (Some(before), Some(now)) if *before != now => Err(super::intake::mixed_sources()),
-            (None, source) => {
-                *known = source;
+    fn one_source(&self, given: Option<bool>) -> Checked {
+        let known = self.scores_given.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        match (*known, given) {
+            (Some(before), Some(now)) if before != now => Err(super::intake::mixed_sources()),
+            (before, now) => {
+                *known = before.or(now);
                 Ok(())
             }
-            _ => Ok(()),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Where every reader hands in its sequences: the checks that hold for all
 //! formats, made once.
 
-use haltwise::ScoreSource;
-
 use super::classes::Classes;
 use super::ids::Ids;
 use super::{TraceRow, Visit};
@@ -43,7 +41,7 @@ pub(super) struct Intake<'v> {
     pub(super) classes: Classes,
     visit: &'v mut Visit<'v>,
     seen: &'v mut Ids,
-    source: Option<ScoreSource>,
+    scores_given: Option<bool>,
     taken_before_file: u64,
     taken: u64,
     progress: Progress<'v>,
@@ -62,7 +60,7 @@ impl<'v> Intake<'v> {
             classes: Classes::default(),
             visit,
             seen,
-            source: None,
+            scores_given: None,
             taken_before_file: 0,
             taken: 0,
             progress: Progress {
@@ -90,9 +88,9 @@ impl<'v> Intake<'v> {
         Ok(())
     }
 
-    /// How the scores came about, as far as it was seen.
-    pub(super) fn source(&self) -> Option<ScoreSource> {
-        self.source
+    /// Whether scores are given, as far as it was seen.
+    pub(super) fn scores_given(&self) -> Option<bool> {
+        self.scores_given
     }
 
     /// The size of the file under way in bytes.
@@ -135,7 +133,7 @@ impl<'v> Intake<'v> {
             predictions,
             scores,
             probs,
-            source: self.source.unwrap_or_default(),
+            scores_given: self.scores_given.unwrap_or_default(),
         })
         .map_err(Problem::new)
     }
@@ -151,21 +149,18 @@ impl<'v> Intake<'v> {
     }
 
     fn one_source(&mut self, sequence: &Sequence<'_>) -> Result<(), Problem> {
-        let source = match (sequence.scores, &sequence.probs) {
-            (Some(_), _) => ScoreSource::Given,
-            (None, Some(_)) => ScoreSource::MaxProbability,
-            (None, None) => {
-                return Err(Problem::new(
-                    "it has neither `scores` nor `probs`; give one of them",
-                ));
-            }
-        };
+        let given = sequence.scores.is_some();
+        if !given && sequence.probs.is_none() {
+            return Err(Problem::new(
+                "it has neither `scores` nor `probs`; give one of them",
+            ));
+        }
         if sequence.predictions.is_none() && sequence.probs.is_none() {
             return Err(Problem::new(
                 "it has neither `predictions` nor `probs`; give one of them",
             ));
         }
-        if *self.source.get_or_insert(source) == source {
+        if *self.scores_given.get_or_insert(given) == given {
             return Ok(());
         }
         Err(mixed_sources())

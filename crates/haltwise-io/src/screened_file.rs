@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use haltwise::Proposal;
+use haltwise::Screened;
 
 use crate::document::Kind;
 use crate::error::Result;
 
-const PROPOSAL: Kind = Kind {
+const SCREENED: Kind = Kind {
     name: "candidates",
     format: "haltwise-candidates",
     version: 1,
@@ -15,12 +15,12 @@ const PROPOSAL: Kind = Kind {
 };
 
 /// Writes candidates, whole or not at all.
-pub fn write_proposal(path: &Path, proposal: &Proposal) -> Result<()> {
-    PROPOSAL.write(path, proposal)
+pub fn write_screened(path: &Path, screened: &Screened) -> Result<()> {
+    SCREENED.write(path, screened)
 }
 
 /// Reads candidates, and refuses a file that is damaged, contradicts itself or
 /// was written in a newer format.
-pub fn read_proposal(path: &Path) -> Result<Proposal> {
-    PROPOSAL.read(path)
+pub fn read_screened(path: &Path) -> Result<Screened> {
+    SCREENED.read(path)
 }
