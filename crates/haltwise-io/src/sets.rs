@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 use std::path::PathBuf;
 
 use haltwise::{
-    Certifying, Fingerprint, Fitting, Grid, Key, Outputs, ProposalEvidence, ScoreSource, Screened,
-    Sequence, SetAside, SetRecord, Traces, TracesBuilder,
+    Certifying, EvidenceError, Fingerprint, Fitting, Grid, Key, Outputs, ProposalEvidence,
+    ScoreSource, Screened, Sequence, SetAside, SetRecord, Traces, TracesBuilder,
 };
 use serde::{Deserialize, Serialize};
 
@@ -303,7 +303,7 @@ pub fn gather_evidence(
         set_aside: TracesBuilder,
         evidence: ProposalEvidence,
     }
-    let words = |e: haltwise::EvidenceError| e.to_string();
+    let words = |e: EvidenceError| e.to_string();
     let files = snapshot.files();
     let in_first = |problem: String| Error::new(&files[0], problem);
     let none = screened.no_evidence().map_err(words).map_err(in_first)?;
@@ -315,6 +315,10 @@ pub fn gather_evidence(
         evidence: none.clone(),
     };
     let visit = |state: &mut State, place: Place, row: &TraceRow<'_>| {
+        let (found, t_max) = (row.scores.len(), screened.t_max());
+        if found > t_max {
+            return Err(words(EvidenceError::TooLong { found, t_max }));
+        }
         let key = Key::new(row.id, place.position);
         let certifies = screened.certifies(key);
         let block = match certifies {

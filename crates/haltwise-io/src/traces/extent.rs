@@ -1,13 +1,11 @@
 //! How much there is to read, before reading it.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use super::ids::BYTES_PER_ID;
 use super::parquet::Opened;
 use super::{Format, size};
 use crate::error::Result;
-use crate::problem::Problem;
 
 /// How many sequences and steps files hold, as far as can be told without
 /// reading them: exactly for Parquet with a row per sequence, at most about so
@@ -30,9 +28,7 @@ impl Extent {
             let bytes = size(path)?;
             let (sequences, steps, reading) = match Format::of(path)? {
                 Format::Parquet => {
-                    let file = File::open(path).map_err(Problem::unreadable);
-                    let opened = file.and_then(|file| Opened::new(&file));
-                    let opened = opened.map_err(|p| p.in_file(path))?;
+                    let opened = Opened::open(path).map_err(|p| p.in_file(path))?;
                     match opened.has_row_per_step() {
                         // The steps of a sequence may be anywhere in the file.
                         true => (opened.rows() / 10, opened.rows(), 8 * opened.rows()),

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use super::ids::Ids;
 use super::intake::Intake;
 use super::parquet::Opened;
-use super::{Format, TraceRow, size, visit_places};
+use super::{Format, TraceRow, visit_places};
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
 
@@ -142,7 +142,7 @@ fn pieces(files: &[PathBuf]) -> Result<Option<Vec<Piece>>> {
             return Ok(None);
         }
         let in_file = |p: Problem| p.in_file(path);
-        let opened = open(path).and_then(|f| Opened::new(&f)).map_err(in_file)?;
+        let opened = Opened::open(path).map_err(in_file)?;
         if !opened.groups_stand_alone().map_err(in_file)? {
             return Ok(None);
         }
@@ -161,13 +161,6 @@ fn pieces(files: &[PathBuf]) -> Result<Option<Vec<Piece>>> {
         }
     }
     Ok((!pieces.is_empty()).then_some(pieces))
-}
-
-fn open(path: &std::path::Path) -> Checked<File> {
-    if size(path).map_err(|_| ()) == Ok(0) {
-        return Err(Problem::new("it is empty"));
-    }
-    File::open(path).map_err(Problem::unreadable)
 }
 
 /// What the threads share.
@@ -228,7 +221,7 @@ impl Reading<'_> {
         };
         let mut intake = Intake::new(ids, &mut visit, &mut report, piece.bytes);
         intake.start_file(piece.bytes);
-        let file = open(&self.files[piece.file])?;
+        let file = File::open(&self.files[piece.file]).map_err(Problem::unreadable)?;
         piece.opened.read(file, vec![piece.group], &mut intake)?;
         intake.end_file()?;
         self.one_source(intake.scores_given())

@@ -1,6 +1,8 @@
 //! Parquet: batches of columns.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -32,7 +34,16 @@ pub(super) fn read<R: ChunkReader + 'static>(
 pub(super) struct Opened(ArrowReaderMetadata);
 
 impl Opened {
-    pub(super) fn new<R: ChunkReader>(reader: &R) -> Result<Self, Problem> {
+    /// Reads the metadata of a file.
+    pub(super) fn open(path: &Path) -> Result<Self, Problem> {
+        let file = File::open(path).map_err(Problem::unreadable)?;
+        match parquet::file::reader::Length::len(&file) == 0 {
+            true => Err(Problem::new("it is empty")),
+            false => Self::new(&file),
+        }
+    }
+
+    fn new<R: ChunkReader>(reader: &R) -> Result<Self, Problem> {
         let options = ArrowReaderOptions::default();
         let metadata = unharmed(|| ArrowReaderMetadata::load(reader, options))?;
         let opened = Self(metadata.map_err(damaged)?);
