@@ -98,27 +98,31 @@ pub struct Evaluation {
 
 /// Where one sequence halts, and what that costs.
 #[derive(Debug, Clone, Copy)]
-struct Halt {
-    step: u32,
+pub(crate) struct Halt {
+    /// The 0-based step.
+    pub(crate) step: u32,
     early_is_right: bool,
     full_is_right: bool,
 }
 
 impl Halt {
-    fn gap(self) -> bool {
+    pub(crate) fn gap(self) -> bool {
         gap(self.full_is_right, self.early_is_right)
     }
 }
 
 /// The step, counted from 1, at which each sequence halts, in input order.
 pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, EvaluateError> {
-    Ok(halts(thresholds, traces)?
+    check(thresholds, traces)?;
+    Ok(halts(thresholds, traces)
         .iter()
         .map(|halt| halt.step + 1)
         .collect())
 }
 
-fn halts(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<Halt>, EvaluateError> {
+/// Refuses sequences that are longer than the rule, and scores that were binned
+/// on a grid without its thresholds.
+fn check(thresholds: &Thresholds, traces: &Traces) -> Result<(), EvaluateError> {
     if traces.t_max() > thresholds.t_max() {
         return Err(EvaluateError::TooLong {
             found: traces.t_max(),
@@ -126,15 +130,20 @@ fn halts(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<Halt>, Evaluate
         });
     }
     let off = |v: &&f32| traces.grid().is_some_and(|grid| !grid.holds(**v));
-    if let Some(&off) = thresholds.values().iter().find(off) {
-        return Err(EvaluateError::OffGrid(off));
+    match thresholds.values().iter().find(off) {
+        Some(&off) => Err(EvaluateError::OffGrid(off)),
+        None => Ok(()),
     }
+}
+
+/// Where each sequence halts, in input order.
+pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
     let thresholds = traces.thresholds(thresholds.values());
     let per_block = |block| halts_of_block(&thresholds, block);
-    Ok(match &traces.blocks[..] {
+    match &traces.blocks[..] {
         [only] => per_block(only),
         blocks => blocks.par_iter().flat_map_iter(per_block).collect(),
-    })
+    }
 }
 
 fn halts_of_block(thresholds: &[Threshold], block: &Block) -> Vec<Halt> {
@@ -192,7 +201,8 @@ impl Evaluator {
 
     /// Applies the thresholds to more traces.
     pub fn add(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
-        self.halts.append(&mut halts(&self.thresholds, traces)?);
+        check(&self.thresholds, traces)?;
+        self.halts.append(&mut halts(&self.thresholds, traces));
         self.available += traces.lengths().sum::<usize>();
         Ok(())
     }

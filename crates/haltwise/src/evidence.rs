@@ -6,9 +6,11 @@
 //! and certified without the traces.
 
 use fearless_simd::dispatch;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, Family};
+use crate::evaluate::halts;
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lanes, mask, ones};
 use crate::loss::gaps;
@@ -207,6 +209,41 @@ impl Evidence {
             Some(grid) if !self.candidates.on(grid) => Err(EvidenceError::OffGrid),
             _ => Ok(()),
         }
+    }
+
+    /// The evidence of many parts of one set, given by positions: for repeated
+    /// experiments, where parts overlap. Each candidate is applied to the set
+    /// once, whatever the number of parts.
+    ///
+    /// What a part is to certify must not have been proposed from it.
+    pub fn collect_parts(
+        candidates: &Candidates,
+        traces: &Traces,
+        parts: &[&[usize]],
+    ) -> Result<Vec<Self>, EvidenceError> {
+        let none = Self::none(candidates.clone(), traces.source().clone())?;
+        none.check(traces)?;
+        let (cells, t_max) = (none.counts.len(), candidates.t_max());
+        let mut counts = vec![vec![0_u64; cells]; parts.len()];
+        for (c, rule) in (0..).map_while(|c| Some((c, candidates.rule(c)?))) {
+            let halts = halts(&rule, traces);
+            let add = |(part, counts): (&&[usize], &mut Vec<u64>)| {
+                let row = &mut counts[c * t_max..(c + 1) * t_max];
+                for halt in part.iter().filter_map(|&i| halts.get(i)) {
+                    row[halt.step as usize] += Counts::one(halt.gap());
+                }
+            };
+            parts.par_iter().zip(&mut counts).for_each(add);
+        }
+        let prints = traces.fingerprints();
+        let evidence = |(part, counts): (&&[usize], Vec<u64>)| Self {
+            candidates: candidates.clone(),
+            source: traces.source().clone(),
+            sequences: part.len() as u64,
+            fingerprint: part.iter().filter_map(|&i| prints.get(i).copied()).sum(),
+            counts: counts.into_iter().map(Counts::unpack).collect(),
+        };
+        Ok(std::iter::zip(parts, counts).map(evidence).collect())
     }
 
     /// Adds the evidence of other traces for the same candidates.

@@ -322,6 +322,17 @@ impl Traces {
         self.blocks.iter().map(|b| b.fingerprint).sum()
     }
 
+    /// The digest of each sequence, in input order.
+    pub(crate) fn fingerprints(&self) -> Vec<Fingerprint> {
+        let of_sequence = |i: usize| {
+            let (scores, correct) = (self.scores(i), self.correct(i));
+            let (scores, correct) = (scores.unwrap_or_default(), correct.unwrap_or_default());
+            // Right is 1: as if that were the label.
+            Fingerprint::of_sequence(&true, &correct, &scores)
+        };
+        (0..self.len).into_par_iter().map(of_sequence).collect()
+    }
+
     /// The number of steps of each sequence, in input order.
     pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.blocks
