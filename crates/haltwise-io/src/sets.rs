@@ -271,7 +271,7 @@ pub fn read_fitting(
     let in_share = drawn.iter().filter(|drawn| drawn.draw < share.below);
     // However few there are, both parts get one.
     let most = (seen.set().sequences as usize).saturating_sub(1);
-    let fits = in_share.count().min(Fitting::MOST).max(1).min(most);
+    let fits = in_share.count().clamp(1, Fitting::MOST).min(most);
     drawn.truncate(fits);
     let below = drawn.last().map_or(0, |last| last.draw.saturating_add(1));
     let mut outputs = Outputs::new();
