@@ -10,6 +10,7 @@ mod arrow;
 mod classes;
 mod columns;
 mod csv;
+mod gather;
 mod intake;
 mod jsonl;
 mod npz;
@@ -27,6 +28,7 @@ use haltwise::{ScoreSource, Traces, TracesBuilder};
 
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
+pub use gather::{Given, gather_traces};
 use intake::Intake;
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
@@ -126,11 +128,14 @@ fn add(builder: &mut Option<TracesBuilder>, row: &TraceRow<'_>) -> std::result::
 /// The files are one set: an id may occur once in all of them, class names
 /// mean the same in each, and either all scores are given or none is. Rows may
 /// have been visited when an error is found: drop what was made of them.
+///
+/// Returns the names of the classes in the order of their numbers; none where
+/// classes are numbers in the files.
 pub fn visit_traces<P: AsRef<Path>>(
     paths: &[P],
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut Visit<'_>,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     refuse_twice(paths)?;
     let sizes = paths
         .iter()
@@ -146,7 +151,7 @@ pub fn visit_traces<P: AsRef<Path>>(
             .and_then(|()| intake.end_file())
             .map_err(|problem| problem.in_file(path))?;
     }
-    Ok(())
+    Ok(intake.classes.into_names())
 }
 
 /// Refuses a file that is named twice: its sequences would count twice, and a
@@ -164,9 +169,14 @@ fn refuse_twice<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
     Ok(())
 }
 
-/// Shows every sequence of a file that is held in memory to a visitor. `name`
-/// stands for the file in messages.
-pub fn visit_bytes(name: &str, format: Format, bytes: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+/// Shows every sequence of a file that is held in memory to a visitor, and
+/// returns the names of its classes. `name` stands for the file in messages.
+pub fn visit_bytes(
+    name: &str,
+    format: Format,
+    bytes: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<Vec<String>> {
     let mut ignore = |_, _| {};
     let mut intake = Intake::new(visit, &mut ignore, bytes.len() as u64);
     intake.start_file(bytes.len() as u64);
@@ -174,7 +184,8 @@ pub fn visit_bytes(name: &str, format: Format, bytes: &[u8], visit: &mut Visit<'
     let shared = || bytes::Bytes::copy_from_slice(bytes);
     read_format(format, &open, shared, &mut intake)
         .and_then(|()| intake.end_file())
-        .map_err(|problem| problem.in_file(Path::new(name)))
+        .map_err(|problem| problem.in_file(Path::new(name)))?;
+    Ok(intake.classes.into_names())
 }
 
 fn read_file(path: &Path, format: Format, intake: &mut Intake<'_>) -> Checked {
