@@ -2,8 +2,8 @@
 
 use haltwise::Traces;
 
-use super::add;
 use super::intake::{Intake, Probs, Sequence};
+use super::{Visit, add};
 
 /// One sequence that is in memory: a label, and either a prediction and a
 /// score per step, or class probabilities, or both.
@@ -42,29 +42,39 @@ pub struct Given<'a> {
 /// assert_eq!(traces.scores(0), Some(vec![0.6, 0.9]));
 /// # Ok::<(), String>(())
 /// ```
-pub fn gather_traces<E>(
-    feed: impl FnOnce(&mut dyn FnMut(Given<'_>) -> Result<(), String>) -> Result<(), E>,
-) -> Result<Traces, E> {
+pub fn gather_traces<E>(feed: impl FnOnce(&mut Take<'_>) -> Result<(), E>) -> Result<Traces, E> {
     let mut builder = None;
-    let mut visit = |row: &super::TraceRow<'_>| add(&mut builder, row);
+    visit_given(feed, &mut |row| add(&mut builder, row))?;
+    Ok(builder.unwrap_or_default().finish())
+}
+
+/// What takes sequences one by one; it says what is wrong with one, and where.
+pub type Take<'a> = dyn FnMut(Given<'_>) -> Result<(), String> + 'a;
+
+/// Shows sequences that are in memory to a visitor, as [`visit_traces`] does
+/// with those of files.
+///
+/// [`visit_traces`]: crate::visit_traces
+pub fn visit_given<E>(
+    feed: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
+    visit: &mut Visit<'_>,
+) -> Result<(), E> {
     let mut no_progress = |_, _| {};
-    let mut intake = Intake::new(&mut visit, &mut no_progress, 0);
+    let mut intake = Intake::new(visit, &mut no_progress, 0);
     let mut row = 0_u64;
     feed(&mut |given| {
         row += 1;
+        let probs = given.probs;
         let sequence = Sequence {
             id: given.id,
             label: given.label,
             predictions: given.predictions,
             scores: given.scores,
-            probs: given
-                .probs
-                .map(|(values, classes)| Probs { values, classes }),
+            probs: probs.map(|(values, classes)| Probs { values, classes }),
         };
         let taken = intake.take(sequence);
         taken.map_err(|problem| problem.at(format_args!("row {row}")).to_string())
-    })?;
-    Ok(builder.unwrap_or_default().finish())
+    })
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use haltwise::{ScoreSource, Traces, TracesBuilder};
 
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
-pub use gather::{Given, gather_traces};
+pub use gather::{Given, Take, gather_traces, visit_given};
 use intake::Intake;
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
