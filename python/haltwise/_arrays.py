@@ -56,6 +56,13 @@ def _numbers(array: Array, name: str) -> Array:
         raise ValueError(f"{name} must be numbers: {error}") from None
 
 
+def natural(value: int | None, name: str) -> int | None:
+    """A whole number from 0 that fits 64 bits."""
+    if value is not None and not 0 <= value < 2**64:
+        raise ValueError(f"{name} must be from 0 to {2**64 - 1}, but {value} was given")
+    return value
+
+
 def check_axes(array: Array, name: str, axes: Sequence[str]) -> None:
     """Refuses an array with more or fewer axes than these."""
     if array.ndim != len(axes):
@@ -129,8 +136,10 @@ def classes_of(
         _same_kind([*arrays, names])
     numbered = numbers_of(label_array, names, "labels")
     if prediction_array is not None:
-        rows, steps = np.indices(prediction_array.shape)
-        within = steps < (prediction_array.shape[1] if lengths is None else lengths[:, None])
+        ends = prediction_array.shape[1] if lengths is None else lengths[:, None]
+        within = np.broadcast_to(
+            np.arange(prediction_array.shape[1]) < ends, prediction_array.shape
+        )
         found = np.zeros(prediction_array.shape, np.uint32)
         found[within] = numbers_of(prediction_array[within], names, "predictions")
         prediction_array = found
@@ -143,7 +152,7 @@ def numbers_of(values: Array, names: Array, what: str) -> NDArray[np.uint32]:
         return np.zeros(values.shape, np.uint32)
     order = np.argsort(names)
     at = np.searchsorted(names, values, sorter=order).clip(max=len(names) - 1)
-    found = order[at].astype(np.uint32)
+    found: NDArray[np.uint32] = order[at].astype(np.uint32)
     strange = names[found] != values
     if strange.any():
         raise ValueError(f"{what}: {values[strange].flat[0]!r} is none of the classes")

@@ -12,18 +12,26 @@ VERSION: str
 class _Arrays(Protocol):
     """What the border reads of a `haltwise.Traces`."""
 
-    labels: NDArray[np.uint32]
-    predictions: NDArray[Any] | None
-    scores: NDArray[Any] | None
-    probs: NDArray[Any] | None
-    lengths: NDArray[np.uint32] | None
-    ids: list[str] | None
+    @property
+    def labels(self) -> NDArray[np.uint32]: ...
+    @property
+    def predictions(self) -> NDArray[Any] | None: ...
+    @property
+    def scores(self) -> NDArray[Any] | None: ...
+    @property
+    def probs(self) -> NDArray[Any] | None: ...
+    @property
+    def lengths(self) -> NDArray[np.uint32] | None: ...
+    @property
+    def ids(self) -> list[str] | None: ...
 
 class _Sequences(Protocol):
     """What the border reads of a batch of series."""
 
-    values: NDArray[np.float32]
-    lengths: NDArray[np.uint32] | None
+    @property
+    def values(self) -> NDArray[np.float32]: ...
+    @property
+    def lengths(self) -> NDArray[np.uint32] | None: ...
 
 def calibrate(
     traces: _Arrays,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal
 
 from . import _core
+from ._arrays import natural
 from .rule import Rule
 from .traces import Traces, traces_of
 
@@ -98,7 +99,7 @@ def calibrate(
         grid_step=grid_step,
         at_never=at_never,
         screen_fraction=screen_fraction,
-        seed=seed,
+        seed=natural(seed, "seed"),
     )
     rule = Rule._of(found)
     if not found.halts_early():

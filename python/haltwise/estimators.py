@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
+    _live: dict[Hashable, _Case]
+    state_info: NDArray[np.int64] | None
+
     def __init__(
         self,
         estimator: Any = None,
@@ -232,7 +235,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The class probabilities where each series halted, a row of -1 where the
         rule asks to read on, and which were decided."""
         series = self._ready(X)
-        self._live = {i: _Case(self.rule_) for i in range(len(series))}
+        self.reset_state_info()
+        self._live.update((i, _Case(self.rule_)) for i in range(len(series)))
         self._by_position = True
         return self._advance(series, range(len(series)), ended)
 
@@ -286,9 +290,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def reset_state_info(self) -> None:
         """Drops all live series."""
-        self._live: dict[Hashable, _Case] = {}
+        self._live = {}
         self._by_position = False
-        self.state_info: NDArray[np.int64] | None = None
+        self.state_info = None
 
     def get_state_info(self) -> NDArray[np.int64] | None:
         """`state_info`, as aeon's method of this name."""
@@ -380,7 +384,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.array(rows).reshape(-1, self.n_classes_), decided
 
     def _labels(self, probs: Array, decided: NDArray[np.bool_]) -> Array:
-        labels = self.classes_[probs.argmax(axis=1)]
+        labels: Array = self.classes_[probs.argmax(axis=1)]
         if decided.all():
             return labels
         # As in aeon: -1, which is "-1" beside names.
@@ -439,7 +443,9 @@ class _PerCheckpoint:
                     "that checkpoint out"
                 )
             # Not safe: aeon's are cloned by scikit-learn as well.
-            self.fitted.append(clone(self.estimator).fit(self.cut(series, reach, end), labels[reach]))
+            self.fitted.append(
+                clone(self.estimator).fit(self.cut(series, reach, end), labels[reach])
+            )
         return self.fitted
 
     def cut(self, series: Collection, rows: Array, end: int) -> Array:
@@ -542,7 +548,7 @@ def _labelled(X: Any, y: Any) -> tuple[Collection, Array]:
     return series, labels
 
 
-def _checkpoints(wanted: Union[int, Sequence[int]], timepoints: int) -> NDArray[np.int64]:
+def _checkpoints(wanted: int | Sequence[int], timepoints: int) -> NDArray[np.int64]:
     if isinstance(wanted, (int, np.integer)):
         if wanted < 1:
             raise ValueError(f"checkpoints must be at least 1, but {wanted} was given")

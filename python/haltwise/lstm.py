@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .traces import PathLike, Traces
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-EpochProgress = Union[bool, Callable[[int, float, float, float], object]]
+EpochProgress = bool | Callable[[int, float, float, float], object]
 
 
 class Model:
@@ -26,8 +26,8 @@ class Model:
     probability that the class it predicts there is right. Made by :func:`train`,
     or read from a file. Picklable."""
 
-    __slots__ = ("_core", "_fields")
-    _core: _core.Model
+    __slots__ = ("_fields", "_inner")
+    _inner: _core.Model
     _fields: dict[str, Any]
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Model:
     @classmethod
     def _of(cls, core: _core.Model) -> Self:
         model = object.__new__(cls)
-        model._core = core
+        model._inner = core
         model._fields = json.loads(core.describe())
         return model
 
@@ -50,7 +50,7 @@ class Model:
 
     def save(self, path: PathLike) -> None:
         """Writes safetensors, whole or not at all."""
-        self._core.save(os.fspath(path))
+        self._inner.save(os.fspath(path))
 
     @property
     def classes(self) -> list[str]:
@@ -71,7 +71,7 @@ class Model:
     def predict_proba(self, X: Any) -> tuple[Any, Any]:
         """The class probabilities (n, T, K) and the confidence (n, T) at every
         step; zero beyond a series' own length."""
-        found = self._core.score(sequences(collection(X)))
+        found = self._inner.score(sequences(collection(X)))
         return found["probs"], found["scores"]
 
     def score(self, X: Any, y: Any) -> Traces:
@@ -89,7 +89,7 @@ class Model:
         check_axes(labels, "y", ["n"])
         if len(labels) != len(series):
             raise ValueError(f"{len(labels)} labels for {len(series)} series")
-        found = self._core.score(sequences(series))
+        found = self._inner.score(sequences(series))
         found.pop("gap", None)
         names = np.array(self.classes)
         unequal = (series.lengths != series.timepoints).any()
@@ -108,12 +108,12 @@ class Model:
         )
 
     def __eq__(self, other: object) -> bool:
-        return self._core == other._core if isinstance(other, Model) else NotImplemented
+        return self._inner == other._inner if isinstance(other, Model) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Model._of, (self._core,))
+        return (Model._of, (self._inner,))
 
 
 def train(

@@ -48,7 +48,7 @@ def gap_by_step(
     steps = [step for step in evaluation.by_step if step["gap_by"] is not None]
     t = [step["t"] for step in steps]
     low, high = zip(*(step["gap_by_interval"] for step in steps), strict=True)
-    (line,) = ax.plot(t, [step["gap_by"] for step in steps], **kwargs)
+    (line,) = ax.plot(t, [step["gap_by"] or 0.0 for step in steps], **kwargs)
     ax.fill_between(t, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
     if alpha is not None:
         ax.axhline(alpha, color="0.5", linestyle="--", label=f"α = {alpha:g}")

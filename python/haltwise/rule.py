@@ -93,8 +93,8 @@ class Rule:
     never by hand, so that its promise can be relied on.
     """
 
-    __slots__ = ("_core", "_fields")
-    _core: _core.Rule
+    __slots__ = ("_fields", "_inner")
+    _inner: _core.Rule
     _fields: dict[str, Any]
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class Rule:
     @classmethod
     def _of(cls, core: _core.Rule) -> Self:
         rule = object.__new__(cls)
-        rule._core = core
+        rule._inner = core
         rule._fields = json.loads(core.json())
         return rule
 
@@ -125,16 +125,16 @@ class Rule:
 
     def save(self, path: PathLike) -> None:
         """Writes the rule file, whole or not at all."""
-        self._core.save(os.fspath(path))
+        self._inner.save(os.fspath(path))
 
     def to_json(self) -> str:
         """The text of the rule file."""
-        return self._core.json()
+        return self._inner.json()
 
     @property
     def thresholds(self) -> NDArray[np.float32]:
         """One threshold per step; infinity is never."""
-        return self._core.thresholds()
+        return self._inner.thresholds()
 
     @property
     def p_values(self) -> NDArray[np.float64]:
@@ -194,7 +194,7 @@ class Rule:
     @property
     def halts_early(self) -> bool:
         """Whether any sequence is ever halted before its end."""
-        return self._core.halts_early()
+        return self._inner.halts_early()
 
     def halt(self, scores: Any, *, lengths: Any = None) -> NDArray[np.int64]:
         """The step, counted from 1, at which each sequence halts.
@@ -208,7 +208,7 @@ class Rule:
         array, ends = floats(scores, "scores", ["n", "T"])
         if lengths is not None:
             ends = counts(lengths, "lengths")
-        return self._core.halt(array, ends)
+        return self._inner.halt(array, ends)
 
     def evaluate(
         self,
@@ -225,7 +225,7 @@ class Rule:
         accuracy, gap and halt times. They should be new: not those the rule was
         made from, of which a warning is given."""
         traces = traces_of(scores, predictions, labels, probs, lengths, ids, classes)
-        found, flattered = self._core.evaluate(traces)
+        found, flattered = self._inner.evaluate(traces)
         if flattered:
             warnings.warn(
                 "the rule was made from these very traces; the results flatter it", stacklevel=2
@@ -235,7 +235,7 @@ class Rule:
     def stream(self) -> _core.Stream:
         """A live stream of which no step was seen yet: call ``observe`` with the
         score of each step until it returns True."""
-        return _core.Stream(self._core)
+        return _core.Stream(self._inner)
 
     def describe(self) -> str:
         """What is promised, in words."""
@@ -254,7 +254,7 @@ class Rule:
             return None
         if not trail:
             return "nothing was certified: screening found no threshold to propose"
-        test, needed = trail[-1], self._core.halted_needed()
+        test, needed = trail[-1], self._inner.halted_needed()
         text = (
             f"no more was certified: halting from step {test['opens']} on gives {test['gaps']} "
             f"gaps among {test['halted']} halted sequences by step {test['step']} (p-value "
@@ -287,13 +287,13 @@ class Rule:
         )
 
     def __eq__(self, other: object) -> bool:
-        return self._core == other._core if isinstance(other, Rule) else NotImplemented
+        return self._inner == other._inner if isinstance(other, Rule) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.to_json())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Rule._of, (self._core,))
+        return (Rule._of, (self._inner,))
 
 
 def _staircase(thresholds: NDArray[np.float32]) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PathLike = Union[str, "os.PathLike[str]"]
 Layout = Literal["sequence", "step"]
-Progress = Union[bool, Callable[[int, int], object]]
+Progress = bool | Callable[[int, int], object]
 
 
 class Traces:
@@ -98,11 +98,12 @@ class Traces:
         found.append(ends)
         self.lengths = _one_of(found)
         self.ids = None if ids is None else [str(id) for id in ids]
-        if self.probs is not None and self.classes is not None:
-            if len(self.classes) != self.probs.shape[2]:
-                raise ValueError(
-                    f"{len(self.classes)} classes but {self.probs.shape[2]} probabilities per step"
-                )
+        if self.probs is None or self.classes is None:
+            return
+        if len(self.classes) != self.probs.shape[2]:
+            raise ValueError(
+                f"{len(self.classes)} classes but {self.probs.shape[2]} probabilities per step"
+            )
 
     @property
     def t_max(self) -> int:
@@ -275,8 +276,9 @@ def read_traces(paths: PathLike | Iterable[PathLike], *, progress: Progress = Fa
     OSError
         A file is missing or may not be read.
     """
-    one = isinstance(paths, (str, os.PathLike))
-    files = [os.fspath(path) for path in ([paths] if one else paths)]  # type: ignore[list-item,union-attr]
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    files = [os.fspath(path) for path in paths]
     for file in files:
         # Python's own exception for a file that cannot be opened.
         with open(file, "rb"):
@@ -308,5 +310,3 @@ def traces_of(
     return Traces(
         scores, predictions, labels, probs=probs, lengths=lengths, ids=ids, classes=classes
     )
-
-

@@ -1,7 +1,8 @@
 //! Evidence: gathered anywhere, added up, certified.
 
 use haltwise::{
-    Alpha, AtNever, Calibration, Certifying, Delta, Grid, Screening, SetRecord, Thresholds,
+    Alpha, AtNever, Calibration, Certifying, Delta, Grid, MAX_STEPS, Screening, SetRecord,
+    Thresholds,
 };
 use numpy::{IntoPyArray, PyArray1, PyArray2};
 use pyo3::prelude::*;
@@ -28,6 +29,7 @@ impl Candidates {
     /// One threshold for all steps, from 1 down to 0.
     #[staticmethod]
     fn one_threshold(t_max: usize, grid_step: f64) -> PyResult<Self> {
+        check_steps(t_max)?;
         let grid = Grid::try_from(grid_step).map_err(value_error)?;
         Ok(Self {
             candidates: haltwise::Candidates::one_threshold(grid.clone(), t_max),
@@ -61,7 +63,9 @@ impl Candidates {
         };
         let screened = py.detach(|| haltwise::screen(&Screening::new(traces), alpha, &grid));
         let mut values = screened.values().to_vec();
-        values.resize(t_max.unwrap_or(0).max(values.len()), f32::INFINITY);
+        let t_max = t_max.unwrap_or(0).max(values.len());
+        check_steps(t_max)?;
+        values.resize(t_max, f32::INFINITY);
         let screened = Thresholds::new(values).map_err(value_error)?;
         Ok(Self {
             candidates: haltwise::Candidates::backward(&screened, at_never),
@@ -73,7 +77,9 @@ impl Candidates {
 
     #[new]
     fn new(json: &str) -> PyResult<Self> {
-        serde_json::from_str(json).map_err(value_error)
+        let candidates: Self = serde_json::from_str(json).map_err(value_error)?;
+        check_steps(candidates.candidates.t_max())?;
+        Ok(candidates)
     }
 
     fn json(&self) -> PyResult<String> {
@@ -97,6 +103,16 @@ impl Candidates {
     fn __getnewargs__(&self) -> PyResult<(String,)> {
         Ok((self.json()?,))
     }
+}
+
+/// Refuses more steps than any sequence may have, before they take memory.
+fn check_steps(t_max: usize) -> PyResult<()> {
+    if (1..=MAX_STEPS).contains(&t_max) {
+        return Ok(());
+    }
+    Err(value_error(format_args!(
+        "t_max must lie between 1 and {MAX_STEPS}, but {t_max} was given"
+    )))
 }
 
 /// Counts for candidates.

@@ -26,10 +26,8 @@ def test_scores_of_any_type_give_the_rule_of_their_float32_values(traces, dtype)
     assert calibrate(scores.astype(dtype), traces.predictions, traces.labels) == expected
 
 
-@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "u1", "u2", "u4", "u8", ">i4", "f4", "O"])
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "u1", "u2", "u4", "u8", ">i4", "f4"])
 def test_classes_of_any_type_give_the_same_rule(traces, rule, dtype):
-    if dtype == "O":
-        pytest.skip("objects are names, below")
     predictions, labels = traces.predictions.astype(dtype), traces.labels.astype(dtype)
     assert calibrate(traces.scores, predictions, labels) == rule
     assert calibrate(traces.scores, predictions, traces.labels.astype("i8")) == rule
@@ -48,7 +46,10 @@ def test_classes_may_be_names_negative_numbers_or_booleans(traces, rule):
 def test_strided_transposed_and_fortran_arrays_are_read_as_they_mean(traces, rule):
     double = np.repeat(traces.scores, 2, axis=1)[:, ::2]
     assert calibrate(double, np.asfortranarray(traces.predictions), traces.labels) == rule
-    assert calibrate(traces.scores.T.copy().T, traces.predictions[:, ::-1][:, ::-1], traces.labels) == rule
+    assert (
+        calibrate(traces.scores.T.copy().T, traces.predictions[:, ::-1][:, ::-1], traces.labels)
+        == rule
+    )
 
 
 def test_lists_and_whatever_has_array_are_taken(traces, rule):
@@ -152,7 +153,7 @@ WRONG = [
     ({"scores": None}, "give either probs, or both scores and predictions"),
     ({"predictions": [[0, -1]] * 3}, "row 1, predictions, step 2: -1 is not a class"),
     ({"predictions": [[0, 2**40]] * 3}, f"{2**40} is not a class"),
-    ({"predictions": [["a", "b"]] * 3}, "some are strings|some of labels"),
+    ({"predictions": [["a", "b"]] * 3}, "some of labels, predictions and classes are strings"),
     ({"labels": [1, 0]}, "2 labels but 3 rows"),
     ({"labels": [[1, 0, 1]]}, r"labels must be \(n\)"),
     ({"labels": None}, "labels are missing"),
@@ -209,7 +210,7 @@ def test_one_trace_is_too_few_to_split():
 def test_other_types_are_type_errors_and_nothing_crashes(traces):
     with pytest.raises(TypeError):
         calibrate(traces, alpha="a lot")
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(ValueError, match="seed must be from 0"):
         calibrate(traces, seed=-1)
     with pytest.raises(ValueError, match="screen must be haltwise.Traces"):
         calibrate(traces, screen=[1, 2])
@@ -222,7 +223,9 @@ def test_calibrating_leaves_the_interpreter_free(traces):
     import threading
 
     big = Traces(
-        np.tile(traces.scores, (25, 10)), np.tile(traces.predictions, (25, 10)), np.tile(traces.labels, 25)
+        np.tile(traces.scores, (25, 10)),
+        np.tile(traces.predictions, (25, 10)),
+        np.tile(traces.labels, 25),
     )
     ticks, done = [0], threading.Event()
 

@@ -40,7 +40,9 @@ def test_evidence_tells_what_was_counted(traces):
     assert evidence.halted.shape == (len(evidence.candidates), 10)
     assert (evidence.halted.sum(axis=1) == 2000).all()
     assert (evidence.gaps <= evidence.halted).all()
-    assert np.array_equal(evidence.candidates[-1], evidence.candidates[len(evidence.candidates) - 1])
+    assert np.array_equal(
+        evidence.candidates[-1], evidence.candidates[len(evidence.candidates) - 1]
+    )
     with pytest.raises(IndexError):
         evidence.candidates[10_000]
 
@@ -57,4 +59,12 @@ def test_what_does_not_add_up_is_refused(traces):
     with pytest.raises(ValueError, match="at the most"):
         Evidence(Candidates.backward(traces[:1000]), simulated(10, steps=11))
     with pytest.raises(ValueError, match="damaged"):
-        Evidence.from_json(one.to_json().replace('"halted":500', '"halted":499', 1))
+        Evidence.from_json(one.to_json().replace('"sequences":500', '"sequences":499', 1))
+
+
+@pytest.mark.parametrize("t_max", [-1, 0, 2**24, 2**62])
+def test_steps_that_no_sequence_has_are_refused(t_max):
+    with pytest.raises(ValueError, match="t_max must"):
+        Candidates.one_threshold(t_max)
+    with pytest.raises(ValueError, match="t_max must|invalid"):
+        Candidates.from_json(Candidates.one_threshold(3).to_json().replace(",3]", f",{t_max}]"))

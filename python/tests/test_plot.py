@@ -9,7 +9,7 @@ from conftest import simulated
 from haltwise import plot
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+import matplotlib.pyplot as plt
 
 
 def test_thresholds_and_p_values_are_drawn_where_asked(rule):
