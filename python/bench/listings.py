@@ -108,8 +108,8 @@ def main() -> None:
     for name, kind in [("in NumPy", InNumPy), ("in PyTorch", InPyTorch)]:
         try:
             parts = [kind(part.scores) for part in (screening, certifying)]
-        except ImportError:
-            print(f"{name}: not installed")
+        except (ImportError, OSError, ValueError) as error:
+            print(f"{name}: cannot be loaded ({error})")
             continue
         right = [p.predictions == p.labels[:, None] for p in (screening, certifying)]
         start = time.perf_counter()

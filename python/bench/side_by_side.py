@@ -47,7 +47,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     X, y = series()
     X, y, new, truth = X[:TRAIN], y[:TRAIN], X[TRAIN:][:TEST], y[TRAIN:][:TEST]
-    points = [int(round(X.shape[2] * i / 12)) for i in range(1, 13)]
+    points = [round(X.shape[2] * i / 12) for i in range(1, 13)]
     # Compile what aeon compiles before the clock starts.
     forest().fit(X[:50], y[:50]).predict_proba(X[:50])
     methods = {

@@ -6,8 +6,10 @@ use pyo3::prelude::*;
 use crate::failure::value_error;
 use crate::rule::Rule;
 
-/// A stream judged by a rule. The heart's stream borrows its rule; here the
-/// rule is kept alive beside the counters, from which it goes on each time.
+/// One sequence as it arrives, judged by a rule; made by `Rule.stream`. Once
+/// halted it stays halted, and the rule's last step always halts.
+// The heart's stream borrows its rule; here the rule is kept alive beside the
+// counters, from which the stream goes on each time.
 #[pyclass(module = "haltwise._core")]
 pub(crate) struct Stream {
     rule: Py<Rule>,
@@ -33,7 +35,8 @@ impl Stream {
         Ok(self.step(|stream| stream.observe(score)))
     }
 
-    /// Counts a step whose score is missing.
+    /// Counts a step whose score is missing: it cannot halt the stream, unless
+    /// it is the last.
     fn skip(&mut self) -> bool {
         self.step(|stream| stream.skip())
     }
@@ -44,6 +47,7 @@ impl Stream {
         self.steps
     }
 
+    /// Whether it has halted.
     #[getter]
     fn halted(&self) -> bool {
         self.halted
