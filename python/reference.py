@@ -40,7 +40,9 @@ def document(name: str, thing: object, level: int) -> str:
 
 
 def members(cls: type) -> list[tuple[str, object]]:
-    own = [(name, getattr(cls, name)) for name in vars(cls) if not name.startswith("_")]
+    # In the order of the code, which a type made in Rust does not keep.
+    names = sorted(vars(cls)) if cls.__module__ == "haltwise._core" else list(vars(cls))
+    own = [(name, getattr(cls, name)) for name in names if not name.startswith("_")]
     described = (property, type(haltwise.Stream.steps))
     return [
         (n, m) for n, m in own if inspect.getdoc(m) and (callable(m) or isinstance(m, described))

@@ -16,7 +16,7 @@ import numpy as np
 import haltwise
 
 ROOT = Path(__file__).resolve().parents[2]
-N, T = 100_000, 100
+N, T, METHOD = 100_000, 100, "conditional"
 
 
 def best(run, times: int = 10) -> float:
@@ -45,17 +45,17 @@ def main() -> None:
         run = [*example, "calibrate_arrays", "--", *files, str(T)]
         # Twice with the wheel in between, so that a machine that changes its pace shows.
         rust = [float(subprocess.check_output(run, cwd=ROOT))]
-        python = best(lambda: haltwise.calibrate(scores, predictions, labels))
+        python = best(lambda: haltwise.calibrate(scores, predictions, labels, method=METHOD))
         rust.append(float(subprocess.check_output(run, cwd=ROOT)))
     alone = min(rust)
     print(f"{N:,} sequences of {T} steps, arrays to conditional rule, best of 10")
     print(f"Rust alone                        {alone:8.1f} ms (runs: {rust[0]:.1f}, {rust[1]:.1f})")
     print(f"wheel, float32 and uint32         {python:8.1f} ms, {python / alone - 1:+.1%}")
     wide = predictions.astype(np.int64)
-    took = best(lambda: haltwise.calibrate(scores, wide, labels))
+    took = best(lambda: haltwise.calibrate(scores, wide, labels, method=METHOD))
     print(f"wheel, float32 and int64          {took:8.1f} ms, {took / alone - 1:+.1%}")
     double = scores.astype(np.float64)
-    took = best(lambda: haltwise.calibrate(double, wide, labels))
+    took = best(lambda: haltwise.calibrate(double, wide, labels, method=METHOD))
     print(f"wheel, float64 and int64          {took:8.1f} ms, {took / alone - 1:+.1%}")
 
 

@@ -11,7 +11,8 @@ from ._arrays import natural
 from .rule import Rule
 from .traces import Traces, traces_of
 
-Method = Literal["conditional", "marginal", "screen-only"]
+Method = Literal["adaptive", "conditional", "marginal", "screen-only"]
+Score = Literal["confidence", "max-probability", "margin", "gap"]
 
 
 def calibrate(
@@ -25,7 +26,10 @@ def calibrate(
     classes: Any = None,
     alpha: float = 0.1,
     delta: float = 0.01,
-    method: Method = "conditional",
+    method: Method = "adaptive",
+    score: Score | None = None,
+    fit: Traces | None = None,
+    fit_fraction: float | None = None,
     screen: Traces | None = None,
     screen_fraction: float | None = None,
     seed: int | None = None,
@@ -47,13 +51,24 @@ def calibrate(
     delta : float
         The probability with which the guarantee may fail.
     method : str
-        ``"conditional"``: a threshold per step; the gap is controlled among the
-        sequences halted by step t, for every t. ``"marginal"``: one threshold; the
-        gap is controlled on average. ``"screen-only"``: promises nothing.
+        ``"adaptive"``: a learned score and threshold curves; halts earliest. The gap is
+        controlled among the sequences halted by step t, for every t.
+        ``"conditional"``: the paper's, with the same promise. ``"marginal"``: the
+        paper's; one threshold; the gap is controlled on average. ``"screen-only"``:
+        promises nothing.
+    score : str, optional
+        What says how safe it is to stop: ``"confidence"`` (the scores given),
+        ``"max-probability"``, ``"margin"`` (between the two largest probabilities) or
+        ``"gap"``, learned from traces set aside. By default what the traces carry; with
+        the adaptive method, that or the learned one, whichever promises to halt earlier.
+    fit : Traces
+        Fit to these and certify on all others; without it, the traces are split.
+    fit_fraction : float, default 0.3
+        The share of the traces that is set aside to fit to.
     screen : Traces
-        Screen on these and certify on all others; without it, the traces are split.
+        With the conditional method: screen on these and certify on all others.
     screen_fraction : float, default 0.5
-        The share of the traces that screens.
+        With the conditional method: the share of the traces that screens.
     seed : int, default 0
         Draws the split.
     grid_step : float
@@ -88,18 +103,22 @@ def calibrate(
     array([2])
     """
     traces = traces_of(scores, predictions, labels, probs, lengths, ids, classes)
-    if screen is not None and not isinstance(screen, Traces):
-        raise ValueError("screen must be haltwise.Traces")
+    for name, others in (("fit", fit), ("screen", screen)):
+        if others is not None and not isinstance(others, Traces):
+            raise ValueError(f"{name} must be haltwise.Traces")
     found = _core.calibrate(
         traces,
-        screen,
         method=method,
+        score=score,
+        fit=fit,
+        fit_fraction=fit_fraction,
+        screen=screen,
+        screen_fraction=screen_fraction,
+        seed=natural(seed, "seed"),
         alpha=alpha,
         delta=delta,
         grid_step=grid_step,
         at_never=at_never,
-        screen_fraction=screen_fraction,
-        seed=natural(seed, "seed"),
     )
     rule = Rule._of(found)
     if not found.halts_early():

@@ -61,7 +61,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     At chosen checkpoints of a series the base says what it believes; the rule,
     calibrated on series the base was not trained on, says where to stop. With
     probability 1 - `delta`, stopping early loses a right answer for at most `alpha`
-    of the series halted by any checkpoint (``method="conditional"``).
+    of the series halted by any checkpoint.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         alpha: float = 0.1,
         delta: float = 0.01,
-        method: Method = "conditional",
+        method: Method = "adaptive",
         checkpoints: int | Sequence[int] = 20,
         calibration_fraction: float | None = 0.3,
         random_state: int = 0,
@@ -363,10 +363,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not len(running):
                 continue
             probs, scores = self._base.step(series, running, c)
-            if scores is None:
-                scores = probs.max(axis=1)
-            for i, row, score in zip(running, probs, scores, strict=True):
-                cases[i].see(row, float(score))
+            own = [None] * len(running) if scores is None else scores.tolist()
+            for i, row, score in zip(running, probs, own, strict=True):
+                cases[i].see(row, score)
         for case, over in zip(cases, np.broadcast_to(ended, len(cases)), strict=True):
             if over:
                 case.end()
@@ -415,9 +414,9 @@ class _Case:
         #: The probabilities at the halt; None while it runs.
         self.probs: Array | None = None
 
-    def see(self, probs: Array, score: float) -> None:
+    def see(self, probs: Array, score: float | None) -> None:
         self.believed = probs
-        if self.stream.observe(score):
+        if self.stream.observe(score, probs=probs):
             self.end()
 
     def end(self) -> None:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._arrays import natural
+from .calibration import Score
 from .rule import Rule
 from .traces import Traces
 
@@ -25,13 +26,32 @@ class Candidates:
     _inner: _core.Candidates
 
     def __init__(self) -> None:
-        raise TypeError("use Candidates.backward or Candidates.one_threshold")
+        raise TypeError("use Candidates.adaptive, .backward or .one_threshold")
 
     @classmethod
     def _of(cls, core: _core.Candidates) -> Self:
         candidates = object.__new__(cls)
         candidates._inner = core
         return candidates
+
+    @classmethod
+    def adaptive(
+        cls,
+        fitting: Traces,
+        certifying: int,
+        *,
+        alpha: float = 0.1,
+        delta: float = 0.01,
+        score: Score | None = None,
+        t_max: int | None = None,
+    ) -> Self:
+        """Learns a score and proposes threshold curves from these traces: the
+        candidates of the adaptive method, to be certified on about so many others of
+        up to `t_max` steps (by default, as many as the fitting traces have), at these
+        levels."""
+        number, steps = natural(certifying, "certifying"), natural(t_max, "t_max")
+        assert number is not None
+        return cls._of(_core.Candidates.adaptive(fitting, number, alpha, delta, score, steps))
 
     @classmethod
     def backward(
@@ -66,23 +86,14 @@ class Candidates:
         return self._inner.json()
 
     @property
-    def t_max(self) -> int:
-        """The most steps a sequence may have."""
-        return self._inner.t_max()
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def __getitem__(self, c: int) -> NDArray[np.float32]:
-        """The thresholds of the rule in place `c`; infinity is never."""
-        place = c + len(self) if c < 0 else c
-        found = self._inner.thresholds(place) if place >= 0 else None
-        if found is None:
-            raise IndexError(f"there are {len(self)} candidates")
-        return found
+    def thresholds(self) -> list[NDArray[np.float32]]:
+        """The thresholds of each rule of a walk, in the order of the tests; infinity
+        is never. Those of the adaptive method are not listed."""
+        return self._inner.thresholds()
 
     def __repr__(self) -> str:
-        return f"Candidates({len(self)} rules of {self.t_max} steps)"
+        rules = self.thresholds
+        return f"Candidates({len(rules)} rules)" if rules else "Candidates(adaptive)"
 
     def __eq__(self, other: object) -> bool:
         return self._inner == other._inner if isinstance(other, Candidates) else NotImplemented
@@ -129,8 +140,9 @@ class Evidence:
         return NotImplemented
 
     def certify(self, *, alpha: float = 0.1, delta: float = 0.01) -> Rule:
-        """Tests the candidates in their order and makes a rule of the last one
-        that passed."""
+        """Tests the candidates in their order and makes a rule of the best that
+        passed. Candidates of the adaptive method are tested at the levels they were
+        proposed for, no others."""
         return Rule._of(self._inner.certify(alpha, delta))
 
     @classmethod
@@ -153,19 +165,14 @@ class Evidence:
         return self._inner.sequences()
 
     @property
-    def fingerprint(self) -> str:
-        """A digest of the traces that were counted; it adds up too."""
-        return self._inner.fingerprint()
-
-    @property
     def halted(self) -> NDArray[np.uint64]:
-        """Per candidate and step, how many sequences halted there."""
-        return self._inner.counts()[0]
+        """Per candidate of a walk and step, how many sequences halted there."""
+        return np.array(self._inner.counts()[0], np.uint64)
 
     @property
     def gaps(self) -> NDArray[np.uint64]:
-        """Per candidate and step, how many of those had a gap."""
-        return self._inner.counts()[1]
+        """Per candidate of a walk and step, how many of those had a gap."""
+        return np.array(self._inner.counts()[1], np.uint64)
 
     def __repr__(self) -> str:
         return f"Evidence({self.sequences:,} sequences, {self.candidates!r})"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._arrays import counts, floats
-from .traces import PathLike, traces_of
+from .traces import PathLike, Traces, traces_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -174,9 +174,10 @@ class Rule:
         return float(self._fields["delta"])
 
     @property
-    def score(self) -> Any:
-        """How the score of a live stream is to be computed."""
-        return self._fields["score"]
+    def score(self) -> str:
+        """What the rule judges: ``"confidence"`` (the score given), ``"max-probability"``,
+        ``"margin"`` or ``"gap"`` (learned)."""
+        return self._inner.score()
 
     @property
     def expected(self) -> dict[str, float] | None:
@@ -196,19 +197,38 @@ class Rule:
         """Whether any sequence is ever halted before its end."""
         return self._inner.halts_early()
 
-    def halt(self, scores: Any, *, lengths: Any = None) -> NDArray[np.int64]:
+    def halt(
+        self,
+        scores: Any = None,
+        *,
+        probs: Any = None,
+        predictions: Any = None,
+        lengths: Any = None,
+    ) -> NDArray[np.int64]:
         """The step, counted from 1, at which each sequence halts.
 
         Parameters
         ----------
         scores : array of (n, T), or a list of rows of unequal length
+            The scores that the rule judges. Where it judges a learned one, those
+            that came with the traces, if any did.
+        probs : array of (n, T, K)
+            The class probabilities, to compute the score from.
+        predictions : array of (n, T)
+            The predicted classes, counted from 0; by default the most probable ones.
         lengths : array of (n)
             How many steps each sequence has, where not all have T.
         """
-        array, ends = floats(scores, "scores", ["n", "T"])
-        if lengths is not None:
-            ends = counts(lengths, "lengths")
-        return self._inner.halt(array, ends)
+        if probs is None and predictions is None:
+            array, ends = floats(scores, "scores", ["n", "T"])
+            if lengths is not None:
+                ends = counts(lengths, "lengths")
+            return self._inner.halt(array, ends)
+        # The labels play no part in where a sequence halts.
+        n = len(predictions if probs is None else probs)
+        labels = np.zeros(n, np.uint32)
+        traces = Traces(scores, predictions, labels, probs=probs, lengths=lengths)
+        return self._inner.halt_traces(traces)
 
     def evaluate(
         self,
@@ -234,7 +254,8 @@ class Rule:
 
     def stream(self) -> _core.Stream:
         """A live stream of which no step was seen yet: call ``observe`` with the
-        score of each step until it returns True."""
+        score of each step, or with ``probs=`` where the score is to be computed,
+        until it returns True."""
         return _core.Stream(self._inner)
 
     def describe(self) -> str:
@@ -253,12 +274,12 @@ class Rule:
         if self.promise is None or (trail and trail[-1]["rejected"]):
             return None
         if not trail:
-            return "nothing was certified: screening found no threshold to propose"
+            return "nothing was certified: no candidate was proposed"
         test, needed = trail[-1], self._inner.halted_needed()
         text = (
             f"no more was certified: halting from step {test['opens']} on gives {test['gaps']} "
             f"gaps among {test['halted']} halted sequences by step {test['step']} (p-value "
-            f"{test['p_value']:.2g}, more than {self.delta})"
+            f"{test['p_value']:.2g}, more than it may be)"
         )
         if needed is None:
             return f"{text}; more traces would not help, a better score or a larger alpha would"

@@ -180,7 +180,8 @@ class Traces:
         return cls(**_core.read_arrow(name, stream))
 
     def to_pandas(self, rows: Layout = "sequence") -> pd.DataFrame:
-        """A pandas frame with a row per sequence, or a row per step."""
+        """A pandas frame with a row per sequence, or a row per step. Classes are
+        given by name, or by number beside probabilities."""
         import pandas as pd
 
         return pd.DataFrame(self._columns(rows))
@@ -200,7 +201,8 @@ class Traces:
     def _columns(self, rows: Layout) -> dict[str, Any]:
         if rows not in ("sequence", "step"):
             raise ValueError(f"rows must be 'sequence' or 'step', but {rows!r} was given")
-        names = self.classes if self.classes is not None else None
+        # Beside probabilities classes are numbers: a name would not say whose is whose.
+        names = self.classes if self.probs is None or rows == "step" else None
         named = (lambda array: array) if names is None else (lambda array: names[array])
         n, width = self._steps().shape[:2]
         lengths = np.full(n, width) if self.lengths is None else self.lengths

@@ -5,9 +5,11 @@
 //! of one row. Rows then pass the same checks as those of a file.
 
 use half::f16;
-use haltwise::Traces;
-use haltwise_io::{Given, Take, TraceRow, gather_traces, visit_given};
-use numpy::ndarray::{ArrayView, ArrayView1, ArrayView2, Axis, Dimension, Ix2, Ix3};
+use haltwise::{Outputs, ScoreSource, Traces};
+use haltwise_io::{
+    Given, Take, TraceRow, gather_outputs, gather_scored, gather_traces, visit_given,
+};
+use numpy::ndarray::{ArrayView, ArrayView1, ArrayView2, Axis, Dimension, Ix1, Ix2, Ix3};
 use numpy::{PyReadonlyArray, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
 
@@ -124,6 +126,16 @@ impl<D: Dimension> FloatsView<'_, D> {
             Self::F32(view) => view.shape(),
             Self::F64(view) => view.shape(),
             Self::F16(view) => view.shape(),
+        }
+    }
+}
+
+impl FloatsView<'_, Ix1> {
+    pub(crate) fn to_vec(&self) -> Vec<f32> {
+        match self {
+            Self::F32(view) => view.to_vec(),
+            Self::F64(view) => view.iter().map(|&v| v as f32).collect(),
+            Self::F16(view) => view.iter().map(|v| v.to_f32()).collect(),
         }
     }
 }
@@ -319,9 +331,18 @@ impl Views<'_> {
         lengths.map_or(self.steps, |lengths| lengths[i] as usize)
     }
 
-    /// The rows as the heart keeps them.
-    pub(crate) fn traces(&self) -> Result<Traces, Failure> {
-        gather_traces(|take| self.feed(take))
+    /// The rows as the heart keeps them, with scores of this kind, or with
+    /// those that are there.
+    pub(crate) fn traces(&self, score: Option<&ScoreSource>) -> Result<Traces, Failure> {
+        match score {
+            None => gather_traces(|take| self.feed(take)),
+            Some(source) => gather_scored(source, |take| self.feed(take)),
+        }
+    }
+
+    /// All that the rows say, for a score to be chosen or learned.
+    pub(crate) fn outputs(&self) -> Result<Outputs, Failure> {
+        gather_outputs(|take| self.feed(take))
     }
 
     /// Shows the rows, checked and complete, to a visitor.
@@ -361,10 +382,4 @@ impl Views<'_> {
         }
         Ok(())
     }
-}
-
-/// Traces from arrays, with Python let go.
-pub(crate) fn traces(py: Python<'_>, arrays: &Arrays<'_>) -> PyResult<Traces> {
-    let views = arrays.views()?;
-    Ok(py.detach(|| views.traces())?)
 }

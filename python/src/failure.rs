@@ -11,6 +11,16 @@ pub(crate) enum Failure {
     Python(PyErr),
 }
 
+impl Failure {
+    /// Says in which matter a value is wrong.
+    pub(crate) fn within(self, matter: &str) -> Self {
+        match self {
+            Self::Value(message) => Self::Value(format!("{matter}: {message}")),
+            other => other,
+        }
+    }
+}
+
 impl From<String> for Failure {
     fn from(message: String) -> Self {
         Self::Value(message)

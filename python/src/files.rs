@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use haltwise::ScoreSource;
 use haltwise_io::{Format, Layout, TraceRow, TraceWriter, WriteOptions, visit_bytes, visit_traces};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::exceptions::PyMemoryError;
@@ -39,7 +38,7 @@ impl Columns {
             }
             _ => self.classes = Some(classes),
         }
-        self.scores_given = row.source != ScoreSource::MaxProbability;
+        self.scores_given = row.scores_given;
         self.labels.push(row.label);
         self.predictions.extend_from_slice(row.predictions);
         self.scores.extend_from_slice(row.scores);

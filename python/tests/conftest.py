@@ -30,7 +30,7 @@ def traces() -> haltwise.Traces:
 
 @pytest.fixture(scope="session")
 def rule(traces: haltwise.Traces) -> haltwise.Rule:
-    return haltwise.calibrate(traces)
+    return haltwise.calibrate(traces, method="conditional")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,14 @@ import haltwise
 from haltwise import Traces, calibrate
 
 
-def test_a_rule_keeps_its_promise_on_new_traces(rule):
+@pytest.fixture(scope="module")
+def rule(traces) -> haltwise.Rule:
+    return calibrate(traces)
+
+
+@pytest.mark.parametrize("method", ["adaptive", "conditional"])
+def test_a_rule_keeps_its_promise_on_new_traces(traces, method):
+    rule = calibrate(traces, method=method)
     new = rule.evaluate(simulated(4000, seed=1))
     assert rule.promise == "conditional" and rule.halts_early
     assert new.t_avg < 0.95
@@ -91,6 +98,7 @@ def test_probabilities_bring_predictions_and_scores():
     labels = probs[:, -1].argmax(axis=1)
     rule = calibrate(probs=probs, labels=labels, method="marginal")
     assert rule.score == "max-probability"
+    assert np.array_equal(rule.halt(probs=probs), rule.halt(probs.max(axis=2)))
     given = calibrate(probs.max(axis=2), probs.argmax(axis=2), labels, method="marginal")
     assert np.array_equal(rule.thresholds, given.thresholds)
     names = np.array(["c", "a", "b"])
@@ -101,19 +109,22 @@ def test_probabilities_bring_predictions_and_scores():
 def test_sequences_may_differ_in_length():
     traces = simulated(2000)
     lengths = np.random.default_rng(0).integers(1, 11, size=2000)
-    padded = calibrate(traces.scores, traces.predictions, traces.labels, lengths=lengths)
+    kind = {"method": "conditional"}
+    padded = calibrate(traces.scores, traces.predictions, traces.labels, lengths=lengths, **kind)
     rows = range(2000)
     ragged = calibrate(
         [traces.scores[i, : lengths[i]] for i in rows],
         [traces.predictions[i, : lengths[i]].tolist() for i in rows],
         traces.labels,
+        **kind,
     )
     assert ragged == padded
     halted = padded.halt(traces.scores, lengths=lengths)
     assert (halted <= lengths).all()
     # What lies beyond the end is nobody's business.
     scores = np.where(np.arange(10) < lengths[:, None], traces.scores, np.nan)
-    assert calibrate(scores, traces.predictions, traces.labels, lengths=lengths) == padded
+    again = calibrate(scores, traces.predictions, traces.labels, lengths=lengths, **kind)
+    assert again == padded
 
 
 def test_ids_make_the_split_independent_of_order(traces):
@@ -125,15 +136,69 @@ def test_ids_make_the_split_independent_of_order(traces):
 
 
 def test_screening_traces_can_be_given(traces):
-    rule = calibrate(traces[2000:], screen=traces[:2000])
+    rule = calibrate(traces[2000:], screen=traces[:2000], method="conditional")
     assert rule.record["screened_on"]["sequences"] == 2000
     with pytest.raises(ValueError, match="the same, which voids the guarantee"):
-        calibrate(traces[:2000], screen=traces[:2000])
+        calibrate(traces[:2000], screen=traces[:2000], method="conditional")
+
+
+def test_fitting_traces_can_be_given(traces):
+    rule = calibrate(traces[2000:], fit=traces[:2000])
+    assert rule.record["fitted_on"]["sequences"] == 2000 and rule.halts_early
+    with pytest.raises(ValueError, match="the same, which voids the guarantee"):
+        calibrate(traces[:2000], fit=traces[:2000])
+
+
+@pytest.mark.parametrize("method", ["adaptive", "conditional", "marginal", "screen-only"])
+@pytest.mark.parametrize("score", ["confidence", "max-probability", "margin", "gap"])
+def test_any_method_judges_any_score(method, score):
+    traces = with_probabilities(3000)
+    if score == "confidence":
+        traces.scores = traces.probs.max(axis=2)
+    rule = calibrate(traces, method=method, score=score)
+    assert (rule.method, rule.score) == (method, score)
+    new = with_probabilities(1000, seed=1)
+    if score == "confidence":
+        new.scores = new.probs.max(axis=2)
+    found = rule.evaluate(new)
+    halts = rule.halt(new.scores, probs=new.probs)
+    assert halts.mean() / rule.t_max == pytest.approx(found.t_avg)
+
+
+def test_a_learned_score_is_computed_live_and_by_halt():
+    rule = calibrate(with_probabilities(3000), score="gap")
+    new = with_probabilities(40, seed=1)
+    halts = rule.halt(probs=new.probs)
+    for probs, halt in zip(new.probs, halts, strict=True):
+        stream = rule.stream()
+        while not stream.observe(probs=probs[stream.steps]):
+            stream = pickle.loads(pickle.dumps(stream))
+        assert stream.steps == halt
+    with pytest.raises(ValueError, match="computed from the class probabilities"):
+        rule.halt(new.probs.max(axis=2))
+    for step, message in [
+        ({"score": 0.5}, "class probabilities"),
+        ({"probs": np.array([0.5, 0.9, 0.1])}, "not numbers in"),
+        ({"probs": np.array([0.5, 0.5])}, "2 class probabilities, but"),
+        ({}, "class probabilities"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            rule.stream().observe(**step)
+
+
+def with_probabilities(n: int, seed: int = 0) -> Traces:
+    """A classifier of three classes whose evidence adds up from step to step."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=n)
+    logits = rng.normal(size=(n, 8, 3)).cumsum(axis=1)
+    logits += 0.8 * np.arange(1, 9)[:, None] * np.eye(3)[labels][:, None, :]
+    odds = np.exp(logits - logits.max(axis=2, keepdims=True))
+    return Traces(probs=(odds / odds.sum(axis=2, keepdims=True)).astype("f4"), labels=labels)
 
 
 def test_a_warning_says_why_nothing_was_certified(traces):
     with pytest.warns(UserWarning, match="halted by then would be needed"):
-        rule = calibrate(traces[:40])
+        rule = calibrate(traces[:40], method="conditional")
     assert not rule.halts_early and np.isinf(rule.thresholds[:-1]).all()
 
 
@@ -170,10 +235,18 @@ WRONG = [
     ({"alpha": 0.0}, "alpha must lie strictly between 0 and 1, but 0 was given"),
     ({"delta": np.nan}, "delta must lie strictly between 0 and 1"),
     ({"grid_step": 0.3}, "the grid step must be 1 divided by a whole number"),
-    ({"method": "magic"}, "method must be 'conditional'"),
+    ({"method": "magic"}, "method must be 'adaptive'"),
+    ({"score": "luck"}, "score must be 'confidence'"),
+    ({"score": "margin"}, 'the class probabilities, "probs", are needed'),
+    ({"fit_fraction": 0.0}, "fit_fraction must lie strictly between 0 and 1"),
+    ({"method": "conditional", "fit_fraction": 0.5}, "go with the method 'adaptive' or"),
+    ({"screen_fraction": 0.5}, "go with the method 'conditional' only"),
     ({"at_never": "hop"}, "at_never must be 'skip' or 'stop'"),
-    ({"screen_fraction": 1.0}, "screen_fraction must lie strictly between 0 and 1"),
-    ({"method": "marginal", "seed": 1}, "go with the method 'conditional' only"),
+    (
+        {"method": "conditional", "screen_fraction": 1.0},
+        "screen_fraction must lie strictly between 0 and 1",
+    ),
+    ({"method": "marginal", "seed": 1}, "nothing is split here"),
     ({"probs": [[[0.5, 0.6], [0.5, 0.5]]] * 3}, "the probabilities sum to 1.1, not to 1"),
     ({"probs": [[[3.0, -2.0], [0.5, 0.5]]] * 3}, "these look like logits: apply softmax"),
     ({"probs": [[0.5, 0.5]] * 3}, r"probs must be \(n, T, K\)"),
@@ -198,13 +271,14 @@ def test_empty_arrays_are_refused():
     empty = (np.zeros((0, 5)), np.zeros((0, 5), int), np.zeros(0, int))
     with pytest.raises(ValueError, match="there are no certifying traces"):
         calibrate(*empty, method="marginal")
-    with pytest.raises(ValueError, match="0 traces are too few to split"):
-        calibrate(*empty)
+    for method in ("adaptive", "conditional"):
+        with pytest.raises(ValueError, match="0 traces are too few to split"):
+            calibrate(*empty, method=method)
 
 
 def test_one_trace_is_too_few_to_split():
     with pytest.raises(ValueError, match="1 traces are too few to split in two"):
-        calibrate([[0.5]], [[0]], [0])
+        calibrate([[0.5]], [[0]], [0], method="conditional")
 
 
 def test_other_types_are_type_errors_and_nothing_crashes(traces):

@@ -16,7 +16,20 @@ def test_any_way_of_cutting_the_data_gives_the_same_rule(traces):
     candidates = Candidates.backward(screening)
     cuts = np.array_split(np.arange(2000), [13, 400, 401, 1500])
     parts = [Evidence(candidates, certifying[cut]) for cut in cuts if len(cut)]
-    assert sum(parts).certify() == calibrate(certifying, screen=screening)
+    expected = calibrate(certifying, screen=screening, method="conditional")
+    assert sum(parts).certify() == expected
+
+
+def test_the_adaptive_method_adds_up_too(traces):
+    fitting, certifying = traces[:1500], traces[1500:]
+    candidates = Candidates.adaptive(fitting, len(certifying))
+    candidates = pickle.loads(pickle.dumps(candidates))
+    parts = [Evidence(candidates, certifying[cut]) for cut in (slice(0, 7), slice(7, None))]
+    total = sum(Evidence.from_json(part.to_json()) for part in parts)
+    assert total.sequences == 2500 and "adaptive" in repr(total)
+    assert total.certify() == calibrate(certifying, fit=fitting)
+    with pytest.raises(ValueError, match="proposed for alpha 0.1 and delta 0.01"):
+        total.certify(alpha=0.2)
 
 
 def test_one_threshold_gives_the_marginal_rule(traces):
@@ -37,14 +50,10 @@ def test_evidence_and_candidates_can_be_sent(traces):
 def test_evidence_tells_what_was_counted(traces):
     evidence = Evidence(Candidates.backward(traces[:2000]), traces[2000:])
     assert evidence.sequences == 2000
-    assert evidence.halted.shape == (len(evidence.candidates), 10)
+    assert evidence.halted.shape == (len(evidence.candidates.thresholds), 10)
     assert (evidence.halted.sum(axis=1) == 2000).all()
     assert (evidence.gaps <= evidence.halted).all()
-    assert np.array_equal(
-        evidence.candidates[-1], evidence.candidates[len(evidence.candidates) - 1]
-    )
-    with pytest.raises(IndexError):
-        evidence.candidates[10_000]
+    assert np.isinf(evidence.candidates.thresholds[0][:-1]).all()
 
 
 def test_what_does_not_add_up_is_refused(traces):

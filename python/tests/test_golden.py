@@ -42,7 +42,7 @@ def test_rules_equal_the_papers(golden, name):
         screened = haltwise.calibrate(traces[screening], method="screen-only")
         assert np.array_equal(screened.thresholds, thresholds(rules["screen"]))
         conditional = haltwise.calibrate(
-            traces[certifying], screen=traces[screening], at_never="stop"
+            traces[certifying], screen=traces[screening], method="conditional", at_never="stop"
         )
         assert np.array_equal(conditional.thresholds, thresholds(rules["conditional"]))
 
@@ -63,7 +63,7 @@ def command_rule(command: str, folder: Path, *arguments: str) -> str:
     return out.read_text()
 
 
-@pytest.mark.parametrize("method", ["conditional", "marginal", "screen-only"])
+@pytest.mark.parametrize("method", ["adaptive", "conditional", "marginal", "screen-only"])
 def test_rule_files_equal_the_command_lines(command, method, tmp_path):
     traces = simulated(3000, seed=7)
     haltwise.write_traces(tmp_path / "traces.npz", traces)
@@ -86,6 +86,9 @@ def test_rule_files_of_the_golden_cases_equal_the_command_lines(command, golden,
         rule = haltwise.calibrate(parts["certify"], screen=parts["screen"], method="conditional")
         assert rule.to_json() == written, f"split {i}"
         assert rule == haltwise.Rule.load(tmp_path / "command.json")
+        files[1] = "--fit"
+        rule = haltwise.calibrate(parts["certify"], fit=parts["screen"])
+        assert rule.to_json() == command_rule(command, tmp_path, *files), f"split {i}, adaptive"
 
 
 def test_the_commands_evaluation_is_ours(command, tmp_path):

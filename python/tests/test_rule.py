@@ -124,7 +124,7 @@ def test_evaluating_on_its_own_traces_is_flattery(rule, traces):
 
 def test_evaluating_refuses_other_scores_and_longer_sequences(rule):
     probs = np.full((5, 3, 2), 0.5)
-    with pytest.raises(ValueError, match="the largest class probability"):
+    with pytest.raises(ValueError, match='given with the trace: row 1: a "score" is needed'):
         rule.evaluate(probs=probs, labels=[0] * 5)
     with pytest.raises(ValueError, match="calibrated for 10 at the most"):
         rule.evaluate(simulated(5, steps=12))

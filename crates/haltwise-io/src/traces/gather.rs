@@ -1,9 +1,9 @@
 //! Sequences that are in memory already, checked like those of a file.
 
-use haltwise::Traces;
+use haltwise::{Outputs, ScoreSource, Traces};
 
 use super::intake::{Intake, Probs, Sequence};
-use super::{Visit, add};
+use super::{Visit, add, add_output, add_scored};
 
 /// One sequence that is in memory: a label, and either a prediction and a
 /// score per step, or class probabilities, or both.
@@ -46,6 +46,25 @@ pub fn gather_traces<E>(feed: impl FnOnce(&mut Take<'_>) -> Result<(), E>) -> Re
     let mut builder = None;
     visit_given(feed, &mut |row| add(&mut builder, row))?;
     Ok(builder.unwrap_or_default().finish())
+}
+
+/// Collects sequences that are in memory into traces whose scores are of a
+/// given kind, as [`read_scored`](crate::read_scored) does with files.
+pub fn gather_scored<E>(
+    source: &ScoreSource,
+    feed: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
+) -> Result<Traces, E> {
+    let mut builder = Traces::builder().source(source.clone());
+    visit_given(feed, &mut |row| add_scored(&mut builder, source, row))?;
+    Ok(builder.finish())
+}
+
+/// Collects all that is said about sequences in memory, as
+/// [`read_outputs`](crate::read_outputs) does with files.
+pub fn gather_outputs<E>(feed: impl FnOnce(&mut Take<'_>) -> Result<(), E>) -> Result<Outputs, E> {
+    let mut outputs = Outputs::new();
+    visit_given(feed, &mut |row| add_output(&mut outputs, row))?;
+    Ok(outputs)
 }
 
 /// What takes sequences one by one; it says what is wrong with one, and where.
