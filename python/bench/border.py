@@ -6,6 +6,7 @@ the same arrays to the same rule, in Rust alone and through the wheel.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import time
@@ -16,17 +17,31 @@ import numpy as np
 import haltwise
 
 ROOT = Path(__file__).resolve().parents[2]
-N, T, METHOD = 100_000, 100, "conditional"
+N, T, ROUNDS, RUNS = 100_000, 100, 4, 10
 
 
-def best(run, times: int = 10) -> float:
-    """Milliseconds, the smallest of several runs."""
-    took = []
-    for _ in range(times):
+def wheel(call) -> tuple[float, float]:
+    """Milliseconds: of the fastest run, and of processor time for each."""
+    took, before = [], time.process_time()
+    for _ in range(RUNS):
         start = time.perf_counter()
-        run()
-        took.append(1e3 * (time.perf_counter() - start))
-    return min(took)
+        call()
+        took.append(time.perf_counter() - start)
+    return 1e3 * min(took), 1e3 * (time.process_time() - before) / RUNS
+
+
+def rust(command: list[str]) -> tuple[float, float]:
+    """The same of the Rust program, less what it takes to start and to read."""
+
+    def run(times: int) -> tuple[float, float]:
+        before = os.times()
+        fastest = float(subprocess.check_output([*command, str(times)], cwd=ROOT))
+        after = os.times()
+        used = after.children_user - before.children_user
+        return fastest, used + after.children_system - before.children_system
+
+    (_, once), (fastest, often) = run(1), run(1 + RUNS)
+    return fastest, 1e3 * (often - once) / RUNS
 
 
 def main() -> None:
@@ -43,20 +58,30 @@ def main() -> None:
             array.tofile(files[-1])
         example = ["cargo", "run", "-q", "--release", "-p", "haltwise-io", "--example"]
         run = [*example, "calibrate_arrays", "--", *files, str(T)]
-        # Twice with the wheel in between, so that a machine that changes its pace shows.
-        rust = [float(subprocess.check_output(run, cwd=ROOT))]
-        python = best(lambda: haltwise.calibrate(scores, predictions, labels, method=METHOD))
-        rust.append(float(subprocess.check_output(run, cwd=ROOT)))
-    alone = min(rust)
-    print(f"{N:,} sequences of {T} steps, arrays to conditional rule, best of 10")
-    print(f"Rust alone                        {alone:8.1f} ms (runs: {rust[0]:.1f}, {rust[1]:.1f})")
-    print(f"wheel, float32 and uint32         {python:8.1f} ms, {python / alone - 1:+.1%}")
-    wide = predictions.astype(np.int64)
-    took = best(lambda: haltwise.calibrate(scores, wide, labels, method=METHOD))
-    print(f"wheel, float32 and int64          {took:8.1f} ms, {took / alone - 1:+.1%}")
-    double = scores.astype(np.float64)
-    took = best(lambda: haltwise.calibrate(double, wide, labels, method=METHOD))
-    print(f"wheel, float64 and int64          {took:8.1f} ms, {took / alone - 1:+.1%}")
+        wide, double = predictions.astype(np.int64), scores.astype(np.float64)
+        ways = {
+            "wheel, float32 and uint32": lambda: calibrate(scores, predictions, labels),
+            "wheel, float32 and int64": lambda: calibrate(scores, wide, labels),
+            "wheel, float64 and int64": lambda: calibrate(double, wide, labels),
+        }
+        subprocess.check_output([*run, "1"], cwd=ROOT)
+        took = {way: [] for way in ("Rust alone", *ways)}
+        # In turns, so that a machine that changes its pace does so for all.
+        for _ in range(ROUNDS):
+            took["Rust alone"].append(rust(run))
+            for way, call in ways.items():
+                took[way].append(wheel(call))
+    print(f"{N:,} sequences of {T} steps, arrays to conditional rule, {ROUNDS} × {RUNS} runs")
+    print(f"{'':<28}{'fastest run':>16}{'processor time, best round':>32}")
+    fastest, used = (min(times) for times in zip(*took["Rust alone"], strict=True))
+    for way, times in took.items():
+        wall, cpu = (min(column) for column in zip(*times, strict=True))
+        against = f"{wall:8.1f} ms {wall / fastest - 1:+6.1%}{cpu:20.1f} ms {cpu / used - 1:+6.1%}"
+        print(f"{way:<28}{against}")
+
+
+def calibrate(*arrays) -> None:
+    haltwise.calibrate(*arrays, method="conditional")
 
 
 if __name__ == "__main__":
