@@ -13,7 +13,8 @@ pub use error::{Error, Result};
 pub use npz::{Integers, read_integers};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
 pub use traces::{
-    Format, Layout, TraceRow, TraceWriter, Visit, WriteOptions, read_outputs, read_scored,
-    read_traces, visit_bytes, visit_traces,
+    Format, Given, Layout, Take, TraceRow, TraceWriter, Visit, WriteOptions, gather_outputs,
+    gather_scored, gather_traces, read_outputs, read_scored, read_traces, visit_bytes, visit_given,
+    visit_traces,
 };
 pub use write::write_whole;
