@@ -3,11 +3,32 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors
 VENV := target/bench-venv
+PYTHON_VENV := target/python-venv
 
-.PHONY: test lint doc bench bench-train bench-scale fuzz chromium
+.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium python
 
-test: chromium
-	HALTWISE_REQUIRE_CHROMIUM=1 $(CARGO) test --workspace
+test: test-rust test-python
+
+test-rust: chromium
+	HALTWISE_REQUIRE_CHROMIUM=1 $(CARGO) test --workspace --exclude haltwise-python
+
+# The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
+# pandas and polars; rules are compared with those of the command line.
+test-python: python
+	python3 -m venv --clear $(PYTHON_VENV)
+	$(PYTHON_VENV)/bin/pip install -q -r python/requirements-test.txt
+	rm -rf target/wheels
+	$(PYTHON_VENV)/bin/maturin build -q -m python/Cargo.toml --out target/wheels
+	$(PYTHON_VENV)/bin/pip install -q --no-deps target/wheels/haltwise-*.whl
+	$(CARGO) build -q -p haltwise-cli
+	$(PYTHON_VENV)/bin/ruff check -q python
+	$(PYTHON_VENV)/bin/ruff format -q --check python
+	cd python && ../$(PYTHON_VENV)/bin/mypy
+	$(PYTHON_VENV)/bin/pytest -q python
+
+python:
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || \
+	    (apt-get update -q && apt-get install -qy python3 python3-venv)
 
 # The reports are opened in a real browser.
 chromium:
@@ -41,6 +62,14 @@ $(VENV)/bin/python:
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install -q --no-deps torch
 	$(VENV)/bin/pip install -q filelock fsspec jinja2 mpmath networkx numpy setuptools sympy typing_extensions
+
+# The wheel beside the paper's listings in NumPy and PyTorch, and beside Rust alone.
+bench-python: $(VENV)/bin/python
+	$(VENV)/bin/pip install -q maturin scipy
+	$(VENV)/bin/maturin build -q --release -m python/Cargo.toml --out target/wheels-release
+	$(VENV)/bin/pip install -q --no-deps --force-reinstall target/wheels-release/haltwise-*.whl
+	$(VENV)/bin/python python/bench/listings.py
+	$(VENV)/bin/python python/bench/border.py
 
 # Every reader on hostile bytes, FUZZ_SECONDS each.
 fuzz:

@@ -20,7 +20,8 @@ pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
 pub use screened_file::{read_screened, write_screened};
 pub use sets::{Input, Seen, SetReader, gather_evidence, read_fitting};
 pub use traces::{
-    Extent, Format, Layout, Place, Snapshot, TraceRow, TraceWriter, Visit, WriteOptions,
-    fold_traces, read_outputs, read_scored, read_traces, trace_files, visit_bytes, visit_traces,
+    Extent, Format, Given, Layout, Place, Snapshot, Take, TraceRow, TraceWriter, Visit,
+    WriteOptions, fold_traces, gather_outputs, gather_scored, gather_traces, read_outputs,
+    read_scored, read_traces, trace_files, visit_bytes, visit_given, visit_traces,
 };
 pub use write::write_whole;
