@@ -5,7 +5,7 @@ FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 
-.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium python
+.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium python java
 
 test: test-rust test-python
 
@@ -13,8 +13,8 @@ test-rust: chromium
 	HALTWISE_REQUIRE_CHROMIUM=1 $(CARGO) test --workspace --exclude haltwise-python
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
-# pandas and polars; rules are compared with those of the command line.
-test-python: python
+# pandas, polars, Dask and Spark; rules are compared with those of the command line.
+test-python: python java
 	python3 -m venv --clear $(PYTHON_VENV)
 	$(PYTHON_VENV)/bin/pip install -q -r python/requirements-test.txt
 	rm -rf target/wheels
@@ -29,6 +29,10 @@ test-python: python
 python:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || \
 	    (apt-get update -q && apt-get install -qy python3 python3-venv)
+
+# Spark runs on it.
+java:
+	@command -v java >/dev/null || (apt-get update -q && apt-get install -qy openjdk-17-jre-headless)
 
 # The reports are opened in a real browser.
 chromium:

@@ -9,7 +9,7 @@ from . import _core
 from ._arrays import natural
 from .calibration import Score
 from .rule import Rule
-from .traces import Traces
+from .traces import Traces, _stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ def calibrate(
         gathering = _core.Gathering(screened)
         for batch in batches:
             if batch.num_rows:
-                gathering.add(_stream([batch]))
+                gathering.add(_stream(pa.Table.from_batches([batch])))
         yield pa.RecordBatch.from_pydict({"evidence": [gathering.finish()]})
 
     parts = df.mapInArrow(count, "evidence string").collect()
@@ -151,14 +151,3 @@ def _drawn(df: DataFrame, seed: int, below: int) -> tuple[Traces, Any]:
         raise ValueError("no sequence is set aside; choose a larger share, or give more traces")
     traces = Traces.from_arrow(table)
     return traces, _core.draws(table.column("id").to_pylist(), seed)
-
-
-def _stream(batches: list[pa.RecordBatch]) -> bytes:
-    """Batches as the bytes of an Arrow stream."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return sink.getvalue().to_pybytes()

@@ -107,14 +107,25 @@ def executors_of_this_process() -> list[psutil.Process]:
     return found
 
 
-def test_a_killed_executor_changes_nothing(traces, rules, tmp_path):
+def test_an_executor_killed_while_counting_changes_nothing(traces, rules, tmp_path, monkeypatch):
     cluster = session(2)
     try:
         df = frame(cluster, traces, 8)
         started = tmp_path / "started"
+        screened = threading.Event()
+        screen = spark._core.screen
+
+        def screen_and_tell(*args, **options):
+            # What comes after is the counting.
+            found = screen(*args, **options)
+            started.unlink()
+            screened.set()
+            return found
+
+        monkeypatch.setattr(spark._core, "screen", screen_and_tell)
 
         def slowly(batches):
-            # Tells that counting is under way, and gives time to be killed.
+            # Tells that the job is under way, and gives time to be killed.
             for batch in batches:
                 started.touch()
                 time.sleep(0.3)
@@ -124,6 +135,7 @@ def test_a_killed_executor_changes_nothing(traces, rules, tmp_path):
         killed = []
 
         def kill():
+            screened.wait()
             while not started.exists():
                 time.sleep(0.01)
             victim = executors_of_this_process()[0]
