@@ -54,8 +54,7 @@ bench-train: $(VENV)/bin/python
 
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install -q --no-deps torch
-	$(VENV)/bin/pip install -q filelock fsspec jinja2 mpmath networkx numpy setuptools sympy typing_extensions
+	$(VENV)/bin/pip install -q numpy torch
 
 # The wheel beside the paper's listings in NumPy and PyTorch, and beside Rust alone.
 bench-python: $(VENV)/bin/python

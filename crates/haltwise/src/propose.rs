@@ -439,10 +439,10 @@ impl<'t> Screen<'t> {
         let i = cheapest(&coarse);
         let fine = tried(around(&grid, i));
         let mut best = coarse[i].clone();
-        if let Some(finer) = fine.get(cheapest(&fine)) {
-            if finer.value < best.value {
-                best = finer.clone();
-            }
+        if let Some(finer) = fine.get(cheapest(&fine))
+            && finer.value < best.value
+        {
+            best = finer.clone();
         }
         let later = coarse.into_iter().find(|start| start.opens > best.opens);
         std::iter::once(best).chain(later).collect()
