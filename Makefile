@@ -5,7 +5,7 @@ FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 
-.PHONY: test test-rust test-python lint doc bench bench-train bench-python fuzz chromium python
+.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium python
 
 test: test-rust test-python
 
@@ -44,8 +44,14 @@ doc:
 # Calibration beside summing all scores once; decisions through a pipe.
 bench:
 	$(CARGO) bench -p haltwise
-	$(CARGO) bench -p haltwise-io
+	$(CARGO) bench -p haltwise-io --bench golden
 	$(CARGO) bench -p haltwise-cli
+
+# Calibrating Parquet beside only decoding it, growing in both directions; the last size takes
+# 4 GB of disk in TMPDIR.
+SIZES ?= 250000x100 500000x100 1000000x100 2000000x100 250000x200 250000x400 10000000x100
+bench-scale:
+	$(CARGO) bench -p haltwise-io --bench scale -- $(SIZES)
 
 # The LSTM beside PyTorch on this machine's CPU.
 bench-train: $(VENV)/bin/python

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use haltwise::{FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
-use haltwise_io::{read_traces, write_whole};
+use haltwise_io::{read_traces, trace_files, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A heading.
@@ -47,36 +47,46 @@ pub(crate) fn warn(text: impl std::fmt::Display) {
     anstream::eprintln!("{}: {text}", styled(CAREFUL, "warning"));
 }
 
+/// Says on standard error what goes on.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    anstream::eprintln!("{text}");
+}
+
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     error.downcast_ref::<io::Error>().is_some_and(broken)
 }
 
+/// A progress bar on standard error, hidden where that is no terminal.
+pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
+    let bar = ProgressBar::hidden();
+    if io::stderr().is_terminal() {
+        bar.set_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
+        bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
+    }
+    Ok(bar)
+}
+
 /// Reads trace files, with the scores that they have.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
-    reading(|progress| read_traces(paths, progress))
+    reading(|progress| read_traces(&trace_files(paths)?, progress))
 }
 
 /// Reads trace files, with scores of a given kind.
 pub(crate) fn read_scored(paths: &[PathBuf], source: &ScoreSource) -> anyhow::Result<Traces> {
-    reading(|progress| haltwise_io::read_scored(paths, source, progress))
+    reading(|progress| haltwise_io::read_scored(&trace_files(paths)?, source, progress))
 }
 
 /// Reads trace files, with all that they say.
 pub(crate) fn read_outputs(paths: &[PathBuf]) -> anyhow::Result<Outputs> {
-    reading(|progress| haltwise_io::read_outputs(paths, progress))
+    reading(|progress| haltwise_io::read_outputs(&trace_files(paths)?, progress))
 }
 
 /// Reads files with a progress bar on a terminal if it takes long.
-fn reading<T>(
+pub(crate) fn reading<T>(
     read: impl FnOnce(&mut dyn FnMut(u64, u64)) -> haltwise_io::Result<T>,
 ) -> anyhow::Result<T> {
-    let bar = ProgressBar::hidden();
-    if io::stderr().is_terminal() {
-        let style = "reading {bytes} of {total_bytes} [{bar:30}] {eta} left";
-        bar.set_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
-        bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
-    }
+    let bar = bar("reading {bytes} of {total_bytes} [{bar:30}] {eta} left")?;
     let mut shown = false;
     let found = read(&mut |done, total| {
         // Small files are read before a bar could be seen.

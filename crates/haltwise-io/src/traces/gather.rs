@@ -2,6 +2,7 @@
 
 use haltwise::{Outputs, ScoreSource, Traces};
 
+use super::ids::Ids;
 use super::intake::{Intake, Probs, Sequence};
 use super::{Visit, add, add_output, add_scored};
 
@@ -79,7 +80,8 @@ pub fn visit_given<E>(
     visit: &mut Visit<'_>,
 ) -> Result<(), E> {
     let mut no_progress = |_, _| {};
-    let mut intake = Intake::new(visit, &mut no_progress, 0);
+    let mut ids = Ids::now();
+    let mut intake = Intake::new(&mut ids, visit, &mut no_progress, 0);
     let mut row = 0_u64;
     feed(&mut |given| {
         row += 1;

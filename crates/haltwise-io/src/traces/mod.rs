@@ -10,7 +10,11 @@ mod arrow;
 mod classes;
 mod columns;
 mod csv;
+mod extent;
+mod files;
+mod fold;
 mod gather;
+mod ids;
 mod intake;
 mod jsonl;
 mod npz;
@@ -19,6 +23,8 @@ mod steps;
 mod text;
 mod writer;
 
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor};
 use std::path::Path;
@@ -28,7 +34,11 @@ use haltwise::{Outputs, ScoreSource, Sequence, Step, Traces, TracesBuilder};
 
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
+pub use extent::Extent;
+pub use files::{Snapshot, trace_files};
+pub use fold::{Place, fold_traces};
 pub use gather::{Given, Take, gather_outputs, gather_scored, gather_traces, visit_given};
+use ids::Ids;
 use intake::Intake;
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
@@ -207,16 +217,28 @@ pub fn visit_traces<P: AsRef<Path>>(
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut Visit<'_>,
 ) -> Result<Vec<String>> {
+    visit_places(paths, progress, &mut |_, row| visit(row))
+}
+
+/// The same, with the number of the file, counted from 0.
+fn visit_places<P: AsRef<Path>>(
+    paths: &[P],
+    progress: &mut dyn FnMut(u64, u64),
+    visit: &mut dyn FnMut(usize, &TraceRow<'_>) -> std::result::Result<(), String>,
+) -> Result<Vec<String>> {
     refuse_twice(paths)?;
     let sizes = paths
         .iter()
         .map(|path| size(path.as_ref()))
         .collect::<Result<Vec<_>>>()?;
     let total = sizes.iter().sum();
-    let mut intake = Intake::new(visit, progress, total);
-    for (path, size) in std::iter::zip(paths, sizes) {
+    let (mut ids, number) = (Ids::now(), Cell::new(0));
+    let mut visit = |row: &TraceRow<'_>| visit(number.get(), row);
+    let mut intake = Intake::new(&mut ids, &mut visit, progress, total);
+    for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();
         let format = Format::of(path)?;
+        number.set(i);
         intake.start_file(size);
         read_file(path, format, &mut intake)
             .and_then(|()| intake.end_file())
@@ -228,14 +250,13 @@ pub fn visit_traces<P: AsRef<Path>>(
 /// Refuses a file that is named twice: its sequences would count twice, and a
 /// guarantee that rests on the counts would be void.
 fn refuse_twice<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for path in paths {
         let path = path.as_ref();
         let place = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        if seen.contains(&place) {
+        if !seen.insert(place) {
             return Err(Error::new(path, "it is named twice; name every file once"));
         }
-        seen.push(place);
     }
     Ok(())
 }
@@ -249,7 +270,8 @@ pub fn visit_bytes(
     visit: &mut Visit<'_>,
 ) -> Result<Vec<String>> {
     let mut ignore = |_, _| {};
-    let mut intake = Intake::new(visit, &mut ignore, bytes.len() as u64);
+    let mut ids = Ids::now();
+    let mut intake = Intake::new(&mut ids, visit, &mut ignore, bytes.len() as u64);
     intake.start_file(bytes.len() as u64);
     let open = || Ok(Cursor::new(bytes));
     let shared = || bytes::Bytes::copy_from_slice(bytes);
