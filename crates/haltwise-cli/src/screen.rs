@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use haltwise::{Calibration, Candidates, ScoreChoice, Screened, Screening, SetAside, Split};
 use haltwise_io::{SetReader, Snapshot, read_fitting, write_screened};
 
@@ -162,7 +161,7 @@ pub(crate) fn fit(
     let certifying = total - fitting.outputs().len();
     let screened = calibration
         .screened_adaptive(&fitting, choice, certifying, seen.t_max)
-        .with_context(|| too_few(total))?;
+        .map_err(|e| too_few(e, total))?;
     let split = Split {
         fit_fraction: Some(fit_fraction),
         screen_fraction: None,
@@ -213,7 +212,7 @@ pub(crate) fn screen(
         Part::Whole => calibration.screened_conditional(&screening, t_max)?,
         Part::Split(split, set_aside) => calibration
             .screened_conditional(&screening, t_max)
-            .with_context(|| too_few(seen.set().sequences as usize))?
+            .map_err(|e| too_few(e, seen.set().sequences as usize))?
             .of_all(seen.set())
             .with_split(split, set_aside),
     })

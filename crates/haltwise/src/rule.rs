@@ -233,6 +233,10 @@ pub(crate) struct Record {
     /// rule that was chosen among all that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chosen: Option<usize>,
+    /// With several families, the digest of score and thresholds, of which the
+    /// trail has but one number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seal: Option<Fingerprint>,
     pub(crate) trail: Vec<Test>,
 }
 
@@ -442,14 +446,15 @@ impl Record {
         }
         let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
         let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
-        let mut place = 0;
+        let mut place = 0_usize;
         for family in &self.families {
-            let with_fitted = family.kind == FamilyKind::Clock && self.split.is_some();
+            let with_fitted = family.kind == FamilyKind::Clock
+                && self.split.is_some_and(|split| split.fit_fraction.is_some());
             let on_both = certified.saturating_add(fitted);
             if family.sequences != certified && !(with_fitted && family.sequences == on_both) {
                 return Some("a family was tested on traces that are not on record".into());
             }
-            let end = place + family.tests.min(self.trail.len());
+            let end = place.saturating_add(family.tests);
             let Some(tests) = self.trail.get(place..end) else {
                 return Some("its families have more tests than the trail".into());
             };
@@ -475,7 +480,20 @@ impl Record {
                         && opens.map(|t| thresholds[t]) == test.threshold
                 }),
         };
-        (!agrees).then(|| "its thresholds are not those of a test that passed".into())
+        if !agrees {
+            return Some("its thresholds are not those of a test that passed".into());
+        }
+        (self.seal != Some(self.digest()))
+            .then(|| "its score or its thresholds are not those that were certified".into())
+    }
+
+    /// The digest of score and thresholds. It guards against mix-ups, not
+    /// against forgery.
+    pub(crate) fn digest(&self) -> Fingerprint {
+        let mut bytes = format!("{:?}", self.score).into_bytes();
+        let thresholds = self.thresholds.values().iter();
+        bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
+        Fingerprint::of(&bytes)
     }
 
     /// The thresholds that a walk down the grid ends with; `None` where the

@@ -235,9 +235,9 @@ impl Screened {
                 self.calibration.from_evidence(first, *screened_on)?
             }
             Proposed::Adaptive(proposal) => {
-                return Ok(self
+                return self
                     .calibration
-                    .certify_proposal(proposal, evidence, self.split));
+                    .certify_proposal(proposal, evidence, self.split);
             }
         };
         Ok(match self.split {
