@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise::{
-    Alpha, AtNever, Calibration, Certifying, Counts, Delta, Grid, Method, Rule, Screening, Split,
-    Test, Traces, halted_needed,
+    Alpha, AtNever, Calibration, Certifying, Classifier, Counts, Delta, Grid, Method, Rule,
+    Screening, Split, Test, Traces, halted_needed,
 };
 use haltwise_io::{rule_json, write_rule};
 
@@ -115,7 +115,8 @@ impl From<AtNeverArg> for AtNever {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
-    let rule = calibrate(&args)?;
+    let classifier = classifier(args.traces.iter().chain(&args.screen))?;
+    let rule = calibrate(&args)?.with_classifier(classifier);
     write_rule(&args.output, &rule)?;
     if args.json {
         show::print(&rule_json(&rule)?)?;
@@ -124,6 +125,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         show::print(&(describe(&rule) + &written))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The classifier whose traces the files hold, where they say so.
+fn classifier<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<Option<Classifier>> {
+    let mut found: Option<(&PathBuf, Option<Classifier>)> = None;
+    for path in paths {
+        let classifier = show::classifier(path)?;
+        match &found {
+            Some((other, first)) if *first != classifier => bail!(
+                "{} and {} are traces of different classifiers; a rule is for one",
+                show::file(other),
+                show::file(path)
+            ),
+            Some(_) => {}
+            None => found = Some((path, classifier)),
+        }
+    }
+    Ok(found.and_then(|(_, classifier)| classifier))
 }
 
 /// Refuses what cannot be meant, before reading anything.

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod calibrate;
 mod data;
 mod dataset;
@@ -11,6 +12,8 @@ mod demo;
 mod evaluate;
 mod inspect;
 mod pages;
+mod read;
+mod reader;
 mod reproduce;
 mod score;
 mod show;
@@ -53,6 +56,8 @@ enum Verb {
     Calibrate(calibrate::Args),
     Evaluate(evaluate::Args),
     Decide(decide::Args),
+    Read(read::Args),
+    Ask(ask::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
@@ -74,6 +79,8 @@ fn main() -> ExitCode {
         Verb::Calibrate(args) => calibrate::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
+        Verb::Read(args) => read::run(args),
+        Verb::Ask(args) => ask::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use haltwise::{Promise, Rule, Thresholds, Traces};
-use haltwise_io::{read_traces, write_whole};
+use anyhow::Context;
+use haltwise::{Classifier, Promise, Rule, Thresholds, Traces};
+use haltwise_io::{read_metadata, read_traces, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A heading.
@@ -73,6 +74,19 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
     });
     bar.finish_and_clear();
     Ok(traces?)
+}
+
+/// The remark in a trace file that says whose traces they are.
+pub(crate) const CLASSIFIER: &str = "classifier";
+
+/// The classifier whose traces a file holds, where it says so.
+pub(crate) fn classifier(path: &Path) -> anyhow::Result<Option<Classifier>> {
+    let remarks = read_metadata(path)?;
+    let remark = remarks.into_iter().find(|(name, _)| name == CLASSIFIER);
+    let parsed = remark
+        .map(|(_, text)| serde_json::from_str(&text))
+        .transpose();
+    parsed.with_context(|| format!("{}: its remark about the classifier", path.display()))
 }
 
 /// Writes a page, whole or not at all.

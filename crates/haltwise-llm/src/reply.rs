@@ -154,7 +154,10 @@ mod tests {
         for (body, expected) in [
             (LIST.replace("-1.5", "NaN"), "has NaN for a number"),
             (LIST.replace("-1.5", "null"), "of the token \" B\" is null"),
-            (TABLE.replace("-1.5", "\"NaN\""), "is \"NaN\", which is none"),
+            (
+                TABLE.replace("-1.5", "\"NaN\""),
+                "is \"NaN\", which is none",
+            ),
             (TABLE.replace("-1.5", "0.7"), "is 0.7, which is none"),
             (LIST.replace("content", "nothing"), "no log-probabilities"),
             (

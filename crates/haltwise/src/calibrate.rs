@@ -125,6 +125,7 @@ impl Calibration {
             screened_on: None,
             certified_on: None,
             split: None,
+            classifier: None,
             trail: Vec::new(),
         }
     }

@@ -26,7 +26,9 @@ pub use grid::{Grid, GridError};
 pub use level::{Alpha, Delta, LevelError};
 pub use loss::gap;
 pub use pvalue::{binomial_tail, clopper_pearson};
-pub use rule::{Expected, Method, Rule, RuleError, SetRecord, Split, ThresholdError, Thresholds};
+pub use rule::{
+    Classifier, Expected, Method, Rule, RuleError, SetRecord, Split, ThresholdError, Thresholds,
+};
 pub use screen::screen;
 pub use stream::{Decision, Stream};
 pub use trace::{

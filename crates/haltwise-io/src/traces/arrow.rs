@@ -9,6 +9,7 @@ use std::io::{BufRead, Read, Seek, SeekFrom};
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
+use arrow_schema::SchemaRef;
 
 use super::columns::Columns;
 use super::intake::Intake;
@@ -64,6 +65,15 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
         (None, Some(schema)) => Columns::find(&schema).map(|_| ()),
         (None, None) => Err(damaged("it has no schema")),
     }
+}
+
+/// Reads the schema, which comes before all else.
+pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<SchemaRef> {
+    find_stream(&mut reader)?;
+    let mut decoder = StreamDecoder::new();
+    let mut buffer = Buffer::from_vec(read_message(&mut reader)?);
+    unharmed(|| decoder.decode(&mut buffer))?.map_err(damaged)?;
+    decoder.schema().ok_or_else(|| damaged("it has no schema"))
 }
 
 /// Moves to the start of the stream.

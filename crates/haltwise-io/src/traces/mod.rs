@@ -12,6 +12,7 @@ mod columns;
 mod csv;
 mod intake;
 mod jsonl;
+mod metadata;
 mod npz;
 mod parquet;
 mod steps;
@@ -28,6 +29,7 @@ use haltwise::{ScoreSource, Traces, TracesBuilder};
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
 use intake::Intake;
+pub use metadata::read_metadata;
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
 /// One sequence, as a reader hands it on and as a writer takes it.

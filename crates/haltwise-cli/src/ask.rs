@@ -1,0 +1,319 @@
+//! `haltwise ask`: a language model that stops reading when it knows.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use haltwise::{Decision, Rule, Score, ScoreSource, Stream};
+use haltwise_io::read_rule;
+use haltwise_llm::{Answer, Mismatch, Question, Reader, Tokens, by_document};
+use serde::Serialize;
+
+use crate::reader::{QuestionArgs, ReaderArgs};
+use crate::show::{self, count, number, percent};
+
+/// Answer a question about a document, reading no more of it than the rule asks for
+///
+/// Reads part by part, asks the model after each, and stops when the rule says
+/// so. The model, the template and all else are as the rule recorded them when
+/// it was calibrated on the traces of `read`; another model or template is refused.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  haltwise ask --rule rule.json --server http://localhost:8000 \\
+      --document report.txt --question 'Who signed it?' --options Ann Bob Cem
+  haltwise ask --rule rule.json --server http://localhost:8000 questions.jsonl > answers.jsonl")]
+pub(crate) struct Args {
+    /// Questions to answer, a JSON object per line as for `read`; a label is not needed
+    #[arg(required_unless_present = "document", conflicts_with_all = ["document", "question", "options"])]
+    questions: Option<PathBuf>,
+
+    /// The rule to stop by
+    #[arg(long, value_name = "RULE")]
+    rule: PathBuf,
+
+    /// The document to read
+    #[arg(long, value_name = "FILE", requires = "question", requires = "options")]
+    document: Option<PathBuf>,
+
+    /// What to ask about it
+    #[arg(long, value_name = "TEXT", requires = "document")]
+    question: Option<String>,
+
+    /// The answers to choose from
+    #[arg(long, value_name = "OPTION", num_args = 2..=26, requires = "document")]
+    options: Vec<String>,
+
+    #[command(flatten)]
+    question_args: QuestionArgs,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+
+    /// Use the rule although it is for another model or template: nothing is promised then
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON instead of words (questions from a file are answered in JSON anyway)
+    #[arg(long)]
+    json: bool,
+}
+
+/// One answer, as it is printed.
+#[derive(Serialize)]
+struct Answered<'a> {
+    id: &'a str,
+    answer: &'a str,
+    /// The option's place, from 0.
+    option: usize,
+    probs: Vec<f32>,
+    score: f32,
+    /// The part after which it stopped, and how many there are.
+    t: usize,
+    parts: usize,
+    reason: &'static str,
+    /// The share of the document that was read.
+    read: f64,
+    tokens: u64,
+    tokens_cached: u64,
+    /// About how many tokens more reading to the end would have sent.
+    tokens_saved: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    right: Option<bool>,
+    /// Whether the rule's promise covers this reader.
+    promised: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let rule = read_rule(&args.rule)?;
+    let questions = questions(&args)?;
+    let reader = args
+        .reader
+        .connect(rule.classifier(), |text| show::warn(text))?;
+    let promised = check(&args, &rule, &reader)?;
+    let mut totals = Totals::default();
+    for document in by_document(&questions) {
+        let ends = reader.part_ends(&questions[document[0]].document)?;
+        for question in document.iter().map(|&q| &questions[q]) {
+            check_length(&rule, question, ends.len())?;
+            let answered = answer(&rule, &reader, question, &ends, promised)?;
+            totals.add(&answered);
+            match args.questions.is_some() || args.json {
+                true => show::print_json(&answered)?,
+                false => show::print(&describe(&answered, &reader))?,
+            }
+        }
+    }
+    if args.questions.is_some() {
+        anstream::eprintln!("{}", totals.describe());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
+    if let Some(path) = &args.questions {
+        return args.question_args.read(path);
+    }
+    let (Some(path), Some(question)) = (&args.document, &args.question) else {
+        bail!("give a file of questions, or --document, --question and --options");
+    };
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    if text.trim().is_empty() {
+        bail!("{}: the document is empty", show::file(path));
+    }
+    Ok(vec![Question {
+        id: path.display().to_string(),
+        document: text.trim().into(),
+        question: question.trim().to_owned(),
+        options: args.options.clone(),
+        label: None,
+    }])
+}
+
+/// Refuses a rule that was calibrated for another reader. Returns whether its
+/// promise holds for this one.
+fn check(args: &Args, rule: &Rule, reader: &Reader) -> anyhow::Result<bool> {
+    let file = show::file(&args.rule);
+    let Some(record) = rule.classifier() else {
+        let unknown = format!("{file}: the rule does not say which model it was calibrated for");
+        if !args.force {
+            bail!("{unknown}; calibrate it on traces of `haltwise read`, or use it with --force");
+        }
+        show::warn(format_args!("{unknown}: nothing is promised"));
+        return Ok(false);
+    };
+    let (voids, others): (Vec<_>, Vec<_>) = Mismatch::between(record, &reader.record())
+        .into_iter()
+        .partition(|mismatch| mismatch.voids);
+    let list = |mismatches: &[Mismatch]| {
+        let line = |m: &Mismatch| {
+            let value =
+                |v: &Option<String>| v.as_ref().map_or("unknown".into(), |v| format!("{v:?}"));
+            format!(
+                "\n  {}: {}, but here {}",
+                m.what,
+                value(&m.rule),
+                value(&m.here)
+            )
+        };
+        mismatches.iter().map(line).collect::<String>()
+    };
+    if !others.is_empty() {
+        show::warn(format_args!(
+            "{file}: the rule was calibrated with another server, which may answer a little \
+             differently{}",
+            list(&others)
+        ));
+    }
+    if voids.is_empty() {
+        return Ok(rule.promise().is_some());
+    }
+    let differs = format!(
+        "{file}: the rule was calibrated for another reader{}",
+        list(&voids)
+    );
+    if !args.force {
+        bail!("{differs}\nCalibrate one for this reader, or use it with --force");
+    }
+    show::warn(format_args!("{differs}\nNothing is promised"));
+    Ok(false)
+}
+
+fn check_length(rule: &Rule, question: &Question, parts: usize) -> anyhow::Result<()> {
+    if parts > rule.t_max() {
+        bail!(
+            "question {}: its document has {parts} parts, but the rule is for {} at the most; \
+             split it as the rule's documents were, or give --parts",
+            question.id,
+            rule.t_max()
+        );
+    }
+    Ok(())
+}
+
+/// Reads until the rule says stop.
+fn answer<'a>(
+    rule: &Rule,
+    reader: &Reader,
+    question: &'a Question,
+    ends: &[usize],
+    promised: bool,
+) -> anyhow::Result<Answered<'a>> {
+    let document = &question.document;
+    let mut stream = Stream::new(rule);
+    let (mut tokens, mut bytes) = (Tokens::default(), 0);
+    for (part, &end) in ends.iter().enumerate() {
+        let asked = reader.ask(&document[..end], question, false)?;
+        tokens += asked.tokens;
+        bytes += asked.bytes;
+        let score = score(rule, &asked.answer)?;
+        let halted = stream.observe(score) == Decision::Halt;
+        let last = part + 1 == ends.len();
+        if !halted && !last {
+            continue;
+        }
+        let rest = ends[part + 1..].iter();
+        let unsent: usize = rest
+            .map(|&end| reader.prompt_bytes(&document[..end], question))
+            .sum::<haltwise_llm::Result<_>>()?;
+        let option = asked.answer.choice();
+        return Ok(Answered {
+            id: &question.id,
+            answer: &question.options[option],
+            option,
+            probs: asked.answer.probs,
+            score: score.get(),
+            t: part + 1,
+            parts: ends.len(),
+            reason: if last { "end" } else { "threshold" },
+            read: end as f64 / document.len() as f64,
+            tokens: tokens.sent,
+            tokens_cached: tokens.cached,
+            tokens_saved: (tokens.sent as f64 * unsent as f64 / bytes as f64).round() as u64,
+            right: question.label.map(|label| label == option),
+            promised,
+        });
+    }
+    bail!("question {}: its document has no parts", question.id)
+}
+
+/// The score of an answer, computed the way the rule was calibrated for.
+fn score(rule: &Rule, answer: &Answer) -> anyhow::Result<Score> {
+    match rule.source() {
+        ScoreSource::MaxProbability => {
+            let largest = answer.probs.iter().copied().fold(0.0, f32::max);
+            Ok(Score::try_from(largest)?)
+        }
+        other => bail!("the rule's score is {other}, which a reader's answers do not have"),
+    }
+}
+
+fn describe(a: &Answered<'_>, reader: &Reader) -> String {
+    let letter = reader.letters.first(a.probs.len()).map(|l| l[a.option]);
+    let letter = letter.map_or(String::new(), |letter| format!("{letter}. "));
+    let mut text = format!(
+        "{} (probability {})\n",
+        show::styled(show::GOOD, format!("{letter}{}", a.answer)),
+        percent(f64::from(a.probs[a.option])),
+    );
+    text += &format!(
+        "Read {} of {} parts, {} of the document{}.\n",
+        a.t,
+        a.parts,
+        percent(a.read),
+        if a.reason == "end" {
+            ": to its end"
+        } else {
+            ""
+        },
+    );
+    text += &format!(
+        "{} sent, {} of them kept by the server from before; about {} saved.\n",
+        count(a.tokens, "token", "tokens"),
+        number(a.tokens_cached),
+        number(a.tokens_saved),
+    );
+    text
+}
+
+/// What a batch came to.
+#[derive(Default)]
+struct Totals {
+    questions: u64,
+    labelled: u64,
+    right: u64,
+    read: f64,
+    tokens: Tokens,
+    saved: u64,
+}
+
+impl Totals {
+    fn add(&mut self, answered: &Answered<'_>) {
+        self.questions += 1;
+        self.labelled += u64::from(answered.right.is_some());
+        self.right += u64::from(answered.right == Some(true));
+        self.read += answered.t as f64 / answered.parts as f64;
+        self.tokens += Tokens {
+            sent: answered.tokens,
+            cached: answered.tokens_cached,
+        };
+        self.saved += answered.tokens_saved;
+    }
+
+    fn describe(&self) -> String {
+        let mut text = format!(
+            "{} answered, after {} of the parts on average; {} sent ({} from the server's \
+             cache), about {} saved",
+            count(self.questions, "question", "questions"),
+            percent(self.read / self.questions.max(1) as f64),
+            count(self.tokens.sent, "token", "tokens"),
+            number(self.tokens.cached),
+            number(self.saved),
+        );
+        if self.labelled > 0 {
+            let share = percent(self.right as f64 / self.labelled as f64);
+            text += &format!("; {share} of {} are right", number(self.labelled));
+        }
+        text
+    }
+}
