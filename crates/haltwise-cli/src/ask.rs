@@ -203,7 +203,7 @@ fn answer<'a>(
     let mut stream = Stream::new(rule);
     let (mut tokens, mut bytes) = (Tokens::default(), 0);
     for (part, &end) in ends.iter().enumerate() {
-        let asked = reader.ask(&document[..end], question, false)?;
+        let asked = reader.ask(&document[..end], question)?;
         tokens += asked.tokens;
         bytes += asked.bytes;
         let score = score(rule, &asked.answer)?;

@@ -55,7 +55,12 @@ pub(crate) struct ReaderArgs {
     api_key_env: String,
 
     /// What to record about the server beside what it says itself, such as its flags
-    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, help_heading = "Server")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        help_heading = "Server"
+    )]
     server_flags: Option<String>,
 
     /// A file with the prompt's template [default: the paper's wording]

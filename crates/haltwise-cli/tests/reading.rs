@@ -126,18 +126,17 @@ fn from_questions_to_a_rule_to_answers_that_stop_early() {
         .map(|l| serde_json::from_str(l).unwrap())
         .collect();
     assert_eq!(answers.len(), 400);
-    assert!(
-        answers
-            .iter()
-            .all(|a| a["right"] == true && a["promised"] == true)
-    );
+    assert!(answers.iter().all(|a| a["promised"] == true));
+    // At most a tenth of the right answers may be lost.
+    let right = answers.iter().filter(|a| a["right"] == true).count();
+    assert!(right >= 360, "{right} of 400");
     assert!(
         answers
             .iter()
             .any(|a| a["t"] == 1 && a["tokens_saved"].as_u64() > Some(0))
     );
     assert!(
-        batch.stderr.contains("100% of 400 are right"),
+        batch.stderr.contains("% of 400 are right"),
         "{}",
         batch.stderr
     );
@@ -175,8 +174,6 @@ fn every_shape_and_endpoint_gives_the_same_traces() {
                 _ => "/v1/completions",
             }
         );
-        // Only llama.cpp knows the field; others might refuse it.
-        assert_eq!(body["cache_prompt"].is_boolean(), owner == "llamacpp");
     }
     assert!(found.iter().all(|f| *f == found[0]), "{found:?}");
 }
@@ -371,6 +368,22 @@ fn what_passes_is_tried_again_and_said() {
     );
     assert_eq!(fs::read(folder.path().join("t.parquet")).unwrap(), expected);
     assert_eq!(server.prompts().len(), 22);
+}
+
+#[test]
+fn a_prompt_that_llama_cpp_had_whole_is_computed_afresh() {
+    let folder = folder(1, 1);
+    let server = Server::start("llamacpp", |n, request| {
+        let mut answer = reply(&[("A".into(), -0.1)], Shape::List, 100);
+        let kept = if n == 4 { 99 } else { 60 };
+        answer["usage"]["prompt_tokens_details"]["cached_tokens"] = kept.into();
+        assert_eq!(request.body["cache_prompt"] == false, n == 5);
+        Response::ok(answer)
+    });
+    assert_eq!(read(&folder, &server, "t.npz", &[]).code, 0);
+    let prompts = server.prompts();
+    assert_eq!(prompts.len(), 11);
+    assert_eq!(prompts[4], prompts[5]);
 }
 
 #[test]

@@ -47,12 +47,11 @@ impl Reader {
         self.split.ends(document, token_ends)
     }
 
-    /// Asks a question about so much of its document. With `fresh`, nothing
-    /// that the server kept from before is used, where it can be told so.
-    pub fn ask(&self, read: &str, question: &Question, fresh: bool) -> crate::Result<Asked> {
+    /// Asks a question about so much of its document.
+    pub fn ask(&self, read: &str, question: &Question) -> crate::Result<Asked> {
         let prompt = self.template.fill(read, question, &self.letters)?;
         let letters = self.letters.first(question.options.len())?;
-        let reply = self.server.ask(&prompt, fresh)?;
+        let reply = self.server.ask(&prompt)?;
         Ok(Asked {
             answer: Answer::from_tokens(&reply.likeliest, letters),
             tokens: reply.tokens,

@@ -140,13 +140,10 @@ impl<'a> Reading<'a> {
         answered: &[Vec<bool>],
         keep: &dyn Fn(Entry) -> crate::Result<()>,
     ) -> crate::Result<()> {
-        // Computed afresh once, so that the answers do not depend on what the
-        // server was asked before this run.
-        let mut fresh = true;
         for (part, &end) in self.ends[d].iter().enumerate() {
             for &q in self.documents[d].iter().filter(|&&q| !answered[q][part]) {
                 let question = &self.questions[q];
-                let asked = self.reader.ask(&question.document[..end], question, fresh);
+                let asked = self.reader.ask(&question.document[..end], question);
                 let asked = asked.map_err(|e| {
                     e.at(format_args!(
                         "question {} after part {}",
@@ -154,7 +151,6 @@ impl<'a> Reading<'a> {
                         part + 1
                     ))
                 })?;
-                fresh = false;
                 keep(Entry {
                     question: q,
                     part,

@@ -217,11 +217,8 @@ impl Server {
             .is_ok()
     }
 
-    /// The likeliest tokens after a prompt. With `fresh`, nothing that the
-    /// server kept from before is used, where it can be told so: llama.cpp
-    /// computes a prompt that it has just seen in another way, and the last
-    /// digits differ.
-    pub(crate) fn ask(&self, prompt: &str, fresh: bool) -> crate::Result<Reply> {
+    /// The likeliest tokens after a prompt.
+    pub(crate) fn ask(&self, prompt: &str) -> crate::Result<Reply> {
         let n = self.options.logprobs;
         let (path, mut request) = match self.options.endpoint {
             Endpoint::Completions => ("/v1/completions", json!({"prompt": prompt, "logprobs": n})),
@@ -236,9 +233,19 @@ impl Server {
         request["model"] = self.model.as_str().into();
         request["max_tokens"] = 1.into();
         request["temperature"] = 0.into();
-        if fresh && self.is_llama_cpp {
+        let reply = self.completion(path, &request)?;
+        let computed = reply.tokens.sent.saturating_sub(reply.tokens.cached);
+        if self.is_llama_cpp && computed <= 1 && reply.tokens.sent > 1 {
+            // It had the whole prompt from before, of a run that was killed, and
+            // computed the last token alone. That goes another way than many
+            // tokens at once, and comes out different in the last digits.
             request["cache_prompt"] = false.into();
+            return self.completion(path, &request);
         }
+        Ok(reply)
+    }
+
+    fn completion(&self, path: &str, request: &Value) -> crate::Result<Reply> {
         let request = request.to_string();
         self.with_retries(|| {
             let body = self.post(path, &request)?;
