@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use haltwise::{Decision, Rule, Score, ScoreSource, Stream};
+use haltwise::{Decision, Rule, Step, Stream};
 use haltwise_io::read_rule;
-use haltwise_llm::{Answer, Mismatch, Question, Reader, Tokens, by_document};
+use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document};
 use serde::Serialize;
 
+use crate::read::{OPTIONS, padded};
 use crate::reader::{QuestionArgs, ReaderArgs};
 use crate::show::{self, count, number, percent};
 
@@ -67,7 +68,6 @@ struct Answered<'a> {
     /// The option's place, from 0.
     option: usize,
     probs: Vec<f32>,
-    score: f32,
     /// The part after which it stopped, and how many there are.
     t: usize,
     parts: usize,
@@ -95,7 +95,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for document in by_document(&questions) {
         let ends = reader.part_ends(&questions[document[0]].document)?;
         for question in document.iter().map(|&q| &questions[q]) {
-            check_length(&rule, question, ends.len())?;
+            check_fits(&rule, question, ends.len())?;
             let answered = answer(&rule, &reader, question, &ends, promised)?;
             totals.add(&answered);
             match args.questions.is_some() || args.json {
@@ -179,13 +179,26 @@ fn check(args: &Args, rule: &Rule, reader: &Reader) -> anyhow::Result<bool> {
     Ok(false)
 }
 
-fn check_length(rule: &Rule, question: &Question, parts: usize) -> anyhow::Result<()> {
+/// How many options the questions had that the rule was calibrated on.
+fn most_options(rule: &Rule) -> Option<usize> {
+    rule.classifier()?.get(OPTIONS)?.parse().ok()
+}
+
+/// Refuses a question unlike all that the rule was calibrated on.
+fn check_fits(rule: &Rule, question: &Question, parts: usize) -> anyhow::Result<()> {
     if parts > rule.t_max() {
         bail!(
             "question {}: its document has {parts} parts, but the rule is for {} at the most; \
-             split it as the rule's documents were, or give --parts",
+             calibrate on documents as long as this",
             question.id,
             rule.t_max()
+        );
+    }
+    let options = question.options.len();
+    if let Some(most) = most_options(rule).filter(|&most| options > most) {
+        bail!(
+            "question {}: it has {options} options, but the rule is for {most} at the most",
+            question.id
         );
     }
     Ok(())
@@ -200,14 +213,19 @@ fn answer<'a>(
     promised: bool,
 ) -> anyhow::Result<Answered<'a>> {
     let document = &question.document;
+    let options = most_options(rule).unwrap_or(question.options.len());
     let mut stream = Stream::new(rule);
     let (mut tokens, mut bytes) = (Tokens::default(), 0);
     for (part, &end) in ends.iter().enumerate() {
         let asked = reader.ask(&document[..end], question)?;
         tokens += asked.tokens;
         bytes += asked.bytes;
-        let score = score(rule, &asked.answer)?;
-        let halted = stream.observe(score) == Decision::Halt;
+        let step = Step {
+            prediction: Some(asked.answer.choice() as u32),
+            score: None,
+            probs: Some(&padded(&asked.answer.probs, options)),
+        };
+        let halted = stream.observe_step(&step)? == Decision::Halt;
         let last = part + 1 == ends.len();
         if !halted && !last {
             continue;
@@ -222,7 +240,6 @@ fn answer<'a>(
             answer: &question.options[option],
             option,
             probs: asked.answer.probs,
-            score: score.get(),
             t: part + 1,
             parts: ends.len(),
             reason: if last { "end" } else { "threshold" },
@@ -235,17 +252,6 @@ fn answer<'a>(
         });
     }
     bail!("question {}: its document has no parts", question.id)
-}
-
-/// The score of an answer, computed the way the rule was calibrated for.
-fn score(rule: &Rule, answer: &Answer) -> anyhow::Result<Score> {
-    match rule.source() {
-        ScoreSource::MaxProbability => {
-            let largest = answer.probs.iter().copied().fold(0.0, f32::max);
-            Ok(Score::try_from(largest)?)
-        }
-        other => bail!("the rule's score is {other}, which a reader's answers do not have"),
-    }
 }
 
 fn describe(a: &Answered<'_>, reader: &Reader) -> String {

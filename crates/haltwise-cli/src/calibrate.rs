@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise::{
-    Alpha, AtNever, Calibration, Certifying, Classifier, Counts, Delta, Grid, Method, Rule,
-    Screening, Split, Test, Traces, halted_needed,
+    Alpha, AtNever, Calibration, Certifying, Classifier, Counts, Delta, Fitting, GapScore, Grid,
+    Method, Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetRecord, Split, Test, Traces,
+    halted_needed,
 };
 use haltwise_io::{rule_json, write_rule};
 
@@ -14,15 +15,17 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, styled};
 
 /// Find a stopping rule and certify what it may cost
 ///
-/// Reads what a classifier said about each sequence (a score and a prediction
-/// per step, and the true label), and writes a rule: one threshold per step.
-/// The traces must not have been used to train the classifier.
+/// Reads what a classifier said about each sequence (a prediction, a score or
+/// class probabilities per step, and the true label), and writes a rule: one
+/// threshold per step. The traces must not have been used to train the
+/// classifier.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   haltwise calibrate traces.npz -o rule.json
+  haltwise calibrate --fit january.parquet february.parquet -o rule.json
   haltwise calibrate --method marginal traces.parquet -o rule.json
-  haltwise calibrate --screen january.csv february.csv -o rule.json
+  haltwise calibrate --method conditional --screen january.csv february.csv -o rule.json
   haltwise calibrate monday.jsonl tuesday.jsonl --alpha 0.05 -o rule.json
 
 Trace files: .npz .parquet .arrow .jsonl .csv; several are read as one set.")]
@@ -36,18 +39,33 @@ pub(crate) struct Args {
     output: PathBuf,
 
     /// How to find the rule
-    #[arg(long, value_enum, default_value_t = MethodArg::Conditional)]
+    #[arg(long, value_enum, default_value_t = MethodArg::Adaptive)]
     method: MethodArg,
 
-    /// Screen on these traces and certify on all of TRACES (repeat for more files)
-    #[arg(long, value_name = "OTHER", conflicts_with_all = ["screen_fraction", "seed"])]
+    /// What says how safe it is to stop [default: what the traces carry; with the adaptive
+    /// method, that or the learned one, whichever promises to halt earlier]
+    #[arg(long, value_enum)]
+    score: Option<ScoreArg>,
+
+    /// Fit to these traces, and certify on all of TRACES (repeat for more files)
+    #[arg(long, value_name = "OTHER", conflicts_with = "fit_fraction")]
+    fit: Vec<PathBuf>,
+
+    /// Without --fit: the share of TRACES that is set aside to fit to [default: 0.3]
+    #[arg(long, value_name = "SHARE", value_parser = crate::dataset::share)]
+    fit_fraction: Option<f64>,
+
+    /// With --method conditional: screen on these traces, and certify on all of TRACES (repeat
+    /// for more files)
+    #[arg(long, value_name = "OTHER", conflicts_with = "screen_fraction")]
     screen: Vec<PathBuf>,
 
-    /// Without --screen: the share of TRACES that screens [default: 0.5]
+    /// With --method conditional, without --screen: the share of TRACES that screens
+    /// [default: 0.5]
     #[arg(long, value_name = "SHARE", value_parser = crate::dataset::share)]
     screen_fraction: Option<f64>,
 
-    /// Without --screen: the seed of the split [default: 0]
+    /// The seed of the split, where TRACES are split [default: 0]
     #[arg(long)]
     seed: Option<u64>,
 
@@ -88,12 +106,28 @@ fn level<T: TryFrom<f64, Error: std::fmt::Display>>(text: &str) -> Result<T, Str
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum MethodArg {
-    /// One threshold; the gap is controlled on average over all sequences
+    /// A learned score and threshold curves; the gap is controlled among the sequences halted by
+    /// any step
+    Adaptive,
+    /// The paper's; one threshold; the gap is controlled on average over all sequences
     Marginal,
-    /// A threshold per step; the gap is controlled among the sequences halted by any step
+    /// The paper's; a threshold per step, the gap is controlled among the sequences halted by any
+    /// step
     Conditional,
     /// The conditional method without its tests: promises nothing, for comparison
     ScreenOnly,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ScoreArg {
+    /// The score that the traces carry
+    Confidence,
+    /// The largest class probability
+    MaxProbability,
+    /// The largest class probability less the second largest
+    Margin,
+    /// The probability that stopping costs nothing, learned from traces that are set aside
+    Gap,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -115,7 +149,7 @@ impl From<AtNeverArg> for AtNever {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
-    let classifier = classifier(args.traces.iter().chain(&args.screen))?;
+    let classifier = classifier([&args.traces, &args.fit, &args.screen])?;
     let rule = calibrate(&args)?.with_classifier(classifier);
     write_rule(&args.output, &rule)?;
     if args.json {
@@ -128,9 +162,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// The classifier whose traces the files hold, where they say so.
-fn classifier<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<Option<Classifier>> {
+fn classifier(files: [&Vec<PathBuf>; 3]) -> anyhow::Result<Option<Classifier>> {
     let mut found: Option<(&PathBuf, Option<Classifier>)> = None;
-    for path in paths {
+    for path in files.into_iter().flatten() {
         let classifier = show::classifier(path)?;
         match &found {
             Some((other, first)) if *first != classifier => bail!(
@@ -145,21 +179,56 @@ fn classifier<'a>(paths: impl Iterator<Item = &'a PathBuf>) -> anyhow::Result<Op
     Ok(found.and_then(|(_, classifier)| classifier))
 }
 
+/// The share of the traces that is set aside for fitting, unless said otherwise.
+pub(crate) const FIT_FRACTION: f64 = 0.3;
+
+/// The share that screens, unless said otherwise: the paper's half.
+const SCREEN_FRACTION: f64 = 0.5;
+
+impl Args {
+    /// Whether traces are needed to fit to.
+    fn fits(&self) -> bool {
+        self.method == MethodArg::Adaptive || self.score == Some(ScoreArg::Gap)
+    }
+
+    /// Whether the traces are to be split.
+    fn splits(&self) -> bool {
+        let screens = self.method == MethodArg::Conditional;
+        self.fits() && self.fit.is_empty() || screens && self.screen.is_empty()
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or(0)
+    }
+
+    fn fit_fraction(&self) -> f64 {
+        self.fit_fraction.unwrap_or(FIT_FRACTION)
+    }
+}
+
 /// Refuses what cannot be meant, before reading anything.
 fn check(args: &Args) -> anyhow::Result<()> {
-    let splits = args.screen_fraction.is_some() || args.seed.is_some();
-    if (splits || !args.screen.is_empty()) && args.method != MethodArg::Conditional {
-        let message = "--screen, --screen-fraction and --seed go with --method conditional only: \
-                       the other methods use all traces for one thing";
-        crate::usage_error(message);
+    let screens = args.screen_fraction.is_some() || !args.screen.is_empty();
+    if screens && args.method != MethodArg::Conditional {
+        crate::usage_error("--screen and --screen-fraction go with --method conditional only");
     }
-    for path in &args.screen {
-        if args.traces.iter().any(|other| same_file(path, other)) {
-            bail!(
-                "{} would both screen and certify, which voids the guarantee; give it once, and \
-                 it is split",
-                show::file(path)
-            );
+    if (args.fit_fraction.is_some() || !args.fit.is_empty()) && !args.fits() {
+        crate::usage_error(
+            "--fit and --fit-fraction go with --method adaptive or --score gap only",
+        );
+    }
+    if args.seed.is_some() && !args.splits() {
+        crate::usage_error("--seed is for splitting TRACES, and nothing is split here");
+    }
+    for (others, what) in [(&args.fit, "be fitted to"), (&args.screen, "screen")] {
+        for path in others {
+            if args.traces.iter().any(|other| same_file(path, other)) {
+                bail!(
+                    "{} would both {what} and certify, which voids the guarantee; give it once, \
+                     and it is split",
+                    show::file(path)
+                );
+            }
         }
     }
     Ok(())
@@ -179,44 +248,126 @@ fn calibrate(args: &Args) -> anyhow::Result<Rule> {
         grid: args.levels.grid_step.clone(),
         at_never: args.at_never.into(),
     };
-    let traces = show::read(&args.traces)?;
-    let rule = match args.method {
-        MethodArg::Marginal => calibration.marginal(&Certifying::new(traces)),
-        MethodArg::ScreenOnly => calibration.screen_only(&Screening::new(traces)),
-        MethodArg::Conditional if args.screen.is_empty() => {
-            return split_and_calibrate(args, &calibration, traces);
-        }
-        MethodArg::Conditional => {
-            let screening = show::read(&args.screen)?;
-            if screening.fingerprint() == traces.fingerprint() {
-                bail!(
-                    "the screening and certifying traces are the same, which voids the guarantee"
-                );
-            }
-            calibration.conditional(&Screening::new(screening), &Certifying::new(traces))
-        }
+    if args.method == MethodArg::Adaptive {
+        return adaptive(args, &calibration);
+    }
+    if args.score == Some(ScoreArg::Gap) {
+        return learned(args, &calibration);
+    }
+    let read = |paths: &[PathBuf]| match plain(args.score) {
+        None => show::read(paths),
+        Some(source) => show::read_scored(paths, &source),
     };
-    Ok(rule?)
+    let screening = match args.screen.is_empty() {
+        true => None,
+        false => Some(read(&args.screen)?),
+    };
+    of_the_paper(args, &calibration, read(&args.traces)?, screening)
 }
 
-fn split_and_calibrate(
+/// The kind of score that an option stands for; `None` where that is the
+/// traces' own or a learned one.
+fn plain(score: Option<ScoreArg>) -> Option<ScoreSource> {
+    match score? {
+        ScoreArg::Confidence => Some(ScoreSource::Confidence),
+        ScoreArg::MaxProbability => Some(ScoreSource::MaxProbability),
+        ScoreArg::Margin => Some(ScoreSource::Margin),
+        ScoreArg::Gap => None,
+    }
+}
+
+fn adaptive(args: &Args, calibration: &Calibration) -> anyhow::Result<Rule> {
+    let choice = match (args.score, plain(args.score)) {
+        (_, Some(source)) => ScoreChoice::Fixed(source),
+        (Some(_), None) => ScoreChoice::Learned,
+        (None, None) => ScoreChoice::Better,
+    };
+    let outputs = show::read_outputs(&args.traces)?;
+    if args.fit.is_empty() {
+        let total = outputs.len();
+        let rule = calibration.adaptive_split(outputs, &choice, args.fit_fraction(), args.seed());
+        return rule.with_context(|| too_few(total));
+    }
+    let fitting = show::read_outputs(&args.fit)?;
+    refuse_same(fitting.fingerprint() == outputs.fingerprint())?;
+    Ok(calibration.adaptive(&Fitting::new(fitting), &choice, &outputs)?)
+}
+
+/// One of the paper's methods on a score that is learned first.
+fn learned(args: &Args, calibration: &Calibration) -> anyhow::Result<Rule> {
+    let outputs = show::read_outputs(&args.traces)?;
+    let (fitting, outputs) = match args.fit.is_empty() {
+        true => outputs.split(args.fit_fraction(), args.seed()),
+        false => {
+            let fitting = show::read_outputs(&args.fit)?;
+            refuse_same(fitting.fingerprint() == outputs.fingerprint())?;
+            (Fitting::new(fitting), outputs)
+        }
+    };
+    let score = GapScore::learn(&fitting, args.levels.alpha)?.context(
+        "there is no gap in the traces to fit to, so nothing to learn a score from; use another \
+         --score",
+    )?;
+    let source = ScoreSource::Gap(Box::new(score));
+    let scored = |outputs: &Outputs| outputs.traces(&source);
+    let fitted_on = SetRecord::of(&scored(fitting.outputs())?);
+    let screening = match args.screen.is_empty() {
+        true => None,
+        false => Some(show::read_scored(&args.screen, &source)?),
+    };
+    let rule = of_the_paper(args, calibration, scored(&outputs)?, screening)?;
+    let rule = rule.with_fitted_on(fitted_on);
+    if !args.fit.is_empty() {
+        return Ok(rule);
+    }
+    let split = Split {
+        fit_fraction: Some(args.fit_fraction()),
+        screen_fraction: rule.split().and_then(|split| split.screen_fraction),
+        seed: args.seed(),
+    };
+    Ok(rule.with_split(split))
+}
+
+fn of_the_paper(
     args: &Args,
     calibration: &Calibration,
     traces: Traces,
+    screening: Option<Traces>,
 ) -> anyhow::Result<Rule> {
+    if args.method == MethodArg::Marginal {
+        return Ok(calibration.marginal(&Certifying::new(traces))?);
+    }
+    if args.method == MethodArg::ScreenOnly {
+        return Ok(calibration.screen_only(&Screening::new(traces))?);
+    }
+    if let Some(screening) = screening {
+        refuse_same(screening.fingerprint() == traces.fingerprint())?;
+        let (screening, certifying) = (Screening::new(screening), Certifying::new(traces));
+        return Ok(calibration.conditional(&screening, &certifying)?);
+    }
     let split = Split {
-        screen_fraction: args.screen_fraction.unwrap_or(0.5),
-        seed: args.seed.unwrap_or(0),
+        screen_fraction: Some(args.screen_fraction.unwrap_or(SCREEN_FRACTION)),
+        seed: args.seed(),
+        ..Split::default()
     };
     let total = traces.len();
-    let (screening, certifying) = traces.split(split.screen_fraction, split.seed);
-    let rule = calibration
-        .conditional(&screening, &certifying)
-        .with_context(|| {
-            let traces = count(total as u64, "trace is", "traces are");
-            format!("{traces} too few to split in two")
-        })?;
-    Ok(rule.with_split(split))
+    let share = split.screen_fraction.unwrap_or(SCREEN_FRACTION);
+    let (screening, certifying) = traces.split(share, split.seed);
+    let rule = calibration.conditional(&screening, &certifying);
+    Ok(rule.with_context(|| too_few(total))?.with_split(split))
+}
+
+fn too_few(total: usize) -> String {
+    let traces = count(total as u64, "trace is", "traces are");
+    format!("{traces} too few to split in two")
+}
+
+/// Refuses to certify on what candidates were made from.
+fn refuse_same(same: bool) -> anyhow::Result<()> {
+    if same {
+        bail!("both sets of traces are the same, which voids the guarantee");
+    }
+    Ok(())
 }
 
 /// The rule in plain words.
@@ -240,8 +391,8 @@ fn guarantee(rule: &Rule) -> String {
     if let Some(set) = rule.certified_on() {
         text += &format!(
             " This holds for new sequences that come about like the {} it was certified on \
-             (independent draws from one source, none of them used to train the classifier or to \
-             screen), read by the same classifier. It says nothing about a source that has changed.",
+             (independent draws from one source, none of them used to train the classifier, to \
+             fit or to screen), read by the same classifier. It says nothing about a source that has changed.",
             count(set.sequences, "trace", "traces")
         );
     }
@@ -270,19 +421,20 @@ fn expectation(rule: &Rule) -> String {
 
 fn certification(rule: &Rule) -> String {
     let sequences = rule.certified_on().map_or(0, |set| set.sequences);
-    let passed = rule.trail().iter().filter(|test| test.rejected).count();
+    let passed = rule.trail().iter().filter(|test| test.rejected).count() as u64;
     let mut text = format!(
         "{} on {}.",
-        count(
-            passed as u64,
-            "rule passed its test",
-            "rules passed their tests"
-        ),
+        count(passed, "rule passed its test", "rules passed their tests"),
         count(sequences, "trace", "traces"),
     );
+    if !rule.families().is_empty() {
+        return text + &of_families(rule, passed, sequences);
+    }
     match rule.trail().last() {
         Some(failed) if !failed.rejected => {
-            text += &format!(" The next one failed: {}", failure(rule, failed, sequences));
+            let delta = rule.delta().get();
+            let why = failure(rule, failed, delta, sequences);
+            text += &format!(" The next one failed: {why}");
         }
         Some(_) => text += " None failed.",
         None => text += " There was none to test: screening found no threshold to propose.",
@@ -290,8 +442,43 @@ fn certification(rule: &Rule) -> String {
     text
 }
 
+/// How the rule was chosen among several families, or why none was.
+fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
+    let shares: Vec<String> = rule
+        .families()
+        .iter()
+        .map(|family| {
+            let level = show::level(rule.delta().get() * family.share);
+            format!("{} at {level}", show::family(family.kind))
+        })
+        .collect();
+    let mut text = format!(
+        " They were tested in {}, each at its share of delta: {}.",
+        count(shares.len() as u64, "family", "families"),
+        shares.join(", ")
+    );
+    let first = rule.families().first().zip(rule.trail().first());
+    match (passed, first) {
+        (0, Some((family, failed))) => {
+            let level = rule.delta().get() * family.share;
+            let why = failure(rule, failed, level, sequences);
+            text += &format!(" The first one failed: {why}");
+            let level = Delta::try_from(level).unwrap_or(rule.delta());
+            if let Some(least) = halted_needed(Counts::default(), rule.alpha(), level) {
+                text += &format!(
+                    " Any rule needs at least {} without a gap to pass.",
+                    count(least, "halted sequence", "halted sequences")
+                );
+            }
+        }
+        (0, None) => text += " There was none to test.",
+        _ => text += " Of those that passed, the one that halts earliest was chosen.",
+    }
+    text
+}
+
 /// Why a test failed, and what would help.
-fn failure(rule: &Rule, test: &Test, sequences: u64) -> String {
+fn failure(rule: &Rule, test: &Test, level: f64, sequences: u64) -> String {
     let seen = Counts {
         halted: test.halted,
         gaps: test.gaps,
@@ -307,9 +494,10 @@ fn failure(rule: &Rule, test: &Test, sequences: u64) -> String {
         count(test.halted, "halted sequence", "halted sequences"),
         test.step,
         test.p_value,
-        rule.delta().get(),
+        level,
     );
-    match halted_needed(seen, rule.alpha(), rule.delta()) {
+    let delta = Delta::try_from(level).unwrap_or(rule.delta());
+    match halted_needed(seen, rule.alpha(), delta) {
         Some(needed) if seen.halted == 0 => format!(
             "{found} With no one halted by then there is no evidence; at least {} must have, \
              without a gap.",
@@ -324,7 +512,7 @@ fn failure(rule: &Rule, test: &Test, sequences: u64) -> String {
             // As many more traces as halted sequences are short.
             let factor = needed as f64 / test.halted as f64;
             let traces = (sequences as f64 * factor).ceil() as u64;
-            let share = rule.split().map_or(1.0, |s| 1.0 - s.screen_fraction);
+            let share = rule.split().map_or(1.0, |s| s.certifying_share());
             let total = (traces as f64 / share).ceil() as u64;
             let split = match rule.split() {
                 Some(_) => format!(" ({} before the split)", number(total)),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use haltwise::{Decision, Rule, Score, ScoreSource, Stream};
+use haltwise::{Decision, Memory, Rule, Score, ScoreSource, Step, Stream};
 use haltwise_io::read_rule;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -28,8 +28,10 @@ use crate::show::{self, count};
 #[command(after_help = "\
 Fields of a line:
   id      required: a string or a number; each id is a stream of its own
-  score   the step's score in [0, 1]; or \"probs\", the class probabilities,
-          where the rule's score is the largest of them
+  score   the step's score in [0, 1]
+  probs   the class probabilities, where the rule computes its score from them
+  prediction  the predicted class, a number or a string, where a learned score
+          is used without \"probs\", or the class is not the most probable one
   t       optional: the step, counted from 1; where steps are missing before it,
           they are reported and counted
   end     optional: true at the stream's last step, or alone after it
@@ -109,7 +111,9 @@ struct Line<'a> {
     id: &'a RawValue,
     #[serde(borrow, default, deserialize_with = "present")]
     score: Option<&'a RawValue>,
-    probs: Option<Vec<f64>>,
+    probs: Option<Vec<f32>>,
+    #[serde(borrow)]
+    prediction: Option<&'a RawValue>,
     t: Option<u64>,
     #[serde(default)]
     end: bool,
@@ -138,10 +142,18 @@ struct Desk<'r> {
 }
 
 /// How far a stream has come.
-#[derive(Clone, Copy)]
-struct Open {
+#[derive(Clone, Copy, Default)]
+struct Progress {
     steps: u32,
     halted: bool,
+}
+
+/// An open stream.
+#[derive(Default)]
+struct Open {
+    progress: Progress,
+    /// What a learned score remembers; nothing is kept for any other.
+    memory: Option<Box<Memory>>,
 }
 
 type Answer = Result<(), String>;
@@ -167,13 +179,16 @@ impl<'r> Desk<'r> {
             Ok(id) => id,
             Err(problem) => return Ok(Err(problem)),
         };
-        let open = match self.open(&id, &line) {
-            Ok(open) => open,
+        let progress = match self.open(&id, &line) {
+            Ok(progress) => progress,
             Err(problem) => return Ok(Err(problem)),
         };
-        let (open, decided, answer) = self.step(open, &line);
+        let known = self.streams.get_mut(&*id);
+        let memory = known.and_then(|open| open.memory.take());
+        let before = Open { progress, memory };
+        let (open, decided, answer) = self.step(before, &line);
         if let Some(reason) = decided {
-            let t = open.steps;
+            let t = open.progress.steps;
             writeln!(out, "{{\"id\":{id},\"t\":{t},\"reason\":\"{reason}\"}}")?;
         }
         self.keep(&id, open, decided.is_some(), line.end);
@@ -181,12 +196,9 @@ impl<'r> Desk<'r> {
     }
 
     /// The stream a line belongs to; a new one where there is room.
-    fn open(&mut self, id: &str, line: &Line<'_>) -> Result<Open, String> {
-        let known = self.streams.get(id).copied();
-        let open = known.unwrap_or(Open {
-            steps: 0,
-            halted: false,
-        });
+    fn open(&mut self, id: &str, line: &Line<'_>) -> Result<Progress, String> {
+        let known = self.streams.get(id).map(|open| open.progress);
+        let open = known.unwrap_or_default();
         let has_step = line.has_step();
         if !has_step && !line.end {
             return Err("neither a \"score\" nor \"probs\" nor \"end\": true".into());
@@ -212,7 +224,11 @@ impl<'r> Desk<'r> {
     /// Drops the longest-halted stream.
     fn make_room(&mut self) -> bool {
         while let Some(id) = self.halted.pop_front() {
-            if self.streams.get(&id).is_some_and(|open| open.halted) {
+            if self
+                .streams
+                .get(&id)
+                .is_some_and(|open| open.progress.halted)
+            {
                 self.streams.remove(&id);
                 return true;
             }
@@ -223,13 +239,15 @@ impl<'r> Desk<'r> {
     /// What a line makes of its stream: its new state, the reason if that is a
     /// decision, and what is wrong with the line.
     fn step(&self, open: Open, line: &Line<'_>) -> (Open, Option<&'static str>, Answer) {
-        if open.halted {
+        if open.progress.halted {
             return (open, None, Ok(()));
         }
-        let mut stream = Stream::resume(self.rule, open.steps);
+        let memory = open.memory.map_or_else(Memory::default, |memory| *memory);
+        let before = open.progress.steps;
+        let mut stream = Stream::resume(self.rule, before, memory);
         let (mut decision, mut answer) = (Decision::Continue, Ok(()));
         if line.has_step() {
-            let due = u64::from(open.steps) + 1;
+            let due = u64::from(before) + 1;
             let t = line.t.unwrap_or(due).min(self.rule.t_max() as u64);
             if due < t {
                 answer = Err(format!(
@@ -239,12 +257,9 @@ impl<'r> Desk<'r> {
             for _ in due..t {
                 stream.skip();
             }
-            let score = self.score(line);
-            decision = match score {
-                Ok(score) => stream.observe(score),
-                Err(_) => stream.skip(),
-            };
-            answer = answer.and(score.map(drop));
+            let observed = self.observe(&mut stream, line);
+            answer = answer.and(observed.as_ref().map(drop).map_err(String::clone));
+            decision = observed.unwrap_or_else(|_| stream.skip());
         }
         let at_last = stream.steps() as usize == self.rule.t_max();
         let reason = match decision {
@@ -253,30 +268,41 @@ impl<'r> Desk<'r> {
             Decision::Continue if line.end => Some("end"),
             Decision::Continue => None,
         };
-        let now = Open {
+        let progress = Progress {
             steps: stream.steps(),
             halted: reason.is_some(),
         };
-        (now, reason, answer)
+        let remembers = !progress.halted && matches!(self.rule.source(), ScoreSource::Gap(_));
+        let memory = remembers.then(|| Box::new(stream.into_memory()));
+        (Open { progress, memory }, reason, answer)
     }
 
-    /// The score of a line, computed the way the rule was calibrated for.
-    fn score(&self, line: &Line<'_>) -> Result<Score, String> {
-        let score = match (line.score, &line.probs, self.rule.source()) {
-            (Some(raw), ..) => match raw.get().parse() {
-                Ok(score) => score,
-                Err(_) => return Err(format!("the score {} is not a number", raw.get())),
-            },
-            (None, Some(probs), ScoreSource::MaxProbability) => {
-                let largest = probs.iter().copied().fold(f64::NAN, f64::max);
-                if (probs.iter().sum::<f64>() - 1.0).abs() > 0.01 {
-                    return Err("the probabilities do not add up to 1".into());
-                }
-                largest
-            }
-            _ => return Err("the rule needs a \"score\", it cannot be had from \"probs\"".into()),
+    /// Shows a line to its stream, scored the way the rule was calibrated for.
+    fn observe(&self, stream: &mut Stream<'_>, line: &Line<'_>) -> Result<Decision, String> {
+        let score = match line.score.map(|raw| (raw.get(), raw.get().parse::<f32>())) {
+            Some((raw, Err(_))) => return Err(format!("the score {raw} is not a number")),
+            Some((_, Ok(score))) => Some(score),
+            None => None,
         };
-        Score::try_from(score as f32).map_err(|e| e.to_string())
+        match (score, self.rule.source()) {
+            // What a learned score is computed from.
+            (_, ScoreSource::Gap(_)) => {}
+            // The score itself, ready to use.
+            (Some(score), _) => {
+                let score = Score::try_from(score).map_err(|e| e.to_string())?;
+                return Ok(stream.observe(score));
+            }
+            (None, ScoreSource::Confidence) => {
+                return Err("the rule needs a \"score\", it cannot be had from \"probs\"".into());
+            }
+            (None, _) => {}
+        }
+        let step = Step {
+            prediction: line.prediction.map(|raw| class(raw.get())),
+            score,
+            probs: line.probs.as_deref(),
+        };
+        stream.observe_step(&step).map_err(|e| e.to_string())
     }
 
     /// Remembers a stream until it ends.
@@ -292,7 +318,7 @@ impl<'r> Desk<'r> {
             if self.halted.len() > 2 * self.streams.len() + 1024 {
                 let streams = &self.streams;
                 self.halted
-                    .retain(|id| streams.get(id).is_some_and(|open| open.halted));
+                    .retain(|id| streams.get(id).is_some_and(|open| open.progress.halted));
                 self.halted.push_back(id.into());
             }
         }
@@ -303,6 +329,13 @@ impl<'r> Desk<'r> {
             }
         }
     }
+}
+
+/// A predicted class as a number. A name becomes one that only tells it from
+/// others, which is all a score without class probabilities looks at.
+fn class(raw: &str) -> u32 {
+    raw.parse()
+        .unwrap_or_else(|_| xxhash_rust::xxh3::xxh3_64(raw.as_bytes()) as u32)
 }
 
 /// The id of a line as it is echoed and compared: a JSON string or number.

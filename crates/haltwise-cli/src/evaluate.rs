@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::bail;
-use haltwise::{Evaluation, Promise, Rule, Traces, evaluate};
+use anyhow::Context as _;
+use haltwise::{Evaluation, Fingerprint, Promise, Rule, evaluate};
 use haltwise_io::read_rule;
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation};
 
@@ -42,10 +42,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let traces = show::read(&args.traces)?;
-    let (rule, evaluation) = evaluated(&args.rule, &traces)?;
+    let (rule, evaluation) = evaluated(&args.rule, &args.traces)?;
     if let Some(path) = &args.report {
-        let page = page(&args, &traces, &rule, &evaluation)?;
+        let page = page(&args, &rule, &evaluation)?;
         show::write_page(path, &page)?;
     }
     match args.json {
@@ -58,38 +57,29 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A rule, and what it does to the traces.
-fn evaluated(path: &Path, traces: &Traces) -> anyhow::Result<(Rule, Evaluation)> {
+/// A rule, and what it does to the traces, scored as the rule demands.
+fn evaluated(path: &Path, files: &[PathBuf]) -> anyhow::Result<(Rule, Evaluation)> {
     let rule = read_rule(path)?;
-    if traces.source() != rule.source() {
-        bail!(
-            "{}: the rule judges a score that is {}, but the score of these traces is {}",
-            show::file(path),
-            rule.source(),
-            traces.source()
-        );
-    }
-    // The two halves of a split, and both together: fingerprints add.
-    let prints = [rule.screened_on(), rule.certified_on()].map(|set| set.map(|s| s.fingerprint));
-    let seen = [
-        prints[0],
-        prints[1],
-        prints[0].zip(prints[1]).map(|(a, b)| a + b),
-    ];
-    if seen.contains(&Some(traces.fingerprint())) {
+    let traces = show::read_scored(files, rule.source()).with_context(|| {
+        let score = rule.source();
+        format!(
+            "{}: the rule judges a score that is {score}",
+            show::file(path)
+        )
+    })?;
+    // The parts of a split, and all together: fingerprints add.
+    let sets = [rule.fitted_on(), rule.screened_on(), rule.certified_on()];
+    let mut seen: Vec<Fingerprint> = sets.iter().flatten().map(|s| s.fingerprint).collect();
+    seen.push(seen.iter().copied().sum());
+    if seen.contains(&traces.fingerprint()) {
         show::warn("the rule was made from these very traces; the results flatter it");
     }
-    let evaluation = evaluate(rule.thresholds(), traces)?;
+    let evaluation = evaluate(rule.thresholds(), &traces)?;
     Ok((rule, evaluation))
 }
 
 /// The report on one rule, or on several side by side.
-fn page(
-    args: &Args,
-    traces: &Traces,
-    rule: &Rule,
-    evaluation: &Evaluation,
-) -> anyhow::Result<String> {
+fn page(args: &Args, rule: &Rule, evaluation: &Evaluation) -> anyhow::Result<String> {
     let mut context = Context::new(env!("CARGO_PKG_VERSION"));
     for file in &args.traces {
         context = context.source("traces", file.display().to_string());
@@ -102,7 +92,7 @@ fn page(
     let first = Compared::new(named(&args.rule), rule.clone(), evaluation.clone());
     let mut compared = vec![first];
     for path in &args.compare {
-        let (rule, evaluation) = evaluated(path, traces)?;
+        let (rule, evaluation) = evaluated(path, &args.traces)?;
         compared.push(Compared::new(named(path), rule, evaluation));
     }
     Ok(report_comparison(&compared, &context))

@@ -116,6 +116,7 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
         }
     };
     text += "\n";
+    text += &set("fitted on", rule.fitted_on());
     text += &set("screened on", rule.screened_on());
     text += &set("certified on", rule.certified_on());
     text += &format!("  {:<16}{}\n", "score", rule.source());
@@ -148,20 +149,36 @@ fn trail(rule: &Rule) -> String {
         "  {:>10}  {:>9}  {:>8}  {:>8}  {:>6}  {:>9}\n",
         "opens step", "threshold", "worst at", "halted", "gaps", "p-value"
     );
-    for test in rule.trail() {
+    let delta = rule.delta().get();
+    // The first test of each family, and what to say before it.
+    let mut headings = Vec::new();
+    let mut place = 0;
+    for family in rule.families() {
+        headings.push((
+            place,
+            format!(
+                "  {}, at {} on {}\n",
+                show::family(family.kind),
+                show::level(delta * family.share),
+                count(family.sequences, "trace", "traces")
+            ),
+        ));
+        place += family.tests;
+    }
+    let chosen = rule.chosen();
+    for (i, test) in rule.trail().iter().enumerate() {
+        for (_, heading) in headings.iter().filter(|(place, _)| *place == i) {
+            text += heading;
+        }
         let threshold = test.threshold.map_or("never".into(), |v| v.to_string());
+        let verdict = match (test.rejected, chosen.is_some_and(|c| std::ptr::eq(c, test))) {
+            (true, true) => "passed, and chosen",
+            (true, false) => "passed",
+            (false, _) => "failed: the walk ended",
+        };
         text += &format!(
-            "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {}\n",
-            test.opens,
-            test.step,
-            test.halted,
-            test.gaps,
-            test.p_value,
-            if test.rejected {
-                "passed"
-            } else {
-                "failed: the walk ended"
-            },
+            "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {verdict}\n",
+            test.opens, test.step, test.halted, test.gaps, test.p_value,
         );
     }
     text
@@ -195,7 +212,7 @@ impl Summary {
             t_max: traces.t_max(),
             steps: traces.lengths().sum(),
             shortest: traces.lengths().min().unwrap_or(0),
-            score: traces.source(),
+            score: traces.source().clone(),
             late_accuracy: share(late),
             first_step_accuracy: share(first),
             fingerprint: traces.fingerprint(),

@@ -8,7 +8,6 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use haltwise::ScoreSource;
 use haltwise_io::{Format, TraceRow, TraceWriter, WriteOptions};
 use haltwise_llm::{Answer, Progress, Question, Reader, Reading};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -130,24 +129,22 @@ fn write(
     labels: &[u32],
     answers: &[Vec<Answer>],
 ) -> anyhow::Result<usize> {
-    let record = serde_json::to_string(&reader.record())?;
+    // Questions may have unequally many options; those that one lacks have
+    // probability 0.
+    let classes = questions.iter().map(|q| q.options.len()).max().unwrap_or(0);
+    let mut record = reader.record();
+    record.insert(OPTIONS.into(), classes.to_string());
     let options = WriteOptions {
-        metadata: vec![(show::CLASSIFIER.into(), record)],
+        metadata: vec![(show::CLASSIFIER.into(), serde_json::to_string(&record)?)],
         ..WriteOptions::default()
     };
     let mut writer = TraceWriter::create(output, options)?;
-    // Questions may have unequally many options; the others have probability 0.
-    let classes = questions.iter().map(|q| q.options.len()).max().unwrap_or(0);
     let mut right = 0;
     for (i, answers) in answers.iter().enumerate() {
         let predictions: Vec<u32> = answers.iter().map(|a| a.choice() as u32).collect();
         let largest = |a: &Answer| a.probs.iter().copied().fold(0.0, f32::max);
         let scores: Vec<f32> = answers.iter().map(largest).collect();
-        let padded = |a: &Answer| {
-            let mut probs = a.probs.clone();
-            probs.resize(classes, 0.0);
-            probs
-        };
+        let padded = |a: &Answer| padded(&a.probs, classes);
         let probs: Vec<f32> = answers.iter().flat_map(padded).collect();
         right += usize::from(predictions.last() == Some(&labels[i]));
         writer.write(&TraceRow {
@@ -156,11 +153,21 @@ fn write(
             predictions: &predictions,
             scores: &scores,
             probs: Some(&probs),
-            source: ScoreSource::MaxProbability,
+            scores_given: false,
         })?;
     }
     writer.finish()?;
     Ok(right)
+}
+
+/// What a classifier's record calls the most options of a question.
+pub(crate) const OPTIONS: &str = "options";
+
+/// Probabilities with 0 for the options that a question lacks.
+pub(crate) fn padded(probs: &[f32], options: usize) -> Vec<f32> {
+    let lacking = options.saturating_sub(probs.len());
+    let lacking = std::iter::repeat_n(0.0, lacking);
+    probs.iter().copied().chain(lacking).collect()
 }
 
 fn report(

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::ScoreSource;
 use haltwise_io::series::SeriesSet;
 use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
 use haltwise_lstm::{Model, Scores};
@@ -141,6 +140,6 @@ fn row<'a>(
         predictions: &scores.predictions[steps.clone()],
         scores: &scores.confidence[steps],
         probs: with_probs.then(|| &scores.probabilities[probs]),
-        source: ScoreSource::Given,
+        scores_given: true,
     }
 }

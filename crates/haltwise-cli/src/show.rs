@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::Context;
-use haltwise::{Classifier, Promise, Rule, Thresholds, Traces};
+use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
 use haltwise_io::{read_metadata, read_traces, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -53,8 +53,25 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(broken)
 }
 
-/// Reads trace files, with a progress bar on a terminal if it takes long.
+/// Reads trace files, with the scores that they have.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
+    reading(|progress| read_traces(paths, progress))
+}
+
+/// Reads trace files, with scores of a given kind.
+pub(crate) fn read_scored(paths: &[PathBuf], source: &ScoreSource) -> anyhow::Result<Traces> {
+    reading(|progress| haltwise_io::read_scored(paths, source, progress))
+}
+
+/// Reads trace files, with all that they say.
+pub(crate) fn read_outputs(paths: &[PathBuf]) -> anyhow::Result<Outputs> {
+    reading(|progress| haltwise_io::read_outputs(paths, progress))
+}
+
+/// Reads files with a progress bar on a terminal if it takes long.
+fn reading<T>(
+    read: impl FnOnce(&mut dyn FnMut(u64, u64)) -> haltwise_io::Result<T>,
+) -> anyhow::Result<T> {
     let bar = ProgressBar::hidden();
     if io::stderr().is_terminal() {
         let style = "reading {bytes} of {total_bytes} [{bar:30}] {eta} left";
@@ -62,7 +79,7 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
         bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
     }
     let mut shown = false;
-    let traces = read_traces(paths, &mut |done, total| {
+    let found = read(&mut |done, total| {
         // Small files are read before a bar could be seen.
         if !shown && bar.elapsed() > Duration::from_millis(400) {
             bar.set_length(total);
@@ -73,7 +90,15 @@ pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
         }
     });
     bar.finish_and_clear();
-    Ok(traces?)
+    Ok(found?)
+}
+
+/// A family of candidates in a word or two.
+pub(crate) fn family(kind: FamilyKind) -> &'static str {
+    match kind {
+        FamilyKind::Curves => "threshold curves",
+        FamilyKind::Clock => "everyone at one step",
+    }
 }
 
 /// The remark in a trace file that says whose traces they are.
@@ -151,10 +176,12 @@ pub(crate) fn promise(rule: &Rule) -> String {
     }
 }
 
-/// Thresholds, equal neighbours together: one line per run of steps.
+/// Thresholds, equal neighbours together: one line per run of steps, and of
+/// many lines only some.
 pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
+    const SHOWN: usize = 24;
     let values = thresholds.values();
-    let mut text = String::new();
+    let mut lines = Vec::new();
     let mut start = 0;
     for t in 1..=values.len() {
         if t < values.len() && values[t] == values[start] {
@@ -168,10 +195,17 @@ pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
             f32::INFINITY => "never".into(),
             value => format!("{value}"),
         };
-        text += &format!("  {steps:<16}{threshold}\n");
+        lines.push(format!("  {steps:<16}{threshold}\n"));
         start = t;
     }
-    text
+    if lines.len() <= SHOWN {
+        return lines.concat();
+    }
+    // The first ones, then ever fewer: curves are steep early and flat late.
+    let apart = lines.len().div_ceil(SHOWN / 2);
+    let chosen = (0..lines.len()).filter(|&i| i < 4 || i % apart == 0 || i + 1 == lines.len());
+    let text: String = chosen.map(|i| &lines[i][..]).collect();
+    text + "  (some of the steps; the rule file has all)\n"
 }
 
 /// Lines of words, each column as wide as its widest word.

@@ -21,10 +21,12 @@ fn folder_with_traces() -> TempDir {
 
 fn calibrated() -> TempDir {
     let folder = folder_with_traces();
-    let run =
-        ran(haltwise()
-            .current_dir(&folder)
-            .args(["calibrate", "cal.npz", "-o", "rule.json"]));
+    let args = ["calibrate", "cal.npz", "--method", "conditional"];
+    let command = &mut haltwise();
+    let run = ran(command
+        .current_dir(&folder)
+        .args(args)
+        .args(["-o", "rule.json"]));
     assert_eq!(run.code, 0, "{}", run.stderr);
     folder
 }
@@ -44,7 +46,8 @@ fn calibrate_says_what_is_guaranteed_to_whom_and_what_to_expect() {
         "independent draws from one source",
         "On average it reads 2.",
         "step 1 never",
-        "rules passed their tests on 1,",
+        "rules passed their tests on 2,",
+        "the one that halts earliest was chosen",
         "Written to rule.json.",
     ] {
         assert!(
@@ -186,27 +189,37 @@ fn a_rule_that_was_only_screened_is_never_shown_as_certified() {
 fn too_few_traces_still_succeed_and_say_how_many_are_needed() {
     let folder = TempDir::new().unwrap();
     write_traces(&folder.path().join("few.csv"), 60, 4);
-    let run =
-        ran(haltwise()
-            .current_dir(&folder)
-            .args(["calibrate", "few.csv", "-o", "rule.json"]));
-    assert_eq!(run.code, 0, "{}", run.stderr);
-    let text = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        text.contains("No saving: every sequence is read to its end."),
-        "{text}"
-    );
-    assert!(text.contains("44 halted by then would be needed"), "{text}");
-    let rule: Value =
-        serde_json::from_slice(&fs::read(folder.path().join("rule.json")).unwrap()).unwrap();
-    assert_eq!(
-        rule["thresholds"],
-        serde_json::json!([null, null, null, null, null])
-    );
+    for (method, needed) in [
+        ("conditional", "44 halted by then would be needed"),
+        ("adaptive", "needs at least 51 halted sequences"),
+    ] {
+        let args = [
+            "calibrate",
+            "few.csv",
+            "--method",
+            method,
+            "-o",
+            "rule.json",
+        ];
+        let run = ran(haltwise().current_dir(&folder).args(args));
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let text = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            text.contains("No saving: every sequence is read to its end."),
+            "{text}"
+        );
+        assert!(text.contains(needed), "{text}");
+        let rule: Value =
+            serde_json::from_slice(&fs::read(folder.path().join("rule.json")).unwrap()).unwrap();
+        assert_eq!(
+            rule["thresholds"],
+            serde_json::json!([null, null, null, null, null])
+        );
+    }
 }
 
 #[test]
-fn the_same_traces_cannot_screen_and_certify() {
+fn the_same_traces_cannot_fit_or_screen_and_certify() {
     let folder = folder_with_traces();
     fs::copy(
         folder.path().join("cal.npz"),
@@ -214,10 +227,16 @@ fn the_same_traces_cannot_screen_and_certify() {
     )
     .unwrap();
     for other in ["cal.npz", "./cal.npz", "copy.npz"] {
-        let args = ["calibrate", "--screen", other, "cal.npz", "-o", "rule.json"];
-        let run = ran(haltwise().current_dir(&folder).args(args));
-        assert_eq!(run.code, 1, "{other}");
-        assert!(run.stderr.contains("voids the guarantee"), "{}", run.stderr);
+        for (method, option) in [("conditional", "--screen"), ("adaptive", "--fit")] {
+            let args = ["calibrate", "--method", method, option, other, "cal.npz"];
+            let command = &mut haltwise();
+            let run = ran(command
+                .current_dir(&folder)
+                .args(args)
+                .args(["-o", "rule.json"]));
+            assert_eq!(run.code, 1, "{other}");
+            assert!(run.stderr.contains("voids the guarantee"), "{}", run.stderr);
+        }
     }
     assert!(!folder.path().join("rule.json").exists());
 }
@@ -295,6 +314,17 @@ fn wrong_usage_ends_with_2() {
             "--method",
             "marginal",
             "--screen",
+            "y.npz",
+        ],
+        &["calibrate", "x.npz", "-o", "r.json", "--screen", "y.npz"],
+        &[
+            "calibrate",
+            "x.npz",
+            "-o",
+            "r.json",
+            "--method",
+            "conditional",
+            "--fit",
             "y.npz",
         ],
         &["calibrate", "x.npz"],

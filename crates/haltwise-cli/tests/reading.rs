@@ -73,12 +73,21 @@ fn from_questions_to_a_rule_to_answers_that_stop_early() {
     assert_eq!(server.prompts().len(), 4000);
     assert!(!folder.path().join("traces.parquet.journal").exists());
 
-    haltwise()
-        .current_dir(&folder)
-        .args(["calibrate", "--method", "conditional"])
-        .args(["traces.parquet", "-o", "rule.json"])
-        .assert()
-        .success();
+    for (method, rule) in [("conditional", "rule.json"), ("adaptive", "adaptive.json")] {
+        let args = [
+            "calibrate",
+            "traces.parquet",
+            "--method",
+            method,
+            "-o",
+            rule,
+        ];
+        haltwise()
+            .current_dir(&folder)
+            .args(args)
+            .assert()
+            .success();
+    }
     let rule: Value =
         serde_json::from_slice(&fs::read(folder.path().join("rule.json")).unwrap()).unwrap();
     assert_eq!(rule["classifier"]["model"], "m");
@@ -89,56 +98,57 @@ fn from_questions_to_a_rule_to_answers_that_stop_early() {
                 Now f is red. Yet g is red. Here h is red. There i is red. Last j is red.";
     fs::write(folder.path().join("new.txt"), text).unwrap();
     let server = Server::clever("vllm", Shape::Table);
-    let ask = |more: &[&str]| {
-        let args = ["ask", "--rule", "rule.json", "--server", &server.url];
+    let ask = |rule: &str, more: &[&str]| {
+        let args = ["ask", "--rule", rule, "--server", &server.url];
         ran(haltwise().current_dir(&folder).args(args).args(more))
     };
-    let one = [
-        "--document",
-        "new.txt",
-        "--question",
-        "What is c?",
-        "--options",
-        "red",
-        "blue",
-    ];
-    let run = ask(&one);
+    let question = ["--question", "What is c?", "--options", "red", "blue"];
+    let one = [&["--document", "new.txt"][..], &question].concat();
+    let run = ask("rule.json", &one);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
-    assert!(
-        run.stdout.starts_with("B. blue (probability 97.8%)\n"),
-        "{}",
-        run.stdout
-    );
-    assert!(
-        run.stdout
-            .contains("Read 3 of 10 parts, 30.9% of the document."),
-        "{}",
-        run.stdout
-    );
-    assert!(run.stdout.contains(" saved."), "{}", run.stdout);
+    for expected in [
+        "B. blue (probability 97.8%)\n",
+        "Read 3 of 10 parts, 30.9% of the document.",
+        " tokens sent, ",
+        " saved.",
+    ] {
+        assert!(
+            run.stdout.contains(expected),
+            "{expected:?} is not in {}",
+            run.stdout
+        );
+    }
     assert_eq!(server.prompts().len(), 3);
 
-    let batch = ask(&["q.jsonl"]);
-    assert_eq!(batch.code, 0, "{}", batch.stderr);
-    let answers: Vec<Value> = batch
-        .stdout
-        .lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect();
-    assert_eq!(answers.len(), 400);
-    assert!(answers.iter().all(|a| a["promised"] == true));
-    // At most a tenth of the right answers may be lost.
-    let right = answers.iter().filter(|a| a["right"] == true).count();
-    assert!(right >= 360, "{right} of 400");
-    assert!(
-        answers
+    for rule in ["rule.json", "adaptive.json"] {
+        let batch = ask(rule, &["q.jsonl"]);
+        assert_eq!(batch.code, 0, "{rule}: {}", batch.stderr);
+        let answers: Vec<Value> = batch
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(answers.len(), 400);
+        assert!(answers.iter().all(|a| a["promised"] == true));
+        // At most a tenth of the right answers may be lost.
+        let right = answers.iter().filter(|a| a["right"] == true).count();
+        assert!(right >= 360, "{rule}: {right} of 400");
+        let early = answers
             .iter()
-            .any(|a| a["t"] == 1 && a["tokens_saved"].as_u64() > Some(0))
-    );
+            .filter(|a| a["tokens_saved"].as_u64() > Some(0));
+        assert!(early.count() > 100, "{rule}: {}", batch.stderr);
+        assert!(
+            batch.stderr.contains("% of 400 are right"),
+            "{}",
+            batch.stderr
+        );
+    }
+    let more = ask("rule.json", &[&one[..], &["green"]].concat());
     assert!(
-        batch.stderr.contains("% of 400 are right"),
+        more.stderr
+            .contains("it has 3 options, but the rule is for 2"),
         "{}",
-        batch.stderr
+        more.stderr
     );
 }
 

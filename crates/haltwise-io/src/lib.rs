@@ -13,7 +13,7 @@ pub use error::{Error, Result};
 pub use npz::{Integers, read_integers};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
 pub use traces::{
-    Format, Layout, TraceRow, TraceWriter, Visit, WriteOptions, read_metadata, read_traces,
-    visit_bytes, visit_traces,
+    Format, Layout, TraceRow, TraceWriter, Visit, WriteOptions, read_metadata, read_outputs,
+    read_scored, read_traces, visit_bytes, visit_traces,
 };
 pub use write::write_whole;

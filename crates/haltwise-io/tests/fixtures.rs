@@ -112,12 +112,12 @@ fn classes_with_names_are_right_where_they_should_be() {
 fn the_source_of_the_scores_is_known() {
     let source = |name| {
         let traces = read_traces(&[fixture(name)], &mut |_, _| {}).unwrap();
-        traces.source()
+        traces.source().clone()
     };
     assert_eq!(source("probs_f2.npz"), ScoreSource::MaxProbability);
     assert_eq!(source("probs_half.parquet"), ScoreSource::MaxProbability);
-    assert_eq!(source("fortran.npz"), ScoreSource::Given);
-    assert_eq!(source("list.parquet"), ScoreSource::Given);
+    assert_eq!(source("fortran.npz"), ScoreSource::Confidence);
+    assert_eq!(source("list.parquet"), ScoreSource::Confidence);
 }
 
 #[test]

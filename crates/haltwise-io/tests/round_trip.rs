@@ -2,7 +2,6 @@
 
 use std::error::Error;
 
-use haltwise::ScoreSource;
 use haltwise_io::{Layout, TraceRow, TraceWriter, WriteOptions, visit_traces};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,7 +14,7 @@ struct Owned {
     predictions: Vec<u32>,
     scores: Vec<f32>,
     probs: Option<Vec<f32>>,
-    source: ScoreSource,
+    scores_given: bool,
 }
 
 impl Owned {
@@ -26,7 +25,7 @@ impl Owned {
             predictions: row.predictions.to_vec(),
             scores: row.scores.to_vec(),
             probs: row.probs.map(<[f32]>::to_vec),
-            source: row.source,
+            scores_given: row.scores_given,
         }
     }
 
@@ -37,7 +36,7 @@ impl Owned {
             predictions: &self.predictions,
             scores: &self.scores,
             probs: self.probs.as_deref(),
-            source: self.source,
+            scores_given: self.scores_given,
         }
     }
 }
@@ -81,10 +80,7 @@ fn build(name: Option<String>, label: u32, steps: &[Step], kind: Kind) -> Owned 
         predictions,
         scores,
         probs: (kind != Kind::Given).then_some(probs),
-        source: match kind {
-            Kind::Largest => ScoreSource::MaxProbability,
-            _ => ScoreSource::Given,
-        },
+        scores_given: kind != Kind::Largest,
     }
 }
 
@@ -137,7 +133,7 @@ proptest! {
         let expected: Vec<Owned> = rows.iter().enumerate().map(|(i, row)| Owned {
             id: row.id.clone().or(Some((i + 1).to_string())),
             probs: None,
-            source: ScoreSource::Given,
+            scores_given: true,
             ..row.clone()
         }).collect();
         for name in ["t.csv", "t.parquet", "t.arrow"] {

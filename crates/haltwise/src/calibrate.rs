@@ -1,13 +1,18 @@
 //! From traces to a rule: one parameter struct, one function per method.
 
+use serde::{Deserialize, Serialize};
+
 use crate::candidates::{AtNever, Candidates, Family};
-use crate::certify::{Promise, certify};
+use crate::certify::{Promise, certify, certify_at};
 use crate::evidence::{Counts, Evidence, EvidenceError};
 use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
-use crate::rule::{Expected, Method, Record, Rule, SetRecord, Thresholds};
+use crate::outputs::{Fitting, Outputs};
+use crate::propose::{FamilyKind, Proposal, ScoreChoice, propose};
+use crate::rule::{Expected, FamilyRecord, Method, Record, Rule, SetRecord, Split, Thresholds};
+use crate::score::{ScoreSource, StepError};
 use crate::screen::screen;
-use crate::trace::{Certifying, ScoreSource, Screening, Traces};
+use crate::trace::{Certifying, Screening, Traces};
 
 /// What to calibrate for. The defaults are the paper's: α = 0.1, δ = 0.01,
 /// a grid of step 0.01; except that steps whose candidate is "never" are
@@ -37,6 +42,9 @@ pub enum CalibrateError {
     /// The screening and certifying traces do not go together.
     #[error(transparent)]
     Evidence(#[from] EvidenceError),
+    /// The traces have no score of the kind that is wanted.
+    #[error(transparent)]
+    Score(#[from] StepError),
 }
 
 impl Calibration {
@@ -60,20 +68,132 @@ impl Calibration {
         let screened = nonempty(screening.traces(), "screening")?;
         let traces = nonempty(certifying.traces(), "certifying")?;
         if screened.source() != traces.source() {
-            return Err(EvidenceError::OtherScore(screened.source(), traces.source()).into());
+            return Err(EvidenceError::other_score(screened.source(), traces.source()).into());
         }
         let eta = screen(screening, self.alpha, &self.grid);
         let candidates = Candidates::backward(&eta.extended(traces.t_max()), self.at_never);
         let evidence = Evidence::collect(candidates, certifying)?;
-        self.from_evidence(&evidence, Some(set_record(screened)))
+        self.from_evidence(&evidence, Some(SetRecord::of(screened)))
+    }
+
+    /// Earlier halting under the conditional promise: a learned score, threshold
+    /// curves and a choice among all that pass.
+    ///
+    /// `fitting` must not have been used to train the classifier, and is never
+    /// certified on; `certifying` must have been drawn independently of it.
+    pub fn adaptive(
+        &self,
+        fitting: &Fitting,
+        choice: &ScoreChoice,
+        certifying: &Outputs,
+    ) -> Result<Rule, CalibrateError> {
+        let proposal = self.propose(fitting, choice, certifying.len(), certifying.t_max())?;
+        let traces = certifying.traces(proposal.source())?;
+        let evidence = ProposalEvidence::collect(&proposal, &Certifying::new(traces))?;
+        Ok(self.certify_proposal(&proposal, &evidence, None))
+    }
+
+    /// The same on one set, of which a part is set aside for fitting.
+    pub fn adaptive_split(
+        &self,
+        outputs: Outputs,
+        choice: &ScoreChoice,
+        fit_fraction: f64,
+        seed: u64,
+    ) -> Result<Rule, CalibrateError> {
+        let (fitting, certifying) = outputs.split(fit_fraction, seed);
+        let t_max = certifying.t_max();
+        let proposal = self.propose(&fitting, choice, certifying.len(), t_max)?;
+        let traces = |outputs: &Outputs| outputs.traces(proposal.source());
+        let certifying = Certifying::new(traces(&certifying)?);
+        let mut evidence = ProposalEvidence::collect(&proposal, &certifying)?;
+        evidence.add_fitting(&proposal, traces(fitting.outputs())?)?;
+        let split = Split {
+            fit_fraction: Some(fit_fraction),
+            screen_fraction: None,
+            seed,
+        };
+        Ok(self.certify_proposal(&proposal, &evidence, Some(split)))
+    }
+
+    /// Fixes what `adaptive` will certify, on so many traces of up to so many
+    /// steps, from the fitting traces alone.
+    pub fn propose(
+        &self,
+        fitting: &Fitting,
+        choice: &ScoreChoice,
+        certifying: usize,
+        t_max: usize,
+    ) -> Result<Proposal, CalibrateError> {
+        if fitting.outputs().is_empty() {
+            return Err(CalibrateError::Empty("fitting"));
+        }
+        if certifying == 0 {
+            return Err(CalibrateError::Empty("certifying"));
+        }
+        let (alpha, delta) = (self.alpha, self.delta);
+        Ok(propose(fitting, choice, certifying, t_max, alpha, delta)?)
+    }
+
+    /// Certifies what was proposed, on evidence gathered for it: of all rules
+    /// that pass, the one that halts earliest on the certifying traces.
+    pub fn certify_proposal(
+        &self,
+        proposal: &Proposal,
+        evidence: &ProposalEvidence,
+        split: Option<Split>,
+    ) -> Rule {
+        let mut trail = Vec::new();
+        let mut families = Vec::new();
+        let mut best: Option<(f64, usize, Thresholds, Expected)> = None;
+        for (family, evidence) in std::iter::zip(&proposal.families, &evidence.0) {
+            let level = self.delta.get() * family.share;
+            let certified = certify_at(evidence, Promise::Conditional, self.alpha, level);
+            for (c, test) in certified.trail.iter().enumerate() {
+                let expected = expected(evidence.halted_at(c));
+                let earlier = best
+                    .as_ref()
+                    .is_none_or(|&(t_avg, ..)| expected.t_avg < t_avg);
+                if let Some(rule) = family
+                    .candidates
+                    .rule(c)
+                    .filter(|_| test.rejected && earlier)
+                {
+                    best = Some((expected.t_avg, trail.len() + c + 1, rule, expected));
+                }
+            }
+            families.push(FamilyRecord {
+                kind: family.kind,
+                share: family.share,
+                sequences: evidence.sequences(),
+                tests: certified.trail.len(),
+            });
+            trail.extend(certified.trail);
+        }
+        let t_max = proposal.families.first();
+        let t_max = t_max.map_or(1, |family| family.candidates.t_max());
+        let (chosen, thresholds, expected) = match best {
+            Some((_, place, rule, expected)) => (Some(place), rule, Some(expected)),
+            None => (None, Thresholds::never(t_max), None),
+        };
+        let mut record = self.record(Method::Adaptive, thresholds, proposal.score.clone());
+        (record.grid_step, record.at_never) = (None, None);
+        record.fitted_on = Some(proposal.fitted_on);
+        record.certified_on = evidence.0.first().map(|evidence| SetRecord {
+            sequences: evidence.sequences(),
+            fingerprint: evidence.fingerprint(),
+        });
+        (record.families, record.trail, record.chosen) = (families, trail, chosen);
+        (record.expected, record.split) = (expected, split);
+        Rule::from_record(record)
     }
 
     /// The paper's Algorithm 1 alone. The rule promises nothing.
     pub fn screen_only(&self, screening: &Screening) -> Result<Rule, CalibrateError> {
         let traces = nonempty(screening.traces(), "screening")?;
         let eta = screen(screening, self.alpha, &self.grid);
-        let mut record = self.record(Method::ScreenOnly, eta, traces.source());
-        record.screened_on = Some(set_record(traces));
+        let mut record = self.record(Method::ScreenOnly, eta, traces.source().clone());
+        record.screened_on = Some(SetRecord::of(traces));
         Ok(Rule::from_record(record))
     }
 
@@ -98,7 +218,7 @@ impl Calibration {
             .chosen
             .and_then(|c| candidates.rule(c))
             .unwrap_or_else(|| Thresholds::never(candidates.t_max()));
-        let mut record = self.record(method, thresholds, evidence.source());
+        let mut record = self.record(method, thresholds, evidence.source().clone());
         record.trail = certified.trail;
         record.screened_on = screened_on;
         record.certified_on = Some(SetRecord {
@@ -116,18 +236,70 @@ impl Calibration {
             promise: method.promise(),
             alpha: self.alpha,
             delta: self.delta,
-            grid_step: self.grid.clone(),
-            at_never: self.at_never,
+            grid_step: Some(self.grid.clone()),
+            at_never: Some(self.at_never),
             score,
             t_max: thresholds.t_max(),
             thresholds,
             expected: None,
+            fitted_on: None,
             screened_on: None,
             certified_on: None,
             split: None,
             classifier: None,
+            families: Vec::new(),
+            chosen: None,
             trail: Vec::new(),
         }
+    }
+}
+
+/// The evidence for all families of a [`Proposal`], in its order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProposalEvidence(Vec<Evidence>);
+
+impl ProposalEvidence {
+    /// Counts what every candidate would do to the certifying traces, whose
+    /// scores must be of the proposal's [`source`](Proposal::source).
+    pub fn collect(proposal: &Proposal, certifying: &Certifying) -> Result<Self, EvidenceError> {
+        let found = certifying.traces().source();
+        if found != proposal.source() {
+            return Err(EvidenceError::other_score(found, proposal.source()));
+        }
+        let collect = |candidates: &Candidates| Evidence::collect(candidates.clone(), certifying);
+        let families = proposal.families.iter();
+        let evidence = families.map(|family| collect(&family.candidates));
+        Ok(Self(evidence.collect::<Result<_, _>>()?))
+    }
+
+    /// Adds the evidence of other certifying traces for the same proposal.
+    pub fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
+        if self.0.len() != other.0.len() {
+            return Err(EvidenceError::OtherCandidates);
+        }
+        for (mine, other) in std::iter::zip(&mut self.0, &other.0) {
+            mine.add(other)?;
+        }
+        Ok(())
+    }
+
+    /// Lets the fitting traces help to certify the clock.
+    ///
+    /// The clock's rules are the same whatever the data, so all traces drawn
+    /// like the certifying ones may test it; the fitting ones are, where both
+    /// were split from one set.
+    pub fn add_fitting(
+        &mut self,
+        proposal: &Proposal,
+        fitting: Traces,
+    ) -> Result<(), EvidenceError> {
+        let fitting = Certifying::new(fitting);
+        for (family, evidence) in std::iter::zip(&proposal.families, &mut self.0) {
+            if family.kind == FamilyKind::Clock {
+                evidence.add(&Evidence::collect(family.candidates.clone(), &fitting)?)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -136,13 +308,6 @@ fn nonempty<'a>(traces: &'a Traces, which: &'static str) -> Result<&'a Traces, C
         return Err(CalibrateError::Empty(which));
     }
     Ok(traces)
-}
-
-fn set_record(traces: &Traces) -> SetRecord {
-    SetRecord {
-        sequences: traces.len() as u64,
-        fingerprint: traces.fingerprint(),
-    }
 }
 
 /// What a rule did to the certifying traces.

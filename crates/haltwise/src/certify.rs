@@ -18,6 +18,11 @@
 //!    implies that the first true hypothesis of the order was rejected, which
 //!    has probability δ at most (fixed sequence testing).
 //!
+//! Several families of candidates, as the method `adaptive` has, are each
+//! tested so at a share of δ; the shares add up to δ, so with probability 1 − δ
+//! no family makes a false rejection (union bound), and of all rules that passed
+//! any may be taken, by whatever preference.
+//!
 //! A step by which no one has halted gives no evidence: its p-value is 1.
 
 use serde::{Deserialize, Serialize};
@@ -53,7 +58,8 @@ pub struct Test {
     pub gaps: u64,
     /// The p-value there, hence of the candidate.
     pub p_value: f64,
-    /// Whether it is at most δ: the candidate keeps its promise.
+    /// Whether it is at most δ, or the family's share of it: the candidate keeps
+    /// its promise.
     pub rejected: bool,
 }
 
@@ -68,6 +74,16 @@ pub struct Certified {
 
 /// Tests the candidates in their order and stops at the first failure.
 pub fn certify(evidence: &Evidence, promise: Promise, alpha: Alpha, delta: Delta) -> Certified {
+    certify_at(evidence, promise, alpha, delta.get())
+}
+
+/// The same at a level that is a share of δ.
+pub(crate) fn certify_at(
+    evidence: &Evidence,
+    promise: Promise,
+    alpha: Alpha,
+    level: f64,
+) -> Certified {
     let mut trail = Vec::new();
     let mut chosen = None;
     // Rules for no steps at all cannot be tested, and need not be.
@@ -76,7 +92,7 @@ pub fn certify(evidence: &Evidence, promise: Promise, alpha: Alpha, delta: Delta
         _ => evidence.candidates().len(),
     };
     for c in 0..candidates {
-        let test = test(evidence, c, promise, alpha, delta);
+        let test = test(evidence, c, promise, alpha, level);
         trail.push(test);
         if !test.rejected {
             break;
@@ -87,7 +103,7 @@ pub fn certify(evidence: &Evidence, promise: Promise, alpha: Alpha, delta: Delta
 }
 
 /// Tests one candidate.
-fn test(evidence: &Evidence, c: usize, promise: Promise, alpha: Alpha, delta: Delta) -> Test {
+fn test(evidence: &Evidence, c: usize, promise: Promise, alpha: Alpha, level: f64) -> Test {
     let opens = evidence.candidates().opens(c);
     let last = evidence.candidates().t_max() - 1;
     let first = match promise {
@@ -112,7 +128,7 @@ fn test(evidence: &Evidence, c: usize, promise: Promise, alpha: Alpha, delta: De
         halted: by_step[first + step].halted,
         gaps: by_step[first + step].gaps,
         p_value,
-        rejected: p_value <= delta.get(),
+        rejected: p_value <= level,
     }
 }
 

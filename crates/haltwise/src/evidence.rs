@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, Family};
 use crate::grid::Grid;
-use crate::lanes::{LANES, Lanes, mask, ones};
+use crate::lanes::{LANES, Lanes, mask, ones, reach};
 use crate::loss::gaps;
 use crate::rule::Thresholds;
-use crate::trace::{Block, Certifying, Fingerprint, ScoreSource};
+use crate::score::ScoreSource;
+use crate::trace::{Block, Certifying, Fingerprint};
 
 /// How many sequences halted, and how many of those had a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -73,8 +74,13 @@ pub enum EvidenceError {
     #[error("the evidence was gathered for other candidate rules")]
     OtherCandidates,
     /// They were gathered with different scores.
-    #[error("the scores were computed in another way: {0}, not {1}")]
-    OtherScore(ScoreSource, ScoreSource),
+    #[error("the scores were computed in another way: {found}, not {expected}")]
+    OtherScore {
+        /// How they were.
+        found: String,
+        /// How they should have been.
+        expected: String,
+    },
     /// A sequence has more steps than the candidates have thresholds.
     #[error("a sequence has {found} steps, but the candidate rules are for {t_max} at the most")]
     TooLong {
@@ -102,6 +108,20 @@ pub enum EvidenceError {
 /// The most counts that are kept: a backward walk over 8,192 steps, one
 /// gibibyte.
 const MOST_CELLS: usize = 1 << 26;
+
+impl EvidenceError {
+    pub(crate) fn other_score(found: &ScoreSource, expected: &ScoreSource) -> Self {
+        // Two learned scores read alike, and are not the same.
+        let expected = match (found, expected) {
+            (ScoreSource::Gap(_), ScoreSource::Gap(_)) => "another such fit".into(),
+            _ => expected.to_string(),
+        };
+        Self::OtherScore {
+            found: found.to_string(),
+            expected,
+        }
+    }
+}
 
 /// More sequences than any set has; what claims more is damaged. Bounds the
 /// time of a p-value and keeps sums of counts from overflowing.
@@ -135,9 +155,8 @@ impl Evidence {
                     Family::OneThreshold(grid, _) => {
                         count_staircases(block, grid, t_max, &mut counts);
                     }
-                    Family::Backward(..) | Family::List(_) => {
-                        count_moves(block, &candidates, &mut counts);
-                    }
+                    Family::Backward(..) => count_walk(block, &candidates, &mut counts),
+                    Family::List(rules) => count_each(block, rules, &mut counts),
                 }
                 counts
             },
@@ -148,7 +167,7 @@ impl Evidence {
         );
         Ok(Self {
             candidates,
-            source: traces.source(),
+            source: traces.source().clone(),
             sequences: traces.len() as u64,
             fingerprint: traces.fingerprint(),
             counts,
@@ -164,7 +183,7 @@ impl Evidence {
             return Err(EvidenceError::OtherCandidates);
         }
         if self.source != other.source {
-            return Err(EvidenceError::OtherScore(other.source, self.source));
+            return Err(EvidenceError::other_score(&other.source, &self.source));
         }
         add_counts(&mut self.counts, &other.counts);
         self.sequences += other.sequences;
@@ -178,8 +197,8 @@ impl Evidence {
     }
 
     /// How the scores came about.
-    pub fn source(&self) -> ScoreSource {
-        self.source
+    pub fn source(&self) -> &ScoreSource {
+        &self.source
     }
 
     /// How many sequences were counted.
@@ -256,28 +275,59 @@ fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Coun
     }
 }
 
-/// Any rules. As long as a rule only lowers thresholds of the one before it, a
-/// sequence can only move to an earlier halt step, and only to a step that was
-/// lowered: it is enough to look at those. In a backward walk that is one step
-/// per rule, so the whole walk reads each score once.
-fn count_moves(block: &Block, candidates: &Candidates, counts: &mut [Counts]) {
-    let t_max = candidates.t_max();
-    let mut halts = Halts::at_end(block, t_max);
-    let mut before = Thresholds::never(t_max);
-    for (c, rule) in (0..).map_while(|c| Some((c, candidates.rule(c)?))) {
-        if std::iter::zip(before.values(), rule.values()).any(|(b, a)| a > b) {
-            halts = Halts::at_end(block, t_max);
-            before = Thresholds::never(t_max);
-        }
-        for t in (0..block.steps).rev() {
-            if rule.values()[t] < before.values()[t] {
-                halts.open(block, t, rule.values()[t]);
-            }
-        }
-        for (total, &packed) in std::iter::zip(&mut counts[c * t_max..], &halts.counts) {
+/// Any rules, one after the other.
+fn count_each(block: &Block, rules: &[Thresholds], counts: &mut [Counts]) {
+    let t_max = rules.first().map_or(1, Thresholds::t_max);
+    for (rule, counts) in std::iter::zip(rules, counts.chunks_exact_mut(t_max)) {
+        let mut packed = vec![0; counts.len()];
+        count_rule(block, rule.values(), &mut packed);
+        for (total, packed) in std::iter::zip(counts, packed) {
             *total += Counts::unpack(packed);
         }
-        before = rule;
+    }
+}
+
+/// Adds who halts at each step under one rule, packed as by [`Counts::one`].
+pub(crate) fn count_rule(block: &Block, thresholds: &[f32], packed: &mut [u64]) {
+    let level = fearless_simd::Level::new();
+    dispatch!(level, _simd => count_rule_in(block, thresholds, packed));
+}
+
+/// Compiled once for each instruction set that a CPU may have.
+#[inline(always)]
+fn count_rule_in(block: &Block, thresholds: &[f32], packed: &mut [u64]) {
+    // Before the rule opens, only those at their own end can halt.
+    let opens = match block.equal_lengths {
+        true => thresholds.iter().position(|&v| v < f32::INFINITY),
+        false => Some(0),
+    };
+    let opens = opens.unwrap_or(block.steps).min(block.steps - 1);
+    for word in 0..block.words() {
+        let mut running = block.valid(word);
+        for t in opens..block.steps {
+            let reached = reach(&block.scores(t)[word], thresholds[t]);
+            let halts = running & (reached | block.ends(word, t));
+            packed[t] += pack(halts, gaps(block, t, word));
+            running &= !halts;
+            if running == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// A backward walk. A rule only lowers thresholds of the one before it, so a
+/// sequence can only move to an earlier halt step, and only to the step that
+/// was lowered: it is enough to look at that. The whole walk reads each score
+/// once.
+fn count_walk(block: &Block, candidates: &Candidates, counts: &mut [Counts]) {
+    let t_max = candidates.t_max();
+    let mut halts = Halts::at_end(block, t_max);
+    for (c, counts) in counts.chunks_exact_mut(t_max).enumerate() {
+        halts.open(block, candidates.opens(c), candidates.opening_threshold(c));
+        for (total, &packed) in std::iter::zip(counts, &halts.counts) {
+            *total += Counts::unpack(packed);
+        }
     }
 }
 

@@ -120,7 +120,9 @@ mod tests {
         for (k, &threshold) in grid.thresholds().iter().enumerate() {
             assert_eq!(
                 threshold,
-                format!("{}.{:02}", k / 100, k % 100).parse().unwrap()
+                format!("{}.{:02}", k / 100, k % 100)
+                    .parse::<f32>()
+                    .unwrap()
             );
         }
     }

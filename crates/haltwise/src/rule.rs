@@ -9,7 +9,9 @@ use crate::certify::{Promise, Test, p_value};
 use crate::evidence::{Counts, MOST_SEQUENCES};
 use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
-use crate::trace::{Fingerprint, ScoreSource};
+use crate::propose::FamilyKind;
+use crate::score::ScoreSource;
+use crate::trace::{Fingerprint, Traces};
 
 /// One threshold per step; a sequence halts at the first step whose score
 /// reaches its threshold, or at its end. ∞ is never (`null` in JSON).
@@ -111,6 +113,9 @@ pub enum Method {
     /// The paper's Algorithms 1 and 2: one threshold per step, the gap
     /// controlled among the sequences halted by any step.
     Conditional,
+    /// A learned score and threshold curves, with the conditional promise;
+    /// halts earlier than the paper's.
+    Adaptive,
     /// Algorithm 1 alone. Promises nothing; kept to show why certifying matters.
     ScreenOnly,
 }
@@ -120,7 +125,7 @@ impl Method {
     pub fn promise(self) -> Option<Promise> {
         match self {
             Self::Marginal => Some(Promise::Marginal),
-            Self::Conditional => Some(Promise::Conditional),
+            Self::Conditional | Self::Adaptive => Some(Promise::Conditional),
             Self::ScreenOnly => None,
         }
     }
@@ -136,14 +141,50 @@ pub struct SetRecord {
     pub fingerprint: Fingerprint,
 }
 
-/// How one set of traces was split into a screening and a certifying part.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+impl SetRecord {
+    /// The record of some traces.
+    pub fn of(traces: &Traces) -> Self {
+        Self {
+            sequences: traces.len() as u64,
+            fingerprint: traces.fingerprint(),
+        }
+    }
+}
+
+/// How one set of traces was split into parts, of which the last certified.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Split {
-    /// The share that was to screen.
-    pub screen_fraction: f64,
+    /// The share that was to fit a score, and candidates where the method
+    /// proposes them from the same traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit_fraction: Option<f64>,
+    /// The share, of what was left then, that was to screen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screen_fraction: Option<f64>,
     /// The seed of the draw.
     pub seed: u64,
+}
+
+impl Split {
+    /// The share that was to certify.
+    pub fn certifying_share(&self) -> f64 {
+        (1.0 - self.fit_fraction.unwrap_or(0.0)) * (1.0 - self.screen_fraction.unwrap_or(0.0))
+    }
+}
+
+/// A family of candidates that was tested at its own share of δ.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FamilyRecord {
+    /// What kind of rules it consists of.
+    pub kind: FamilyKind,
+    /// Its share of δ.
+    pub share: f64,
+    /// On how many sequences it was tested.
+    pub sequences: u64,
+    /// How many of its candidates were tested: so many entries of the trail.
+    pub tests: usize,
 }
 
 /// What the certifying traces say about a rule: estimates, not promises.
@@ -176,17 +217,30 @@ pub(crate) struct Record {
     pub(crate) promise: Option<Promise>,
     pub(crate) alpha: Alpha,
     pub(crate) delta: Delta,
-    pub(crate) grid_step: Grid,
-    pub(crate) at_never: AtNever,
+    /// What the paper's methods choose thresholds from; `adaptive` has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) grid_step: Option<Grid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) at_never: Option<AtNever>,
     pub(crate) score: ScoreSource,
     pub(crate) t_max: usize,
     pub(crate) thresholds: Thresholds,
     pub(crate) expected: Option<Expected>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fitted_on: Option<SetRecord>,
     pub(crate) screened_on: Option<SetRecord>,
     pub(crate) certified_on: Option<SetRecord>,
     pub(crate) split: Option<Split>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) classifier: Option<Classifier>,
+    /// The families of `adaptive`, whose tests follow each other in the trail;
+    /// the paper's methods have one family, tested at δ itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) families: Vec<FamilyRecord>,
+    /// With several families, the place in the trail, counted from 1, of the
+    /// rule that was chosen among all that passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) chosen: Option<usize>,
     pub(crate) trail: Vec<Test>,
 }
 
@@ -231,19 +285,30 @@ impl Rule {
         self.0.delta
     }
 
-    /// The grid that thresholds were chosen from.
-    pub fn grid(&self) -> &Grid {
-        &self.0.grid_step
+    /// The grid that thresholds were chosen from; `adaptive` has none.
+    pub fn grid(&self) -> Option<&Grid> {
+        self.0.grid_step.as_ref()
     }
 
     /// How the score of a live stream is to be computed.
-    pub fn source(&self) -> ScoreSource {
-        self.0.score
+    pub fn source(&self) -> &ScoreSource {
+        &self.0.score
     }
 
     /// What the certifying traces say about the rule.
     pub fn expected(&self) -> Option<Expected> {
         self.0.expected
+    }
+
+    /// The traces that the score, or the candidates, were fitted to.
+    pub fn fitted_on(&self) -> Option<SetRecord> {
+        self.0.fitted_on
+    }
+
+    /// Records the traces that a learned score was fitted to.
+    pub fn with_fitted_on(mut self, set: SetRecord) -> Self {
+        self.0.fitted_on = Some(set);
+        self
     }
 
     /// The traces that screened.
@@ -256,12 +321,12 @@ impl Rule {
         self.0.certified_on
     }
 
-    /// How the two were split from one set, if they were.
+    /// How they were split from one set, if they were.
     pub fn split(&self) -> Option<Split> {
         self.0.split
     }
 
-    /// Records how the two sets were split from one.
+    /// Records how the sets were split from one.
     pub fn with_split(mut self, split: Split) -> Self {
         self.0.split = Some(split);
         self
@@ -281,6 +346,24 @@ impl Rule {
     /// Every test that was made.
     pub fn trail(&self) -> &[Test] {
         &self.0.trail
+    }
+
+    /// The families whose tests follow each other in the trail; none where the
+    /// whole trail is one.
+    pub fn families(&self) -> &[FamilyRecord] {
+        &self.0.families
+    }
+
+    /// The test, in the trail, of the rule that was chosen; `None` if none
+    /// passed.
+    pub fn chosen(&self) -> Option<&Test> {
+        match self.0.chosen {
+            Some(place) => self.0.trail.get(place.checked_sub(1)?),
+            None if self.0.families.is_empty() => {
+                self.0.trail.iter().rev().find(|test| test.rejected)
+            }
+            None => None,
+        }
     }
 
     /// Whether the rule ever halts a sequence before its end.
@@ -329,14 +412,15 @@ impl Record {
             }
             Some(_) => {}
         }
-        for (i, test) in self.trail.iter().enumerate() {
-            if let Some(what) = self.test_contradiction(test) {
-                return Some(format!("test {} of the trail {what}", i + 1));
-            }
+        if self.method == Method::Adaptive {
+            return self.adaptive_contradiction();
         }
-        let failures = self.trail.iter().filter(|test| !test.rejected).count();
-        if failures > 1 || failures == 1 && self.trail.last().is_some_and(|test| test.rejected) {
-            return Some("the trail goes on after a test that failed".into());
+        if !self.families.is_empty() || self.chosen.is_some() {
+            return Some("families, but its method has none".into());
+        }
+        let sequences = self.certified_on.map_or(0, |set| set.sequences);
+        if let Some(what) = self.family_contradiction(0, &self.trail, sequences, 1.0) {
+            return Some(what);
         }
         let expected = match self.method {
             Method::Marginal => self.marginal_thresholds(),
@@ -346,10 +430,77 @@ impl Record {
             .then(|| "its thresholds are not those of the tests that passed".into())
     }
 
+    /// Tests that stand in the trail behind so many others, each at its share
+    /// of δ, on so many sequences, until one failed.
+    fn family_contradiction(
+        &self,
+        before: usize,
+        tests: &[Test],
+        sequences: u64,
+        share: f64,
+    ) -> Option<String> {
+        let level = self.delta.get() * share;
+        for (i, test) in tests.iter().enumerate() {
+            if let Some(what) = self.test_contradiction(test, sequences, level) {
+                return Some(format!("test {} of the trail {what}", before + i + 1));
+            }
+        }
+        let failures = tests.iter().filter(|test| !test.rejected).count();
+        let goes_on = failures > 1 || failures == 1 && tests.last().is_some_and(|t| t.rejected);
+        goes_on.then(|| "the trail goes on after a test that failed".into())
+    }
+
+    fn adaptive_contradiction(&self) -> Option<String> {
+        if self.fitted_on.is_none() {
+            return Some("no traces that its candidates were fitted to".into());
+        }
+        let shares = self.families.iter().map(|family| family.share);
+        // The allowance is for the rounding of decimal shares.
+        if !shares.clone().all(|share| share > 0.0) || shares.sum::<f64>() > 1.0 + 1e-9 {
+            return Some("the families spend more than delta".into());
+        }
+        let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
+        let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
+        let mut place = 0;
+        for family in &self.families {
+            let with_fitted = family.kind == FamilyKind::Clock && self.split.is_some();
+            let on_both = certified.saturating_add(fitted);
+            if family.sequences != certified && !(with_fitted && family.sequences == on_both) {
+                return Some("a family was tested on traces that are not on record".into());
+            }
+            let end = place + family.tests.min(self.trail.len());
+            let Some(tests) = self.trail.get(place..end) else {
+                return Some("its families have more tests than the trail".into());
+            };
+            let found = self.family_contradiction(place, tests, family.sequences, family.share);
+            if found.is_some() {
+                return found;
+            }
+            place = end;
+        }
+        if place != self.trail.len() {
+            return Some("its families have fewer tests than the trail".into());
+        }
+        let thresholds = self.thresholds.values();
+        let agrees = match self.chosen {
+            None => thresholds.iter().all(|&v| v == f32::INFINITY),
+            Some(chosen) => chosen
+                .checked_sub(1)
+                .and_then(|place| self.trail.get(place))
+                .is_some_and(|test| {
+                    let opens = self.thresholds.opens();
+                    test.rejected
+                        && opens.map(|t| t + 1) == Some(test.opens)
+                        && opens.map(|t| thresholds[t]) == test.threshold
+                }),
+        };
+        (!agrees).then(|| "its thresholds are not those of a test that passed".into())
+    }
+
     /// The thresholds that a walk down the grid ends with; `None` where the
     /// trail is no such walk.
     fn marginal_thresholds(&self) -> Option<Vec<f32>> {
-        let grid = self.grid_step.thresholds().iter().rev();
+        let grid = self.grid_step.as_ref()?.thresholds().iter().rev();
         let tested = self.trail.iter().map(|test| test.threshold);
         let in_order = tested.eq(grid.take(self.trail.len()).map(|&v| Some(v)));
         let on_all = self
@@ -380,12 +531,11 @@ impl Record {
         Some(thresholds)
     }
 
-    fn test_contradiction(&self, test: &Test) -> Option<&'static str> {
+    fn test_contradiction(&self, test: &Test, sequences: u64, level: f64) -> Option<&'static str> {
         let steps = 1..=self.t_max;
         if !steps.contains(&test.opens) || !steps.contains(&test.step) || test.step < test.opens {
             return Some("names a step that does not exist or was not tested");
         }
-        let sequences = self.certified_on.map_or(0, |set| set.sequences);
         if !(test.gaps <= test.halted && test.halted <= sequences) {
             return Some("counts more sequences than there are");
         }
@@ -399,7 +549,7 @@ impl Record {
         if !agrees {
             return Some("has a p-value that does not follow from its counts");
         }
-        (test.rejected != (test.p_value <= self.delta.get()))
+        (test.rejected != (test.p_value <= level))
             .then_some("has a verdict that does not follow from its p-value")
     }
 }

@@ -12,7 +12,8 @@ use rand::{RngExt, SeedableRng};
 use crate::certify::Promise;
 use crate::level::Alpha;
 use crate::rule::Thresholds;
-use crate::trace::{Score, TraceError, Traces};
+use crate::score::Score;
+use crate::trace::{TraceError, Traces};
 
 /// One value the score of a step can take.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -13,6 +13,7 @@
 use std::fmt;
 
 use crate::lanes::{LANES, Lanes, mask};
+use crate::score::ScoreSource;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -27,50 +28,6 @@ const BLOCK: usize = 4096;
 /// long one. A block that would hold more, and more than it holds steps, is
 /// closed early, so that one huge sequence cannot blow up its neighbours.
 const PADDING: usize = 1 << 20;
-
-/// A score: a number in [0, 1] that says how safe it looks to stop here.
-#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
-pub struct Score(f32);
-
-impl Score {
-    /// The number itself.
-    pub fn get(self) -> f32 {
-        self.0
-    }
-}
-
-impl TryFrom<f32> for Score {
-    type Error = TraceError;
-
-    fn try_from(value: f32) -> Result<Self, TraceError> {
-        if (0.0..=1.0).contains(&value) {
-            Ok(Self(value))
-        } else {
-            Err(TraceError::Score { step: None, value })
-        }
-    }
-}
-
-/// How the scores of a set of traces came about: what a live stream must do to
-/// be judged by the same rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScoreSource {
-    /// The classifier, or something beside it, supplies the score.
-    #[default]
-    Given,
-    /// The largest of the step's class probabilities.
-    MaxProbability,
-}
-
-impl fmt::Display for ScoreSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Given => "given with the trace",
-            Self::MaxProbability => "the largest class probability",
-        })
-    }
-}
 
 /// Why a sequence cannot become a trace.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -98,6 +55,22 @@ pub enum TraceError {
         /// How many scores there are.
         scores: usize,
     },
+    /// Class probabilities do not come in equal numbers at each step.
+    #[error("{found} class probabilities cannot be shared evenly by {steps} steps")]
+    Probs {
+        /// How many there are.
+        found: usize,
+        /// How many steps the sequence has.
+        steps: usize,
+    },
+    /// There is nothing to take a score from.
+    #[error("there are neither scores nor class probabilities")]
+    NoScores,
+    /// Some sequences have scores or class probabilities that others lack.
+    #[error(
+        "scores, or class probabilities, or the number of classes differ from the sequences before"
+    )]
+    Unlike,
 }
 
 fn at_step(step: &Option<usize>) -> String {
@@ -113,6 +86,13 @@ pub const MAX_STEPS: usize = (1 << 24) - 1;
 /// It guards against mix-ups, not against forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Fingerprint(u128);
+
+impl Fingerprint {
+    /// The digest of one sequence.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(xxh3_128(bytes))
+    }
+}
 
 impl std::ops::Add for Fingerprint {
     type Output = Self;
@@ -229,6 +209,20 @@ impl Block {
     }
 }
 
+/// What a sequence is split by: a hash of its id, or of its position where it
+/// has none.
+pub(crate) fn key_of(id: Option<&str>, position: usize) -> u64 {
+    match id {
+        Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
+        None => xxh3_64_with_seed(&(position as u64).to_le_bytes(), 2),
+    }
+}
+
+/// Where a key falls in the draw of a seed.
+pub(crate) fn split_hash(key: u64, seed: u64) -> u64 {
+    xxh3_64_with_seed(&key.to_le_bytes(), seed)
+}
+
 /// Bit `i` of a row of bits.
 pub(crate) fn bit(row: &[u64], i: usize) -> bool {
     row[i / LANES] >> (i % LANES) & 1 == 1
@@ -278,8 +272,28 @@ impl Traces {
     }
 
     /// How the scores came about.
-    pub fn source(&self) -> ScoreSource {
-        self.source
+    pub fn source(&self) -> &ScoreSource {
+        &self.source
+    }
+
+    /// Refuses a number of steps that no sequence can have.
+    pub(crate) fn check_length(steps: usize) -> Result<(), TraceError> {
+        match steps {
+            0 => Err(TraceError::NoSteps),
+            1..=MAX_STEPS => Ok(()),
+            _ => Err(TraceError::TooLong(steps)),
+        }
+    }
+
+    /// Refuses what is no score.
+    pub(crate) fn check_scores(scores: &[f32]) -> Result<(), TraceError> {
+        match scores.iter().position(|s| !(0.0..=1.0).contains(s)) {
+            None => Ok(()),
+            Some(t) => Err(TraceError::Score {
+                step: Some(t + 1),
+                value: scores[t],
+            }),
+        }
     }
 
     /// The digest of everything that calibrating reads from these traces.
@@ -320,7 +334,7 @@ impl Traces {
     /// The sequences at these positions, in this order, repeats allowed;
     /// positions past the end are left out.
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
-        let mut builder = Self::builder().source(self.source);
+        let mut builder = Self::builder().source(self.source.clone());
         for index in indices {
             if let Some((block, i)) = self.locate(index) {
                 let (correct, scores) = block.sequence(i);
@@ -350,9 +364,7 @@ impl Traces {
         // the one key in 2⁶⁴ that hashes to the maximum.
         let cut = (screen_fraction.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
         let keys = || self.blocks.iter().flat_map(|b| b.keys.iter());
-        let screens: Vec<bool> = keys()
-            .map(|key| xxh3_64_with_seed(&key.to_le_bytes(), seed) < cut)
-            .collect();
+        let screens: Vec<bool> = keys().map(|&key| split_hash(key, seed) < cut).collect();
         let part = |wanted: bool| self.select((0..self.len).filter(|&i| screens[i] == wanted));
         (Screening::new(part(true)), Certifying::new(part(false)))
     }
@@ -467,28 +479,14 @@ impl TracesBuilder {
                 scores: scores.len(),
             });
         }
-        if scores.is_empty() {
-            return Err(TraceError::NoSteps);
-        }
-        if scores.len() > MAX_STEPS {
-            return Err(TraceError::TooLong(scores.len()));
-        }
-        if let Some(t) = scores.iter().position(|s| !(0.0..=1.0).contains(s)) {
-            return Err(TraceError::Score {
-                step: Some(t + 1),
-                value: scores[t],
-            });
-        }
-        let key = match id {
-            Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
-            None => xxh3_64_with_seed(&(self.len() as u64).to_le_bytes(), 2),
-        };
-        self.append(key, scores, |t| predictions[t] == *label);
+        Traces::check_length(scores.len())?;
+        Traces::check_scores(scores)?;
+        self.append(key_of(id, self.len()), scores, |t| predictions[t] == *label);
         Ok(())
     }
 
     /// Adds a sequence that is known to be sound.
-    fn append(&mut self, key: u64, scores: &[f32], correct: impl Fn(usize) -> bool) {
+    pub(crate) fn append(&mut self, key: u64, scores: &[f32], correct: impl Fn(usize) -> bool) {
         let steps = self.steps.max(scores.len());
         let held = self.scores.len() + scores.len();
         let padding = steps * (self.last.len() + 1) - held;
@@ -503,7 +501,7 @@ impl TracesBuilder {
         let scores_bytes = scores.iter().flat_map(|score| (score + 0.0).to_le_bytes());
         self.bytes.extend(scores_bytes);
         self.bytes.extend(correct.iter().map(|&c| u8::from(c)));
-        self.fingerprint = self.fingerprint + Fingerprint(xxh3_128(&self.bytes));
+        self.fingerprint = self.fingerprint + Fingerprint::of(&self.bytes);
         self.last.push((scores.len() - 1) as u32);
         self.keys.push(key);
         self.steps = self.steps.max(scores.len());

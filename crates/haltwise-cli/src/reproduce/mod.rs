@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use haltwise::Calibration;
+use haltwise::{Calibration, Fitting};
 use haltwise_report::{DatasetResults, Experiment};
 use serde::Serialize;
 
@@ -31,7 +31,8 @@ use sources::Dataset;
 ///
 /// For each dataset: the traces of a classifier on held-out sequences, many
 /// random splits of them into test, screening and certifying thirds, and on
-/// every split the marginal method, the conditional method and screening alone.
+/// every split the paper's marginal and conditional methods, the adaptive method
+/// and screening alone.
 /// Run it again after an interruption, and it goes on where it was.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -179,6 +180,7 @@ struct Inputs<'a> {
     grid_step: f64,
     at_never: haltwise::AtNever,
     sweep: bool,
+    methods: [&'static str; 4],
 }
 
 /// The results of one dataset, and how long calibrating took, if it was done.
@@ -200,29 +202,37 @@ fn results(
         grid_step: plan.calibration.grid.step(),
         at_never: plan.calibration.at_never,
         sweep: plan.sweep,
+        methods: methods::NAMES,
     })?;
     let file = args.output.join(format!("results/{}.json", dataset.name()));
     if let Some(results) = kept::results(&file, &key)? {
         progress.done(format_args!("unchanged, as in {}", show::file(&file)));
         return Ok((results, None));
     }
-    let path = model::traces(args, dataset, &origin, progress)?;
-    let traces = show::read(std::slice::from_ref(&path))?;
-    let splits = splits::load(dataset, plan, traces.len(), &path)?;
+    let files = model::traces(args, dataset, &origin, progress)?;
+    let outputs = show::read_outputs(std::slice::from_ref(&files.heldout))?;
+    let fitting = match &files.validation {
+        Some(path) => Some(Fitting::new(show::read_outputs(std::slice::from_ref(
+            path,
+        ))?)),
+        None => None,
+    };
+    let splits = splits::load(dataset, plan, outputs.len(), &files.heldout)?;
     let started = Instant::now();
-    let (methods, sweep) = methods::run(plan, &traces, &splits, progress)?;
+    let found = methods::run(plan, &outputs, fitting.as_ref(), &splits, progress)?;
     let took = started.elapsed();
     let results = DatasetResults {
         name: dataset.name().to_owned(),
-        methods,
-        sweep,
+        methods: found.methods,
+        sweep: found.sweep,
+        oracle: Some(found.oracle),
         note: Some(origin.note(&splits)),
     };
     kept::keep(&file, &key, &results)?;
     progress.done(format_args!(
         "{} of {} in {:.1} s",
         show::count(splits.len() as u64, "split", "splits"),
-        show::count(traces.len() as u64, "trace", "traces"),
+        show::count(outputs.len() as u64, "trace", "traces"),
         took.as_secs_f64()
     ));
     Ok((results, Some(took)))

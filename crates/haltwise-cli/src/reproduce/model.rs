@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use haltwise::ScoreSource;
 use haltwise_io::series::{SeriesSet, split};
 use haltwise_io::{TraceRow, TraceWriter, WriteOptions, read_integers};
 use haltwise_lstm::{Epoch, Labelled, Model, TrainOptions, Trainer};
@@ -171,10 +170,11 @@ fn rows(args: &Args, series: &sources::Series, set: &SeriesSet) -> anyhow::Resul
     let mut seen = vec![None; set.len()];
     let mut part = |name| named_rows(path, name, &mut seen);
     let heldout = part("heldout")?;
+    let validation = part("validation")?;
     // A checkpoint has been trained; what on does not matter any more.
-    let (train, validation) = match series.checkpoint {
-        Some(_) => (Vec::new(), Vec::new()),
-        None => (part("train")?, part("validation")?),
+    let train = match series.checkpoint {
+        Some(_) => Vec::new(),
+        None => part("train")?,
     };
     Ok(Rows {
         train,
@@ -245,31 +245,51 @@ fn digest_of(set: &SeriesSet) -> String {
     format!("{:032x}", hash.digest128())
 }
 
-/// The trace file of a dataset; written, unless it is there already.
+/// The trace files of a dataset.
+pub(super) struct TraceFiles {
+    /// The sequences that are split.
+    pub(super) heldout: PathBuf,
+    /// The validation sequences, which the adaptive method fits to; where there
+    /// are none, it sets some of the calibration part aside.
+    pub(super) validation: Option<PathBuf>,
+}
+
+/// The trace files of a dataset; written, unless they are there already.
 pub(super) fn traces(
     args: &Args,
     dataset: &Dataset,
     prepared: &Prepared,
     progress: &Progress,
-) -> anyhow::Result<PathBuf> {
+) -> anyhow::Result<TraceFiles> {
     let (series, (set, rows)) = match (dataset.source(), &prepared.series) {
         (Source::Series(series), Some(sequences)) => (series, sequences),
-        (Source::Traces(path), _) => return Ok(path.clone()),
+        (Source::Traces(path), _) => {
+            return Ok(TraceFiles {
+                heldout: path.clone(),
+                validation: None,
+            });
+        }
         (Source::Series(_), None) => bail!("the sequences have not been read"),
     };
-    let path = args
-        .output
-        .join(format!("traces/{}.parquet", dataset.name()));
-    let key = kept::key(&prepared.record)?;
-    if !kept::is_current(&path, &key)? {
+    let name = dataset.name();
+    let file = |of: &str| args.output.join(format!("traces/{name}{of}.parquet"));
+    let (heldout, validation) = (file(""), file(".validation"));
+    let model_key = kept::key(&prepared.record)?;
+    let key = kept::key(&("with probabilities", &prepared.record))?;
+    if !kept::is_current(&heldout, &key)? || !kept::is_current(&validation, &key)? {
         let model = match &series.checkpoint {
             Some(checkpoint) => load(checkpoint, set)?,
-            None => trained(args, dataset.name(), &key, set, rows, progress)?,
+            None => trained(args, name, &model_key, set, rows, progress)?,
         };
-        write_scores(&path, &model, set, &rows.heldout, progress)?;
-        kept::record(&path, &key)?;
+        for (path, rows) in [(&heldout, &rows.heldout), (&validation, &rows.validation)] {
+            write_scores(path, &model, set, rows, progress)?;
+            kept::record(path, &key)?;
+        }
     }
-    Ok(path)
+    Ok(TraceFiles {
+        heldout,
+        validation: Some(validation),
+    })
 }
 
 fn load(path: &Path, set: &SeriesSet) -> anyhow::Result<Model> {
@@ -361,21 +381,22 @@ fn write_scores(
     rows: &[usize],
     progress: &Progress,
 ) -> anyhow::Result<()> {
-    let heldout = set.select(rows);
-    let padded = Padded::new(&heldout);
+    let selected = set.select(rows);
+    let padded = Padded::new(&selected);
     progress.stage("scoring", rows.len());
     let mut writer = TraceWriter::create(path, WriteOptions::default())?;
     for scores in model.score(padded.series()?)? {
         for (i, &length) in scores.lengths.iter().enumerate() {
             let row = scores.first + i;
             let steps = i * scores.steps..i * scores.steps + length;
+            let probs = steps.start * scores.classes..steps.end * scores.classes;
             writer.write(&TraceRow {
                 id: Some(&(rows[row] + 1).to_string()),
-                label: heldout.labels()[row],
+                label: selected.labels()[row],
                 predictions: &scores.predictions[steps.clone()],
                 scores: &scores.confidence[steps],
-                probs: None,
-                source: ScoreSource::Given,
+                probs: Some(&scores.probabilities[probs]),
+                scores_given: true,
             })?;
         }
         progress.advance(scores.lengths.len());

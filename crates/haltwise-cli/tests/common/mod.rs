@@ -52,7 +52,7 @@ pub fn write_traces(path: &Path, n: usize, seed: u64) {
             predictions: &predictions,
             scores: &drawn.scores(i).unwrap(),
             probs: None,
-            source: Default::default(),
+            scores_given: true,
         };
         writer.write(&row).unwrap();
     }

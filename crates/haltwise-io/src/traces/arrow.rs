@@ -72,7 +72,9 @@ pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<SchemaRef
     find_stream(&mut reader)?;
     let mut decoder = StreamDecoder::new();
     let mut buffer = Buffer::from_vec(read_message(&mut reader)?);
-    unharmed(|| decoder.decode(&mut buffer))?.map_err(damaged)?;
+    while !buffer.is_empty() {
+        unharmed(|| decoder.decode(&mut buffer))?.map_err(damaged)?;
+    }
     decoder.schema().ok_or_else(|| damaged("it has no schema"))
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 
-use haltwise::ScoreSource;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::classes::Classes;
@@ -47,7 +46,7 @@ pub(super) struct Intake<'v> {
     /// Hashes of the ids met so far: 16 bytes each, whatever their length. Two
     /// of 10⁹ different ids share one with probability 10⁻²¹.
     seen: HashSet<u128>,
-    source: Option<ScoreSource>,
+    scores_given: Option<bool>,
     taken_before_file: u64,
     taken: u64,
     progress: Progress<'v>,
@@ -65,7 +64,7 @@ impl<'v> Intake<'v> {
             classes: Classes::default(),
             visit,
             seen: HashSet::new(),
-            source: None,
+            scores_given: None,
             taken_before_file: 0,
             taken: 0,
             progress: Progress {
@@ -133,7 +132,7 @@ impl<'v> Intake<'v> {
             predictions,
             scores,
             probs,
-            source: self.source.unwrap_or_default(),
+            scores_given: self.scores_given.unwrap_or_default(),
         })
         .map_err(Problem::new)
     }
@@ -149,21 +148,18 @@ impl<'v> Intake<'v> {
     }
 
     fn one_source(&mut self, sequence: &Sequence<'_>) -> Result<(), Problem> {
-        let source = match (sequence.scores, &sequence.probs) {
-            (Some(_), _) => ScoreSource::Given,
-            (None, Some(_)) => ScoreSource::MaxProbability,
-            (None, None) => {
-                return Err(Problem::new(
-                    "it has neither `scores` nor `probs`; give one of them",
-                ));
-            }
-        };
+        let given = sequence.scores.is_some();
+        if !given && sequence.probs.is_none() {
+            return Err(Problem::new(
+                "it has neither `scores` nor `probs`; give one of them",
+            ));
+        }
         if sequence.predictions.is_none() && sequence.probs.is_none() {
             return Err(Problem::new(
                 "it has neither `predictions` nor `probs`; give one of them",
             ));
         }
-        if *self.source.get_or_insert(source) == source {
+        if *self.scores_given.get_or_insert(given) == given {
             return Ok(());
         }
         Err(Problem::new(

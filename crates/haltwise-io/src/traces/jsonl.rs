@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, Read, Write};
 
-use haltwise::ScoreSource;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -208,7 +207,7 @@ pub(super) fn write(out: &mut impl Write, row: &TraceRow<'_>) -> std::io::Result
         #[serde(skip_serializing_if = "Option::is_none")]
         probs: Option<Vec<&'a [f32]>>,
     }
-    let derived = row.probs.is_some() && row.source == ScoreSource::MaxProbability;
+    let derived = row.probs.is_some() && !row.scores_given;
     let line = Line {
         id: row.id,
         label: row.label,

@@ -88,7 +88,7 @@ mod tests {
                     predictions: &[0],
                     scores: &[0.5],
                     probs: None,
-                    source: Default::default(),
+                    scores_given: true,
                 };
                 writer.write(&row).unwrap();
                 writer.finish().unwrap();

@@ -24,7 +24,7 @@ use std::io::{self, BufReader, Cursor};
 use std::path::Path;
 
 use ::parquet::file::reader::ChunkReader;
-use haltwise::{ScoreSource, Traces, TracesBuilder};
+use haltwise::{Outputs, ScoreSource, Sequence, Step, Traces, TracesBuilder};
 
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
@@ -48,7 +48,31 @@ pub struct TraceRow<'a> {
     /// per class, in [0, 1].
     pub probs: Option<&'a [f32]>,
     /// Whether the scores were given, or are the largest probabilities.
-    pub source: ScoreSource,
+    pub scores_given: bool,
+}
+
+impl TraceRow<'_> {
+    /// The score of the row as it stands.
+    pub fn source(&self) -> ScoreSource {
+        match self.scores_given {
+            true => ScoreSource::Confidence,
+            false => ScoreSource::MaxProbability,
+        }
+    }
+
+    /// What the classifier said, step by step.
+    pub fn steps(&self) -> impl Iterator<Item = Step<'_>> {
+        let classes = self
+            .probs
+            .map_or(0, |probs| probs.len() / self.scores.len());
+        (0..self.scores.len()).map(move |t| Step {
+            prediction: Some(self.predictions[t]),
+            score: self.scores_given.then(|| self.scores[t]),
+            probs: self
+                .probs
+                .map(|probs| &probs[t * classes..(t + 1) * classes]),
+        })
+    }
 }
 
 /// A kind of trace file.
@@ -118,9 +142,46 @@ pub fn read_traces<P: AsRef<Path>>(
 
 fn add(builder: &mut Option<TracesBuilder>, row: &TraceRow<'_>) -> std::result::Result<(), String> {
     builder
-        .get_or_insert_with(|| Traces::builder().source(row.source))
+        .get_or_insert_with(|| Traces::builder().source(row.source()))
         .push(row.id, &row.label, row.predictions, row.scores)
         .map_err(|e| e.to_string())
+}
+
+/// Reads files into one set of traces whose scores are of a given kind: the
+/// kind that a rule was calibrated for, say.
+pub fn read_scored<P: AsRef<Path>>(
+    paths: &[P],
+    source: &ScoreSource,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Traces> {
+    let mut builder = Traces::builder().source(source.clone());
+    visit_traces(paths, progress, &mut |row| {
+        let scores = source.scores(row.steps()).map_err(|e| e.to_string())?;
+        builder
+            .push(row.id, &row.label, row.predictions, &scores)
+            .map_err(|e| e.to_string())
+    })?;
+    Ok(builder.finish())
+}
+
+/// Reads all that the files say, class probabilities included, for a score to
+/// be chosen or learned.
+pub fn read_outputs<P: AsRef<Path>>(
+    paths: &[P],
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Outputs> {
+    let mut outputs = Outputs::new();
+    visit_traces(paths, progress, &mut |row| {
+        let sequence = Sequence {
+            id: row.id,
+            label: row.label,
+            predictions: row.predictions,
+            scores: row.scores_given.then_some(row.scores),
+            probs: row.probs,
+        };
+        outputs.push(sequence).map_err(|e| e.to_string())
+    })?;
+    Ok(outputs)
 }
 
 /// Shows every sequence of the files to a visitor, in the order given.

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 
-use haltwise::{MAX_STEPS, ScoreSource};
+use haltwise::MAX_STEPS;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
@@ -266,7 +266,7 @@ impl<W: Write + Seek> NpzWriter<W> {
         first: &TraceRow<'_>,
         metadata: Vec<(String, String)>,
     ) -> io::Result<Self> {
-        let derived = first.probs.is_some() && first.source == ScoreSource::MaxProbability;
+        let derived = first.probs.is_some() && !first.scores_given;
         let spool = || Spool::new(folder);
         Ok(Self {
             out,

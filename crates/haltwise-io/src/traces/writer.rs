@@ -13,7 +13,6 @@ use arrow_buffer::OffsetBuffer;
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use haltwise::ScoreSource;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
@@ -70,7 +69,7 @@ pub struct WriteOptions {
 ///     predictions: &[0, 1, 1],
 ///     scores: &[0.2, 0.6, 0.9],
 ///     probs: None,
-///     source: haltwise::ScoreSource::Given,
+///     scores_given: true,
 /// })?;
 /// writer.finish()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -90,7 +89,7 @@ struct Shape {
     id: bool,
     /// How many classes `probs` has, where there is one.
     classes: Option<usize>,
-    source: ScoreSource,
+    scores_given: bool,
 }
 
 #[derive(Debug)]
@@ -189,7 +188,7 @@ impl Shape {
             _ => Ok(Self {
                 id: row.id.is_some(),
                 classes,
-                source: row.source,
+                scores_given: row.scores_given,
             }),
         }
     }
@@ -197,7 +196,7 @@ impl Shape {
     /// Whether scores are left out, because they follow from `probs`. Written
     /// out, they would be taken for given.
     fn scores_follow(self) -> bool {
-        self.classes.is_some() && self.source == ScoreSource::MaxProbability
+        self.classes.is_some() && !self.scores_given
     }
 }
 
@@ -511,7 +510,7 @@ mod tests {
             predictions: &vec![3; 500],
             scores: &scores,
             probs: None,
-            source: ScoreSource::Given,
+            scores_given: true,
         };
         let shape = Shape::of(&row)?;
         let folder = std::env::temp_dir();

@@ -1,6 +1,6 @@
 //! What an evaluation means, in plain words.
 
-use haltwise::{Counts, Evaluation, Method, Promise, Rule, ScoreSource, halted_needed};
+use haltwise::{Counts, Evaluation, Method, Promise, Rule, halted_needed};
 use maud::{Markup, html};
 
 use crate::format::{count_of, interval, level, percent};
@@ -20,6 +20,7 @@ pub(crate) fn method(rule: &Rule) -> &'static str {
     match rule.method() {
         Method::Marginal => "marginal",
         Method::Conditional => "conditional",
+        Method::Adaptive => "adaptive",
         Method::ScreenOnly => "screened only",
     }
 }
@@ -102,12 +103,15 @@ pub(crate) fn certified(rule: &Rule) -> Markup {
         p {
             "Method: " b { (method(rule)) } ". Tolerated gap α = " (level(rule.alpha().get()))
             ", allowed to fail with probability δ = " (level(rule.delta().get())) ". "
-            "Score: " (score(rule.source())) ". "
+            "Score: " (rule.source()) ". "
+            @if let Some(set) = rule.fitted_on() { "Fitted on " (sequences(set.sequences)) ". " }
             @if let Some(set) = rule.screened_on() { "Screened on " (sequences(set.sequences)) ". " }
             @if let Some(set) = rule.certified_on() { "Certified on " (sequences(set.sequences)) ". " }
             @if let Some(split) = rule.split() {
-                "Both were split from one set, " (level(split.screen_fraction))
-                " to screen, by seed " (split.seed) "."
+                "They were split from one set by seed " (split.seed) ": "
+                @if let Some(share) = split.fit_fraction { (level(share)) " to fit, " }
+                @if let Some(share) = split.screen_fraction { (level(share)) " of the rest to screen, " }
+                "what was left to certify."
             }
         }
         @if !rule.halts_early() { (never_halts(rule)) }
@@ -119,13 +123,6 @@ pub(crate) fn certified(rule: &Rule) -> Markup {
                  last rule that passed is the one used."
             }
         }
-    }
-}
-
-fn score(source: ScoreSource) -> &'static str {
-    match source {
-        ScoreSource::Given => "given with each trace",
-        ScoreSource::MaxProbability => "the largest class probability",
     }
 }
 

@@ -1,6 +1,6 @@
 //! The figures of an experiment.
 
-use haltwise::Promise;
+use haltwise::Method;
 
 use super::sweep::{sweep_by_dataset, sweep_figure, sweep_methods};
 use super::violations::is_above;
@@ -34,11 +34,11 @@ pub fn splits_figure(dataset: &DatasetResults, alpha: f64) -> Figure {
 /// Screening alone against screening and certifying, in one panel; `None`
 /// where the experiment lacks one of them.
 pub fn ablation_figure(dataset: &DatasetResults, alpha: f64) -> Option<Figure> {
-    let find = |promise: Option<Promise>| {
+    let find = |method: Method| {
         let mut methods = dataset.methods.iter().enumerate();
-        methods.find(|(_, m)| m.promise == promise)
+        methods.find(|(_, m)| m.method == method)
     };
-    let both = [find(None)?, find(Some(Promise::Conditional))?];
+    let both = [find(Method::ScreenOnly)?, find(Method::Conditional)?];
     let panels = gap_panels(dataset, &both, alpha);
     let mut panel = panels.into_iter().reduce(overlaid)?;
     panel.title = "Gap without and with certifying".into();

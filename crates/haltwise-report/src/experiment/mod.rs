@@ -8,7 +8,7 @@ mod sweep;
 mod table;
 mod violations;
 
-use haltwise::{Evaluation, Promise};
+use haltwise::{Evaluation, Method};
 use serde::{Deserialize, Serialize};
 
 pub use figures::{ablation_figure, experiment_figures, splits_figure};
@@ -38,6 +38,10 @@ pub struct DatasetResults {
     pub methods: Vec<MethodResults>,
     /// t_avg against α, one curve per method; may be empty.
     pub sweep: Vec<SweepCurve>,
+    /// The mean of the first step without a gap / t_max, where it is known: the
+    /// bound that no rule without a loss can beat.
+    #[serde(default)]
+    pub oracle: Option<f64>,
     /// Anything to say about where it came from.
     pub note: Option<String>,
 }
@@ -47,8 +51,8 @@ pub struct DatasetResults {
 pub struct MethodResults {
     /// What it is called.
     pub name: String,
-    /// What its rules promise, if anything.
-    pub promise: Option<Promise>,
+    /// How its rules are found, and so what they promise.
+    pub method: Method,
     /// Split by split.
     pub splits: Vec<SplitResult>,
 }

@@ -1,14 +1,14 @@
 //! The numbers that the paper reports, to set beside ours.
 
-use haltwise::Promise;
+use haltwise::Method;
 
 /// One row of the paper's results: α = 10%, δ = 1%, means over 100 splits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PaperRow {
     /// The dataset.
     pub dataset: &'static str,
-    /// The method, by its promise.
-    pub promise: Promise,
+    /// The method.
+    pub method: Method,
     /// The accuracy of the full predictions.
     pub late_accuracy: f64,
     /// The accuracy of the early predictions.
@@ -23,11 +23,11 @@ pub struct PaperRow {
     pub t_avg: f64,
 }
 
-const fn row(dataset: &'static str, promise: Promise, values: [f64; 6]) -> PaperRow {
+const fn row(dataset: &'static str, method: Method, values: [f64; 6]) -> PaperRow {
     let [late_accuracy, early_accuracy, gap_20, gap_50, gap, t_avg] = values;
     PaperRow {
         dataset,
-        promise,
+        method,
         late_accuracy,
         early_accuracy,
         gap_20,
@@ -37,7 +37,7 @@ const fn row(dataset: &'static str, promise: Promise, values: [f64; 6]) -> Paper
     }
 }
 
-use Promise::{Conditional, Marginal};
+use Method::{Conditional, Marginal};
 
 /// Ringel et al., "Early Time Classification with Accumulated Accuracy Gap
 /// Control" (ICML 2024): Table 1, and the same numbers for QuALITY.
@@ -101,10 +101,10 @@ pub const PAPER: [PaperRow; 12] = [
 ];
 
 impl PaperRow {
-    /// The paper's row for a dataset and a promise, if it has one.
-    pub fn find(dataset: &str, promise: Option<Promise>) -> Option<&'static Self> {
+    /// The paper's row for a dataset and a method, if it has one.
+    pub fn find(dataset: &str, method: Method) -> Option<&'static Self> {
         PAPER
             .iter()
-            .find(|row| row.dataset == dataset && Some(row.promise) == promise)
+            .find(|row| row.dataset == dataset && row.method == method)
     }
 }

@@ -11,7 +11,14 @@ use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
 pub fn sweep_figure(dataset: &DatasetResults) -> Option<Figure> {
     let curves = dataset.sweep.iter();
     let curves: Vec<_> = curves.map(|c| (&c.method[..], &c.points[..])).collect();
-    sweep(dataset.name.clone(), "Mean halt time against α", &curves)
+    let mut figure = sweep(dataset.name.clone(), "Mean halt time against α", &curves)?;
+    let bound = dataset
+        .oracle
+        .map(|t| Mark::Level(t, "oracle bound".into()));
+    for panel in &mut figure.panels {
+        panel.marks.extend(bound.clone());
+    }
+    Some(figure)
 }
 
 /// The same for one method over all datasets.

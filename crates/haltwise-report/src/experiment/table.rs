@@ -18,6 +18,9 @@ pub(crate) const COLUMNS: [(&str, &str); 6] = [
     ("t_avg", "t_avg"),
 ];
 
+/// The row of who knows the future: it halts at the first step without a gap.
+const ORACLE: &str = "oracle bound";
+
 /// What the paper's numbers are for.
 const PAPER_ALPHA: f64 = 0.1;
 const PAPER_DELTA: f64 = 0.01;
@@ -73,15 +76,42 @@ impl Experiment {
         let same = (self.alpha, self.delta) == (PAPER_ALPHA, PAPER_DELTA);
         let of_dataset = |dataset: &DatasetResults| {
             let row = |method: &MethodResults| {
-                let paper = PaperRow::find(&dataset.name, method.promise);
+                let paper = PaperRow::find(&dataset.name, method.method);
                 table_row(&dataset.name, method, paper.filter(|_| same))
             };
-            dataset.methods.iter().map(row).collect::<Vec<_>>()
+            let methods = dataset.methods.iter().map(row);
+            methods.chain(oracle_row(dataset)).collect::<Vec<_>>()
         };
         ResultsTable {
             rows: self.datasets.iter().flat_map(of_dataset).collect(),
         }
     }
+}
+
+/// The bound that no rule without a loss can beat, as a row that has nothing but
+/// t_avg.
+fn oracle_row(dataset: &DatasetResults) -> Option<TableRow> {
+    let bound = dataset.oracle?;
+    let none = Cell {
+        mean: None,
+        standard_error: None,
+        paper: None,
+    };
+    Some(TableRow {
+        dataset: dataset.name.clone(),
+        method: ORACLE.into(),
+        promise: None,
+        splits: 0,
+        late_accuracy: none,
+        early_accuracy: none,
+        gap_20: none,
+        gap_50: none,
+        gap: none,
+        t_avg: Cell {
+            mean: Some(bound),
+            ..none
+        },
+    })
 }
 
 fn table_row(dataset: &str, method: &MethodResults, paper: Option<&PaperRow>) -> TableRow {
@@ -96,7 +126,7 @@ fn table_row(dataset: &str, method: &MethodResults, paper: Option<&PaperRow>) ->
     TableRow {
         dataset: dataset.into(),
         method: method.name.clone(),
-        promise: method.promise,
+        promise: method.method.promise(),
         splits: method.splits.len(),
         late_accuracy: cell(|s| Some(s.late_accuracy), paper.map(|p| p.late_accuracy)),
         early_accuracy: cell(|s| Some(s.early_accuracy), paper.map(|p| p.early_accuracy)),
@@ -130,6 +160,7 @@ impl Cell {
     pub(crate) fn ours(&self, plus_minus: &str) -> String {
         match (self.mean, self.standard_error) {
             (Some(mean), Some(error)) => format!("{mean:.3}{plus_minus}{error:.3}"),
+            (Some(mean), None) => format!("{mean:.3}"),
             _ => "–".into(),
         }
     }
@@ -314,19 +345,20 @@ mod tests {
             t_avg: 0.5,
             by_step: Vec::new(),
         };
-        let method = |name: &str, promise| MethodResults {
+        let method = |name: &str, method| MethodResults {
             name: name.into(),
-            promise,
+            method,
             splits: vec![split(0.04), split(0.06)],
         };
         let dataset = |name: &str, methods| DatasetResults {
             name: name.into(),
             methods,
             sweep: Vec::new(),
+            oracle: None,
             note: None,
         };
-        let known = vec![method("marginal", Some(Promise::Marginal))];
-        let odd = vec![method("a|b, \"c\" & d_e", None)];
+        let known = vec![method("marginal", haltwise::Method::Marginal)];
+        let odd = vec![method("a|b, \"c\" & d_e", haltwise::Method::ScreenOnly)];
         Experiment {
             alpha: 0.1,
             delta: 0.01,

@@ -62,7 +62,7 @@ fn violations(dataset: &str, method: &MethodResults, alpha: f64) -> Violations {
     Violations {
         dataset: dataset.into(),
         method: method.name.clone(),
-        promise: method.promise,
+        promise: method.method.promise(),
         on_average: rate(&|split| split.gap > alpha),
         by_some_step: rate(&|split| any(split, is_above)),
         beyond_chance: rate(&|split| any(split, is_beyond_chance)),
@@ -103,7 +103,7 @@ mod tests {
     fn a_split_counts_once_for_each_way_of_being_above() {
         let method = MethodResults {
             name: "m".into(),
-            promise: None,
+            method: haltwise::Method::ScreenOnly,
             splits: vec![
                 split(&[(0, 0), (1, 5), (5, 100)]),
                 split(&[(0, 10), (30, 60), (9, 100)]),

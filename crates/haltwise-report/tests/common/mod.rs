@@ -70,7 +70,7 @@ pub(crate) fn experiment(datasets: &[(&str, usize)], splits: u64, n: usize) -> E
                 if seed == 0 {
                     methods.push(MethodResults {
                         name: compared.name.clone(),
-                        promise: compared.rule.promise(),
+                        method: compared.rule.method(),
                         splits: Vec::new(),
                     });
                 }
@@ -81,6 +81,7 @@ pub(crate) fn experiment(datasets: &[(&str, usize)], splits: u64, n: usize) -> E
             name: name.into(),
             methods,
             sweep: sweep(t_max, n),
+            oracle: Some(0.25),
             note: Some("Simulated.".into()),
         }
     });

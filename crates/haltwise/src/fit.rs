@@ -1,0 +1,362 @@
+//! Fitting the gap score to traces that certifying never sees.
+//!
+//! A ridge logistic regression of the gap on the features of a step, in two
+//! passes: the first over all steps alike, the second mostly over those where a
+//! rule would have to decide, still running and near the level that α asks for.
+//!
+//! Candidates are screened on the same traces. Screened with scores that were
+//! fitted to them, they would look better than they are, so for screening each
+//! sequence is scored by a fit that left it out, with four fifths of the
+//! others (cross-fitting). None of this touches the guarantee: that needs only
+//! that the certifying traces took no part.
+
+use rayon::prelude::*;
+
+use crate::gap_score::{Features, GapScore, Memory, log_odds, probability};
+use crate::level::Alpha;
+use crate::logistic::{Rows, dot};
+use crate::loss::gap;
+use crate::outputs::Fitting;
+use crate::score::StepError;
+
+/// Steps of a sequence that are fitted to, at the most.
+const FITTED_STEPS: usize = 24;
+
+/// Parts of which one is left out at a time.
+const FOLDS: usize = 5;
+
+/// Newton steps from scratch, and from a fit to nearly the same rows.
+const ITERATIONS: usize = 12;
+const MORE_ITERATIONS: usize = 4;
+
+/// Below so many sequences, the fit is held back more, and fewer things are
+/// fitted.
+pub(crate) const FEW: usize = 500;
+
+/// The ridge, on standardised features.
+fn ridge(sequences: usize) -> f64 {
+    if sequences < FEW { 50.0 } else { 10.0 }
+}
+
+/// A fitted score, and the scores with which its own traces may be screened.
+pub(crate) struct Fit {
+    pub(crate) score: GapScore,
+    /// For each sequence, one score per step, by a fit that left it out.
+    pub(crate) held_out: Vec<Vec<f32>>,
+}
+
+/// The features of every step of every sequence, and where a gap would be.
+struct Table {
+    width: usize,
+    /// Standardised, a 1 behind each step's.
+    values: Vec<f32>,
+    gaps: Vec<bool>,
+    /// Behind the last step of each sequence.
+    ends: Vec<usize>,
+}
+
+impl GapScore {
+    /// Learns the score from traces that certifying never sees; `None` where
+    /// they have no gap to learn from.
+    pub fn learn(fitting: &Fitting, alpha: Alpha) -> Result<Option<Self>, StepError> {
+        Ok(fit(fitting, alpha)?.map(|fit| fit.score))
+    }
+}
+
+/// Fits the gap score; `None` where there is nothing to learn from: no gap at
+/// all.
+pub(crate) fn fit(fitting: &Fitting, alpha: Alpha) -> Result<Option<Fit>, StepError> {
+    let features = fitting.outputs().features();
+    let (table, scale) = Table::new(fitting, features)?;
+    let steps = fitted_steps(features.t_max);
+    let fitted = table.fitted_rows(&steps);
+    let outcomes: Vec<bool> = fitted.iter().map(|&row| table.gaps[row]).collect();
+    let share = outcomes.iter().filter(|&&gap| gap).count() as f64 / outcomes.len() as f64;
+    if !(share > 0.0 && share < 1.0) {
+        return Ok(None);
+    }
+    let values = fitted.iter().flat_map(|&row| table.row(row)).copied();
+    let rows = Rows::new(table.width, values.collect(), outcomes);
+    let ridge = ridge(table.ends.len());
+
+    let mut start = vec![0.0; table.width];
+    start[table.width - 1] = log_odds(share);
+    let first = rows.fit(&vec![1.0; fitted.len()], ridge, start, ITERATIONS);
+    let weights = table.decision_weights(&first, &fitted, alpha);
+    let beta = rows.fit(&weights, ridge, first, ITERATIONS);
+
+    let fold_of_row = table.sequence_of_rows(&fitted);
+    let held_out: Vec<Vec<f64>> = (0..FOLDS)
+        .into_par_iter()
+        .map(|fold| {
+            let kept = std::iter::zip(&weights, &fold_of_row);
+            let kept = kept.map(|(&w, &i)| if i % FOLDS == fold { 0.0 } else { w });
+            let kept: Vec<f64> = kept.collect();
+            rows.fit(&kept, ridge, beta.clone(), MORE_ITERATIONS)
+        })
+        .collect();
+    let scores = |i: usize| -> Vec<f32> {
+        let odds = table.odds(i, &held_out[i % FOLDS]);
+        odds.map(|odds| probability(-odds)).collect()
+    };
+    Ok(Some(Fit {
+        held_out: (0..table.ends.len()).into_par_iter().map(scores).collect(),
+        score: scale.score(features, &beta),
+    }))
+}
+
+/// The 0-based steps to fit to: all but the last, or some of them, closer
+/// together where a sequence begins.
+fn fitted_steps(t_max: usize) -> Vec<usize> {
+    let before_last = t_max.saturating_sub(1);
+    if before_last <= FITTED_STEPS {
+        return (0..before_last).collect();
+    }
+    let ratio = (before_last as f64).powf(1.0 / (FITTED_STEPS - 1) as f64);
+    let step = |k: usize| ratio.powi(k as i32).round() as usize - 1;
+    let mut steps: Vec<usize> = (0..FITTED_STEPS).map(step).collect();
+    steps.dedup();
+    steps
+}
+
+/// Means and deviations of the features.
+struct Scale {
+    mean: Vec<f64>,
+    deviation: Vec<f64>,
+}
+
+impl Scale {
+    /// The score of standardised coefficients, on features as they are. The
+    /// regression is of the gap, the score is of none: hence the signs.
+    fn score(&self, features: Features, beta: &[f64]) -> GapScore {
+        let weights = std::iter::zip(beta, &self.deviation).map(|(b, d)| -b / d);
+        let weights: Vec<f64> = weights.collect();
+        let shift: f64 = std::iter::zip(&weights, &self.mean)
+            .map(|(w, m)| w * m)
+            .sum();
+        let intercept = -beta[weights.len()] - shift;
+        GapScore::new(features, weights, intercept)
+    }
+}
+
+impl Table {
+    fn new(fitting: &Fitting, features: Features) -> Result<(Self, Scale), StepError> {
+        let outputs = fitting.outputs();
+        let of_sequence = |i: usize| -> Result<(Vec<f32>, Vec<bool>), StepError> {
+            let correct = outputs.correct(i);
+            let full = correct.last().is_some_and(|&c| c);
+            let mut values = Vec::with_capacity(correct.len() * (features.len() + 1));
+            let mut memory = Memory::default();
+            for (t, step) in outputs.steps(i).enumerate() {
+                features.observe(&step, t, &mut memory, &mut |x| values.push(x as f32))?;
+                values.push(1.0);
+            }
+            Ok((values, correct.iter().map(|&c| gap(full, c)).collect()))
+        };
+        let found: Vec<(Vec<f32>, Vec<bool>)> = (0..outputs.len())
+            .into_par_iter()
+            .map(of_sequence)
+            .collect::<Result<_, _>>()?;
+        let mut table = Self {
+            width: features.len() + 1,
+            values: Vec::new(),
+            gaps: Vec::new(),
+            ends: Vec::new(),
+        };
+        for (values, gaps) in found {
+            table.values.extend(values);
+            table.gaps.extend(gaps);
+            table.ends.push(table.gaps.len());
+        }
+        let scale = table.standardise(&fitted_steps(features.t_max));
+        Ok((table, scale))
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.width..(row + 1) * self.width]
+    }
+
+    /// The rows of a sequence.
+    fn span(&self, i: usize) -> std::ops::Range<usize> {
+        i.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[i]
+    }
+
+    /// The rows to fit to: the given steps of each sequence, except its last,
+    /// where there is no gap to foresee.
+    fn fitted_rows(&self, steps: &[usize]) -> Vec<usize> {
+        let of_sequence = |i: usize| {
+            let span = self.span(i);
+            let before_last = span.len() - 1;
+            steps
+                .iter()
+                .filter(move |&&t| t < before_last)
+                .map(move |&t| span.start + t)
+        };
+        (0..self.ends.len()).flat_map(of_sequence).collect()
+    }
+
+    /// The sequence that each of some rising rows belongs to.
+    fn sequence_of_rows(&self, rows: &[usize]) -> Vec<usize> {
+        let sequence = |&row: &usize| self.ends.partition_point(|&end| end <= row);
+        rows.iter().map(sequence).collect()
+    }
+
+    /// Shifts and scales all features to mean 0 and deviation 1 over the rows
+    /// that are fitted to.
+    fn standardise(&mut self, steps: &[usize]) -> Scale {
+        let rows = self.fitted_rows(steps);
+        let (width, n) = (self.width - 1, rows.len().max(1) as f64);
+        let (mut mean, mut deviation) = (vec![0.0; width], vec![0.0; width]);
+        for &row in &rows {
+            for (mean, &x) in mean.iter_mut().zip(self.row(row)) {
+                *mean += f64::from(x) / n;
+            }
+        }
+        for &row in &rows {
+            let centred = std::iter::zip(self.row(row), &mean);
+            for (deviation, (&x, mean)) in deviation.iter_mut().zip(centred) {
+                *deviation += (f64::from(x) - mean).powi(2) / n;
+            }
+        }
+        for deviation in &mut deviation {
+            *deviation = deviation.sqrt();
+            // A feature that never varies says nothing; its weight stays 0.
+            if *deviation < 1e-6 {
+                *deviation = 1.0;
+            }
+        }
+        let rows = self.values.par_chunks_exact_mut(self.width);
+        rows.for_each(|row| {
+            for (x, (mean, deviation)) in row.iter_mut().zip(mean.iter().zip(&deviation)) {
+                *x = ((f64::from(*x) - mean) / deviation) as f32;
+            }
+        });
+        Scale { mean, deviation }
+    }
+
+    /// The log-odds of a gap at each step of a sequence.
+    fn odds(&self, i: usize, beta: &[f64]) -> impl Iterator<Item = f64> {
+        self.span(i).map(|row| dot(self.row(row), beta))
+    }
+
+    /// How much each fitted row counts in the second pass: most where a rule
+    /// would still be running and the score is near the level that α asks for.
+    fn decision_weights(&self, beta: &[f64], rows: &[usize], alpha: Alpha) -> Vec<f64> {
+        let level = log_odds(1.0 - 1.2 * alpha.get());
+        let of_sequence = |i: usize| -> Vec<f64> {
+            let mut highest = f64::NEG_INFINITY;
+            self.odds(i, beta)
+                .map(|odds| {
+                    let score = -odds;
+                    let running = if highest < level + 0.5 { 1.0 } else { 0.02 };
+                    highest = highest.max(score);
+                    let near = (-0.5 * ((score - level) / 1.5).powi(2)).exp();
+                    running * (near + 0.05) + 0.02
+                })
+                .collect()
+        };
+        let all: Vec<f64> = (0..self.ends.len())
+            .into_par_iter()
+            .flat_map_iter(of_sequence)
+            .collect();
+        let weights: Vec<f64> = rows.iter().map(|&row| all[row]).collect();
+        let mean = weights.iter().sum::<f64>() / weights.len() as f64;
+        weights.into_iter().map(|w| 0.5 * w / mean).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outputs::{Outputs, Sequence};
+    use rand::rngs::Xoshiro256PlusPlus;
+    use rand::{RngExt, SeedableRng};
+
+    /// A third of the sequences is hopeless: never right, with low confidence,
+    /// so stopping them costs nothing. The others are right at the end, and
+    /// before it three times in five, however sure they look.
+    fn drawn(n: usize, seed: u64) -> Fitting {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut outputs = Outputs::new();
+        for _ in 0..n {
+            let hopeless = rng.random_range(0..3) == 0;
+            let (mut predictions, mut scores) = (Vec::new(), Vec::new());
+            for t in 0..6 {
+                let sure = match hopeless {
+                    true => 0.1 + 0.1 * rng.random::<f32>(),
+                    false => 0.5 + 0.5 * rng.random::<f32>(),
+                };
+                let right = !hopeless && (t == 5 || rng.random::<f32>() < 0.6);
+                predictions.push(u32::from(right));
+                scores.push(sure);
+            }
+            let sequence = Sequence {
+                label: 1,
+                predictions: &predictions,
+                scores: Some(&scores),
+                ..Sequence::default()
+            };
+            outputs.push(sequence).unwrap();
+        }
+        Fitting::new(outputs)
+    }
+
+    #[test]
+    fn the_hopeless_are_seen_to_cost_nothing() {
+        let fit = fit(&drawn(2000, 1), Alpha::default()).unwrap().unwrap();
+        let score = |prediction, sure| {
+            let step = crate::score::Step {
+                prediction: Some(prediction),
+                score: Some(sure),
+                probs: None,
+            };
+            let mut memory = Memory::default();
+            fit.score.observe(&step, 0, &mut memory).unwrap()
+        };
+        let (hopeless, sure) = (score(0, 0.15), score(0, 0.95));
+        assert!(hopeless > 0.85, "{hopeless}");
+        assert!(sure < 0.7, "{sure}");
+    }
+
+    #[test]
+    fn held_out_scores_are_near_the_final_ones_but_not_the_same() {
+        let fitting = drawn(1000, 2);
+        let fit = fit(&fitting, Alpha::default()).unwrap().unwrap();
+        let source = crate::ScoreSource::Gap(Box::new(fit.score));
+        let traces = fitting.outputs().traces(&source).unwrap();
+        let mut differ = 0;
+        for i in 0..1000 {
+            for (a, b) in std::iter::zip(traces.scores(i).unwrap(), &fit.held_out[i]) {
+                assert!((a - b).abs() < 0.2, "{a} {b}");
+                differ += usize::from(a != *b);
+            }
+        }
+        assert!(differ > 5000, "{differ}");
+    }
+
+    #[test]
+    fn without_a_gap_there_is_nothing_to_learn() {
+        let mut outputs = Outputs::new();
+        for _ in 0..50 {
+            let sequence = Sequence {
+                label: 0,
+                predictions: &[0, 0, 0],
+                scores: Some(&[0.5, 0.6, 0.7]),
+                ..Sequence::default()
+            };
+            outputs.push(sequence).unwrap();
+        }
+        let fitting = Fitting::new(outputs);
+        assert!(fit(&fitting, Alpha::default()).unwrap().is_none());
+    }
+
+    #[test]
+    fn many_steps_are_thinned_out_towards_the_end() {
+        assert_eq!(fitted_steps(1), [0; 0]);
+        assert_eq!(fitted_steps(4), [0, 1, 2]);
+        let steps = fitted_steps(207);
+        assert_eq!((steps[0], steps[steps.len() - 1]), (0, 205));
+        assert!(steps.len() <= FITTED_STEPS);
+        assert!(steps.is_sorted());
+    }
+}
