@@ -630,6 +630,8 @@ fn traces_of_two_readers_do_not_make_one_rule() {
     );
     let args = [
         "calibrate",
+        "--method",
+        "conditional",
         "a.parquet",
         "--screen",
         "b.parquet",

@@ -7,9 +7,10 @@
 use std::io::{BufRead, Read, Seek, SeekFrom};
 
 use arrow_buffer::Buffer;
+use arrow_ipc::convert::fb_to_schema;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
-use arrow_schema::SchemaRef;
+use arrow_schema::Schema;
 
 use super::columns::Columns;
 use super::intake::Intake;
@@ -68,14 +69,13 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
 }
 
 /// Reads the schema, which comes before all else.
-pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<SchemaRef> {
+pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<Schema> {
     find_stream(&mut reader)?;
-    let mut decoder = StreamDecoder::new();
-    let mut buffer = Buffer::from_vec(read_message(&mut reader)?);
-    while !buffer.is_empty() {
-        unharmed(|| decoder.decode(&mut buffer))?.map_err(damaged)?;
-    }
-    decoder.schema().ok_or_else(|| damaged("it has no schema"))
+    let message = read_message(&mut reader)?;
+    let header = root_as_message(&message[END.len()..]).map_err(damaged)?;
+    let schema = header.header_as_schema();
+    let schema = schema.ok_or_else(|| damaged("it has no schema"))?;
+    unharmed(|| fb_to_schema(schema))
 }
 
 /// Moves to the start of the stream.
