@@ -1,5 +1,6 @@
 //! `haltwise score`: what a model says about every prefix.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,7 +15,8 @@ use crate::show::{self, count, percent};
 /// Run a model over every prefix of every sequence and write traces
 ///
 /// Score sequences the model was not trained on: a rule that is calibrated on
-/// training sequences promises nothing.
+/// training sequences promises nothing. The score is the model's confidence; of
+/// a model with a gap head, what that says.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -54,7 +56,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
              calibrated on them promises nothing (see --hold-out and --part)",
         );
     }
-    let right = write_traces(&model, &set, &places, &args.output, !args.without_probs)?;
+    let right = write_traces(
+        &model,
+        &set,
+        &places,
+        &args.output,
+        !args.without_probs,
+        |_| {},
+    )?;
     let accuracy = right as f64 / set.len() as f64;
     if args.json {
         let summary = serde_json::json!({
@@ -96,50 +105,55 @@ fn check_classes(model: &Model, set: &SeriesSet, path: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// Writes one trace per sequence, and returns how many full predictions are right.
+/// Writes one trace per sequence, and returns how many full predictions are
+/// right. `done` is told how many sequences were scored since it was told last.
 pub(crate) fn write_traces(
     model: &Model,
     set: &SeriesSet,
     places: &[usize],
     output: &Path,
     with_probs: bool,
+    done: impl Fn(usize),
 ) -> anyhow::Result<usize> {
+    let head = match model.shape().gap_head {
+        true => "gap head of haltwise-lstm: P(no gap)",
+        false => "confidence head of haltwise-lstm: P(prediction right)",
+    };
     let options = WriteOptions {
-        metadata: vec![("score".into(), "confidence head of haltwise-lstm".into())],
+        metadata: vec![("score".into(), head.into())],
         ..WriteOptions::default()
     };
     let mut writer = TraceWriter::create(output, options)?;
     let padded = Padded::new(set);
     let mut right = 0;
     for scores in model.score(padded.series()?)? {
-        for i in 0..scores.lengths.len() {
+        let safety = safety(&scores);
+        for (i, &length) in scores.lengths.iter().enumerate() {
             let sequence = scores.first + i;
             let label = set.labels()[sequence];
             right += usize::from(scores.full_prediction(i) == label);
-            let id = (places[sequence] + 1).to_string();
-            writer.write(&row(&scores, i, &id, label, with_probs))?;
+            let steps = i * scores.steps..i * scores.steps + length;
+            let probs = steps.start * scores.classes..steps.end * scores.classes;
+            writer.write(&TraceRow {
+                id: Some(&(places[sequence] + 1).to_string()),
+                label,
+                predictions: &scores.predictions[steps.clone()],
+                scores: &safety[steps],
+                probs: with_probs.then(|| &scores.probabilities[probs]),
+                scores_given: true,
+            })?;
         }
+        done(scores.lengths.len());
     }
     writer.finish()?;
     Ok(right)
 }
 
-fn row<'a>(
-    scores: &'a Scores,
-    i: usize,
-    id: &'a str,
-    label: u32,
-    with_probs: bool,
-) -> TraceRow<'a> {
-    let start = i * scores.steps;
-    let steps = start..start + scores.lengths[i];
-    let probs = steps.start * scores.classes..steps.end * scores.classes;
-    TraceRow {
-        id: Some(id),
-        label,
-        predictions: &scores.predictions[steps.clone()],
-        scores: &scores.confidence[steps],
-        probs: with_probs.then(|| &scores.probabilities[probs]),
-        scores_given: true,
+/// How safe the model finds it to stop: by the head that was trained for just
+/// that, where there is one, else by how likely it finds its prediction right.
+fn safety(scores: &Scores) -> Cow<'_, [f32]> {
+    match &scores.gap {
+        Some(gap) => gap.iter().map(|gap| 1.0 - gap).collect(),
+        None => Cow::Borrowed(&scores.confidence),
     }
 }

@@ -102,6 +102,53 @@ fn observe(c: &mut Criterion) {
     });
 }
 
+/// Traces with class probabilities, in the shape of ElectricDevices.
+fn generate_outputs(n: usize, seed: u64) -> Outputs {
+    const CLASSES: u32 = 7;
+    const STEPS: usize = 96;
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut outputs = Outputs::new();
+    let (mut scores, mut right) = (vec![0.0; STEPS], vec![false; STEPS]);
+    for _ in 0..n {
+        sequence(&mut rng, &mut scores, &mut right);
+        let label = rng.random_range(0..CLASSES);
+        let wrong = (label + 1) % CLASSES;
+        let class = |&right: &bool| if right { label } else { wrong };
+        let predictions: Vec<u32> = right.iter().map(class).collect();
+        let mut probs = Vec::new();
+        for (&class, &score) in std::iter::zip(&predictions, &scores) {
+            let top = 1.0 / CLASSES as f32 + (1.0 - 1.0 / CLASSES as f32) * score;
+            let rest = (1.0 - top) / (CLASSES - 1) as f32;
+            probs.extend((0..CLASSES).map(|k| if k == class { top } else { rest }));
+        }
+        let sequence = Sequence {
+            label,
+            predictions: &predictions,
+            scores: Some(&scores),
+            probs: Some(&probs),
+            ..Sequence::default()
+        };
+        outputs.push(sequence).expect("sound");
+    }
+    outputs
+}
+
+fn adaptive(c: &mut Criterion) {
+    let mut group = c.benchmark_group("adaptive, 1,664 to fit, 2,220 to certify, x 96 x 7");
+    group.sample_size(10);
+    let calibration = Calibration::default();
+    let fitting = Fitting::new(generate_outputs(1_664, 5));
+    let certifying = generate_outputs(2_220, 6);
+    let choice = ScoreChoice::Better;
+    group.bench_function("fit the score alone", |b| {
+        b.iter(|| GapScore::learn(&fitting, calibration.alpha))
+    });
+    group.bench_function("fit, propose, score and certify", |b| {
+        b.iter(|| calibration.adaptive(&fitting, &choice, &certifying))
+    });
+    group.finish();
+}
+
 fn p_value(c: &mut Criterion) {
     let mut group = c.benchmark_group("binomial tail");
     for (k, n) in [(80, 1_109), (9_800, 100_000), (99_300, 1_000_000)] {
@@ -112,5 +159,5 @@ fn p_value(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, large, observe, p_value);
+criterion_group!(benches, large, adaptive, observe, p_value);
 criterion_main!(benches);

@@ -27,7 +27,7 @@ const FOLDS: usize = 5;
 
 /// Newton steps from scratch, and from a fit to nearly the same rows.
 const ITERATIONS: usize = 12;
-const MORE_ITERATIONS: usize = 4;
+const MORE_ITERATIONS: usize = 2;
 
 /// Below so many sequences, the fit is held back more, and fewer things are
 /// fitted.

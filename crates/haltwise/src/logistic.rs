@@ -82,7 +82,7 @@ impl Rows {
             }
             let gained = loss - next_loss;
             (beta, loss) = (next, next_loss);
-            if gained < 1e-6 * loss.abs() {
+            if gained < 1e-5 * loss.abs() {
                 break;
             }
         }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use haltwise_io::read_integers;
 use haltwise_io::series::{SeriesSet, split};
-use haltwise_io::{TraceRow, TraceWriter, WriteOptions, read_integers};
 use haltwise_lstm::{Epoch, Labelled, Model, TrainOptions, Trainer};
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -18,6 +18,7 @@ use super::splits::Splits;
 use super::{Args, kept};
 use crate::data::TISELAC_PART;
 use crate::dataset::Padded;
+use crate::score::write_traces;
 use crate::show;
 
 /// How often the state of a training is saved: what an interruption may cost.
@@ -282,7 +283,9 @@ pub(super) fn traces(
             None => trained(args, name, &model_key, set, rows, progress)?,
         };
         for (path, rows) in [(&heldout, &rows.heldout), (&validation, &rows.validation)] {
-            write_scores(path, &model, set, rows, progress)?;
+            progress.stage("scoring", rows.len());
+            let done = |n| progress.advance(n);
+            write_traces(&model, &set.select(rows), rows, path, true, done)?;
             kept::record(path, &key)?;
         }
     }
@@ -372,34 +375,4 @@ fn train_on(trainer: &mut Trainer<'_>, state: &Path, progress: &Progress) -> any
         }
     }
     Ok(())
-}
-
-fn write_scores(
-    path: &Path,
-    model: &Model,
-    set: &SeriesSet,
-    rows: &[usize],
-    progress: &Progress,
-) -> anyhow::Result<()> {
-    let selected = set.select(rows);
-    let padded = Padded::new(&selected);
-    progress.stage("scoring", rows.len());
-    let mut writer = TraceWriter::create(path, WriteOptions::default())?;
-    for scores in model.score(padded.series()?)? {
-        for (i, &length) in scores.lengths.iter().enumerate() {
-            let row = scores.first + i;
-            let steps = i * scores.steps..i * scores.steps + length;
-            let probs = steps.start * scores.classes..steps.end * scores.classes;
-            writer.write(&TraceRow {
-                id: Some(&(rows[row] + 1).to_string()),
-                label: selected.labels()[row],
-                predictions: &scores.predictions[steps.clone()],
-                scores: &scores.confidence[steps],
-                probs: Some(&scores.probabilities[probs]),
-                scores_given: true,
-            })?;
-        }
-        progress.advance(scores.lengths.len());
-    }
-    Ok(writer.finish()?)
 }

@@ -72,10 +72,13 @@ pub(crate) fn trail(rule: &Rule) -> Markup {
                 th scope="col" { "halted by it" }
                 th scope="col" { "gaps" }
                 th scope="col" { "p-value" }
-                th.text scope="col" { "at δ = " (level(rule.delta().get())) }
+                th scope="col" { "tested at" }
+                th.text scope="col" { "result" }
             } }
             tbody {
-                @for (i, test) in tests.iter().enumerate() { (trail_row(i + 1, test)) }
+                @for (i, (test, level)) in tests.iter().zip(levels(rule)).enumerate() {
+                    (trail_row(i + 1, test, level, rule.chosen()))
+                }
             }
         }
     };
@@ -83,7 +86,20 @@ pub(crate) fn trail(rule: &Rule) -> Markup {
     folded(&summary, tests.len() <= LONG, false, &table)
 }
 
-fn trail_row(number: usize, test: &Test) -> Markup {
+/// The level that each test of the trail was made at: δ, or its family's share.
+fn levels(rule: &Rule) -> Vec<f64> {
+    let delta = rule.delta().get();
+    if rule.families().is_empty() {
+        return vec![delta; rule.trail().len()];
+    }
+    let families = rule.families().iter();
+    families
+        .flat_map(|family| std::iter::repeat_n(delta * family.share, family.tests))
+        .collect()
+}
+
+fn trail_row(number: usize, test: &Test, at: f64, chosen: Option<&Test>) -> Markup {
+    let is_chosen = chosen.is_some_and(|chosen| std::ptr::eq(chosen, test));
     html! {
         tr {
             th scope="row" { (number) }
@@ -93,8 +109,15 @@ fn trail_row(number: usize, test: &Test) -> Markup {
             td { (count(test.halted)) }
             td { (count(test.gaps)) }
             td { (p_value(test.p_value)) }
+            td { (level(at)) }
             td.text {
-                @if test.rejected { "passed" } @else { span.over { "failed: testing stops" } }
+                @if !test.rejected {
+                    span.over { "failed: testing stops" }
+                } @else if is_chosen {
+                    b { "passed, used" }
+                } @else {
+                    "passed"
+                }
             }
         }
     }

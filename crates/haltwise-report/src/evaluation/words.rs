@@ -119,8 +119,18 @@ pub(crate) fn certified(rule: &Rule) -> Markup {
             p {
                 "Candidate rules are tested in a fixed order. A test asks whether a gap above α \
                  could have given so few gaps among the sequences halted by a step; its p-value is \
-                 the largest over the steps. Testing stops at the first p-value above δ, and the \
-                 last rule that passed is the one used."
+                 the largest over the steps. "
+                @match rule.families() {
+                    [] => {
+                        "Testing stops at the first p-value above δ, and the last rule that passed \
+                         is the one used."
+                    },
+                    families => {
+                        "There are " (families.len()) " families, each tested at its share of δ \
+                         until its first failure; with the shares adding up to δ, all that passed \
+                         keep the promise at once, and the one that halts earliest is used."
+                    },
+                }
             }
         }
     }
