@@ -7,7 +7,7 @@
 use std::io::{BufRead, Read, Seek, SeekFrom};
 
 use arrow_buffer::Buffer;
-use arrow_ipc::convert::fb_to_schema;
+use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
 use arrow_schema::Schema;
@@ -75,7 +75,7 @@ pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<Schema> {
     let header = root_as_message(&message[END.len()..]).map_err(damaged)?;
     let schema = header.header_as_schema();
     let schema = schema.ok_or_else(|| damaged("it has no schema"))?;
-    unharmed(|| fb_to_schema(schema))
+    unharmed(|| try_fb_to_schema(schema))?.map_err(damaged)
 }
 
 /// Moves to the start of the stream.
