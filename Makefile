@@ -1,7 +1,7 @@
 # `make test` does everything a fresh machine needs to pass all tests.
 CARGO ?= cargo
 FUZZ_SECONDS ?= 30
-FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors
+FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors questions
 VENV := target/bench-venv
 LLAMA := target/llama
 

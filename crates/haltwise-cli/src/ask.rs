@@ -1,12 +1,14 @@
 //! `haltwise ask`: a language model that stops reading when it knows.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use haltwise::{Decision, Rule, Step, Stream};
 use haltwise_io::read_rule;
-use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document};
+use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
 use serde::Serialize;
 
 use crate::read::{OPTIONS, padded};
@@ -42,7 +44,8 @@ pub(crate) struct Args {
     question: Option<String>,
 
     /// The answers to choose from
-    #[arg(long, value_name = "OPTION", num_args = 2..=26, requires = "document")]
+    #[arg(long, value_name = "OPTION", num_args = 2..=26, requires = "document",
+          allow_negative_numbers = true)]
     options: Vec<String>,
 
     #[command(flatten)]
@@ -91,23 +94,89 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .reader
         .connect(rule.classifier(), |text| show::warn(text))?;
     let promised = check(&args, &rule, &reader)?;
-    let mut totals = Totals::default();
-    for document in by_document(&questions) {
-        let ends = reader.part_ends(&questions[document[0]].document)?;
-        for question in document.iter().map(|&q| &questions[q]) {
+    let documents = by_document(&questions);
+    let desk = Mutex::new(Desk::new(&args, &reader));
+    let at_desk = || desk.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = for_each(documents.len(), args.reader.concurrency, |d| {
+        let members: Vec<&Question> = documents[d].iter().map(|&q| &questions[q]).collect();
+        let ends = reader.part_ends(&members[0].document)?;
+        for question in members {
             check_fits(&rule, question, ends.len())?;
             let answered = answer(&rule, &reader, question, &ends, promised)?;
-            totals.add(&answered);
-            match args.questions.is_some() || args.json {
-                true => show::print_json(&answered)?,
-                false => show::print(&describe(&answered, &reader))?,
-            }
+            at_desk().take(d, answered)?;
         }
-    }
+        at_desk().end(d)
+    });
+    let mut desk = desk.into_inner().unwrap_or_else(PoisonError::into_inner);
+    desk.finish()?;
+    asked?;
     if args.questions.is_some() {
-        anstream::eprintln!("{}", totals.describe());
+        anstream::eprintln!("{}", desk.totals.describe());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints answers in the order of the documents, whichever is read first.
+struct Desk<'a> {
+    reader: &'a Reader,
+    as_json: bool,
+    /// The document whose answers are printed as they come.
+    current: usize,
+    /// Answers about later documents, and which of those are done.
+    waiting: BTreeMap<usize, Vec<Answered<'a>>>,
+    done: BTreeSet<usize>,
+    totals: Totals,
+}
+
+impl<'a> Desk<'a> {
+    fn new(args: &Args, reader: &'a Reader) -> Self {
+        Self {
+            reader,
+            as_json: args.questions.is_some() || args.json,
+            current: 0,
+            waiting: BTreeMap::new(),
+            done: BTreeSet::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Takes an answer about a document.
+    fn take(&mut self, document: usize, answered: Answered<'a>) -> anyhow::Result<()> {
+        if document == self.current {
+            return self.print(&answered);
+        }
+        self.waiting.entry(document).or_default().push(answered);
+        Ok(())
+    }
+
+    /// A document is done: its successors come to be printed.
+    fn end(&mut self, document: usize) -> anyhow::Result<()> {
+        self.done.insert(document);
+        while self.done.remove(&self.current) {
+            self.current += 1;
+            let waiting = self.waiting.remove(&self.current);
+            for answered in waiting.into_iter().flatten() {
+                self.print(&answered)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints what waited for a document that failed.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        for answered in std::mem::take(&mut self.waiting).into_values().flatten() {
+            self.print(&answered)?;
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, answered: &Answered<'_>) -> anyhow::Result<()> {
+        self.totals.add(answered);
+        match self.as_json {
+            true => show::print_json(answered),
+            false => Ok(show::print(&describe(answered, self.reader))?),
+        }
+    }
 }
 
 fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
@@ -163,6 +232,11 @@ fn check(args: &Args, rule: &Rule, reader: &Reader) -> anyhow::Result<bool> {
             "{file}: the rule was calibrated with another server, which may answer a little \
              differently{}",
             list(&others)
+        ));
+    }
+    if rule.promise().is_none() {
+        show::warn(format_args!(
+            "{file}: the rule was screened, not certified: nothing is promised"
         ));
     }
     if voids.is_empty() {

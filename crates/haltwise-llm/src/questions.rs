@@ -36,6 +36,14 @@ type Parsed<T> = std::result::Result<T, String>;
 pub fn read_questions(path: &Path, documents: Option<&Path>) -> crate::Result<Vec<Question>> {
     let text = fs::read_to_string(path)
         .map_err(|e| Error::file(path, format_args!("cannot read it: {e}")))?;
+    parse_questions(&text, documents).map_err(|e| Error::file(path, e))
+}
+
+/// Reads the questions in the text of a file.
+pub fn parse_questions(
+    text: &str,
+    documents: Option<&Path>,
+) -> std::result::Result<Vec<Question>, String> {
     let mut intake = Intake {
         documents,
         texts: HashMap::new(),
@@ -44,13 +52,12 @@ pub fn read_questions(path: &Path, documents: Option<&Path>) -> crate::Result<Ve
     };
     for (number, line) in text.lines().enumerate() {
         if !line.trim().is_empty() {
-            intake
-                .take(line, number + 1)
-                .map_err(|e| Error::file(path, format_args!("line {}: {e}", number + 1)))?;
+            let taken = intake.take(line, number + 1);
+            taken.map_err(|e| format!("line {}: {e}", number + 1))?;
         }
     }
     match intake.questions.is_empty() {
-        true => Err(Error::file(path, "there is no question in it")),
+        true => Err("there is no question in it".into()),
         false => Ok(intake.questions),
     }
 }
@@ -359,11 +366,8 @@ fn without_letter(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> crate::Result<Vec<Question>> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("q.jsonl");
-        fs::write(&path, text).unwrap();
-        read_questions(&path, None)
+    fn read(text: &str) -> Parsed<Vec<Question>> {
+        parse_questions(text, None)
     }
 
     #[test]
@@ -460,10 +464,10 @@ mod tests {
                 "does not begin with the letter",
             ),
         ] {
-            let error = read(&format!("{good}\n{line}")).unwrap_err().to_string();
+            let error = read(&format!("{good}\n{line}")).unwrap_err();
             assert!(error.contains(expected), "{expected:?} is not in {error}");
         }
-        assert!(read("\n").unwrap_err().to_string().contains("no question"));
+        assert!(read("\n").unwrap_err().contains("no question"));
     }
 
     #[test]

@@ -197,11 +197,11 @@ impl<'a> Reading<'a> {
 
 /// Does something for each of `n` things, a few at a time and in order. After a
 /// failure nothing new is begun; what is under way is finished.
-fn for_each(
+pub fn for_each<E: Send>(
     n: usize,
     workers: NonZeroUsize,
-    work: impl Fn(usize) -> crate::Result<()> + Sync,
-) -> crate::Result<()> {
+    work: impl Fn(usize) -> Result<(), E> + Sync,
+) -> Result<(), E> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let failure = Mutex::new(None);
     thread::scope(|scope| {

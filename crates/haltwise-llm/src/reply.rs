@@ -171,4 +171,20 @@ mod tests {
             assert!(error.contains(expected), "{expected:?} is not in {error}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_change_of_bytes_makes_the_reader_panic(
+            table in proptest::bool::ANY, at in 0_usize..400, byte: u8, cut in 0_usize..600
+        ) {
+            let mut body = if table { TABLE } else { LIST }.as_bytes().to_vec();
+            if let Some(place) = body.get_mut(at) {
+                *place = byte;
+            }
+            body.truncate(cut);
+            if let Ok(reply) = parse(&body) {
+                assert!(reply.likeliest.iter().all(|(_, logprob)| *logprob <= 0.0));
+            }
+        }
+    }
 }
