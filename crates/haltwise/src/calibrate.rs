@@ -272,6 +272,29 @@ impl ProposalEvidence {
         Ok(Self(evidence.collect::<Result<_, _>>()?))
     }
 
+    /// The evidence of many parts of one set, given by positions; see
+    /// [`Evidence::collect_parts`].
+    pub fn collect_parts(
+        proposal: &Proposal,
+        traces: &Traces,
+        parts: &[&[usize]],
+    ) -> Result<Vec<Self>, EvidenceError> {
+        if traces.source() != proposal.source() {
+            return Err(EvidenceError::other_score(
+                traces.source(),
+                proposal.source(),
+            ));
+        }
+        let mut found: Vec<Self> = parts.iter().map(|_| Self(Vec::new())).collect();
+        for family in &proposal.families {
+            let evidence = Evidence::collect_parts(&family.candidates, traces, parts)?;
+            for (found, evidence) in std::iter::zip(&mut found, evidence) {
+                found.0.push(evidence);
+            }
+        }
+        Ok(found)
+    }
+
     /// Adds the evidence of other certifying traces for the same proposal.
     pub fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
         if self.0.len() != other.0.len() {

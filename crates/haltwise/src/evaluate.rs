@@ -94,38 +94,46 @@ pub struct Evaluation {
 
 /// Where one sequence halts, and what that costs.
 #[derive(Debug, Clone, Copy)]
-struct Halt {
-    step: u32,
+pub(crate) struct Halt {
+    /// The 0-based step.
+    pub(crate) step: u32,
     early_is_right: bool,
     full_is_right: bool,
 }
 
 impl Halt {
-    fn gap(self) -> bool {
+    pub(crate) fn gap(self) -> bool {
         gap(self.full_is_right, self.early_is_right)
     }
 }
 
 /// The step, counted from 1, at which each sequence halts, in input order.
 pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, EvaluateError> {
-    Ok(halts(thresholds, traces)?
+    check(thresholds, traces)?;
+    Ok(halts(thresholds, traces)
         .iter()
         .map(|halt| halt.step + 1)
         .collect())
 }
 
-fn halts(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<Halt>, EvaluateError> {
-    if traces.t_max() > thresholds.t_max() {
-        return Err(EvaluateError::TooLong {
-            found: traces.t_max(),
-            t_max: thresholds.t_max(),
-        });
+/// Refuses sequences that are longer than the rule.
+fn check(thresholds: &Thresholds, traces: &Traces) -> Result<(), EvaluateError> {
+    if traces.t_max() <= thresholds.t_max() {
+        return Ok(());
     }
+    Err(EvaluateError::TooLong {
+        found: traces.t_max(),
+        t_max: thresholds.t_max(),
+    })
+}
+
+/// Where each sequence halts, in input order.
+pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
     let per_block = |block| halts_of_block(thresholds.values(), block);
-    Ok(match &traces.blocks[..] {
+    match &traces.blocks[..] {
         [only] => per_block(only),
         blocks => blocks.par_iter().flat_map_iter(per_block).collect(),
-    })
+    }
 }
 
 fn halts_of_block(thresholds: &[f32], block: &Block) -> Vec<Halt> {
@@ -159,7 +167,8 @@ pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, 
     if traces.is_empty() {
         return Err(EvaluateError::Empty);
     }
-    let halts = halts(thresholds, traces)?;
+    check(thresholds, traces)?;
+    let halts = halts(thresholds, traces);
     let (n, t_max) = (halts.len(), thresholds.t_max());
     let mut at_step = vec![Counts::default(); t_max];
     for halt in &halts {

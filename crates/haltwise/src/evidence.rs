@@ -6,15 +6,17 @@
 //! and certified without the traces.
 
 use fearless_simd::dispatch;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, Family};
+use crate::evaluate::halts;
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lanes, mask, ones, reach};
 use crate::loss::gaps;
 use crate::rule::Thresholds;
 use crate::score::ScoreSource;
-use crate::trace::{Block, Certifying, Fingerprint};
+use crate::trace::{Block, Certifying, Fingerprint, Traces};
 
 /// How many sequences halted, and how many of those had a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -134,20 +136,7 @@ impl Evidence {
     /// of candidates.
     pub fn collect(candidates: Candidates, certifying: &Certifying) -> Result<Self, EvidenceError> {
         let traces = certifying.traces();
-        let t_max = candidates.t_max();
-        if traces.t_max() > t_max {
-            return Err(EvidenceError::TooLong {
-                found: traces.t_max(),
-                t_max,
-            });
-        }
-        let cells = candidates.len().saturating_mul(t_max);
-        if cells > MOST_CELLS {
-            return Err(EvidenceError::TooManyCells {
-                rules: candidates.len(),
-                t_max,
-            });
-        }
+        let (cells, t_max) = (cells(&candidates, traces)?, candidates.t_max());
         let counts = traces.sum_blocks(
             || vec![Counts::default(); cells],
             |mut counts, block| {
@@ -172,6 +161,39 @@ impl Evidence {
             fingerprint: traces.fingerprint(),
             counts,
         })
+    }
+
+    /// The evidence of many parts of one set, given by positions: for repeated
+    /// experiments, where parts overlap. Each candidate is applied to the set
+    /// once, whatever the number of parts.
+    ///
+    /// What a part is to certify must not have been proposed from it.
+    pub fn collect_parts(
+        candidates: &Candidates,
+        traces: &Traces,
+        parts: &[&[usize]],
+    ) -> Result<Vec<Self>, EvidenceError> {
+        let (cells, t_max) = (cells(candidates, traces)?, candidates.t_max());
+        let mut counts = vec![vec![0_u64; cells]; parts.len()];
+        for (c, rule) in (0..).map_while(|c| Some((c, candidates.rule(c)?))) {
+            let halts = halts(&rule, traces);
+            let add = |(part, counts): (&&[usize], &mut Vec<u64>)| {
+                let row = &mut counts[c * t_max..(c + 1) * t_max];
+                for halt in part.iter().filter_map(|&i| halts.get(i)) {
+                    row[halt.step as usize] += Counts::one(halt.gap());
+                }
+            };
+            parts.par_iter().zip(&mut counts).for_each(add);
+        }
+        let prints = traces.fingerprints();
+        let evidence = |(part, counts): (&&[usize], Vec<u64>)| Self {
+            candidates: candidates.clone(),
+            source: traces.source().clone(),
+            sequences: part.len() as u64,
+            fingerprint: part.iter().filter_map(|&i| prints.get(i).copied()).sum(),
+            counts: counts.into_iter().map(Counts::unpack).collect(),
+        };
+        Ok(std::iter::zip(parts, counts).map(evidence).collect())
     }
 
     /// Adds the evidence of other traces for the same candidates.
@@ -218,6 +240,24 @@ impl Evidence {
         self.counts
             .get(c * t_max..(c + 1) * t_max)
             .unwrap_or_default()
+    }
+}
+
+/// How many counts the candidates need, if they can be had from these traces.
+fn cells(candidates: &Candidates, traces: &Traces) -> Result<usize, EvidenceError> {
+    let t_max = candidates.t_max();
+    if traces.t_max() > t_max {
+        return Err(EvidenceError::TooLong {
+            found: traces.t_max(),
+            t_max,
+        });
+    }
+    match candidates.len().saturating_mul(t_max) {
+        cells @ ..=MOST_CELLS => Ok(cells),
+        _ => Err(EvidenceError::TooManyCells {
+            rules: candidates.len(),
+            t_max,
+        }),
     }
 }
 

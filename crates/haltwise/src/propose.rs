@@ -52,7 +52,7 @@ const NOT_FLAT: f64 = 0.002;
 const CAUTION: f64 = 0.7;
 
 /// Steps at which the clock may be tried, at the most.
-const CLOCK_STEPS: usize = 128;
+const CLOCK_STEPS: usize = 384;
 
 /// Which scores may be chosen from.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -427,20 +427,25 @@ impl<'t> Screen<'t> {
         self.descend(best, &limit, &[1.0, 0.5, 0.25, 0.12], 6)
     }
 
-    /// The best step to open at, and the next later one that was tried.
+    /// The best step to open at, sought on a coarse grid and then around its
+    /// best; and the next later one of the grid, should the best prove too bold.
     fn best_starts(&self) -> Vec<Start> {
-        let starts: Vec<Start> = start_steps(self.t_max)
-            .into_par_iter()
-            .map(|opens| self.start(opens))
-            .collect();
-        let mut best = 0;
-        for (i, start) in starts.iter().enumerate() {
-            if start.value < starts[best].value {
-                best = i;
+        let grid = start_steps(self.t_max);
+        let tried = |steps: Vec<usize>| -> Vec<Start> {
+            let starts = steps.into_par_iter().map(|opens| self.start(opens));
+            starts.collect()
+        };
+        let coarse = tried(grid.clone());
+        let i = cheapest(&coarse);
+        let fine = tried(around(&grid, i));
+        let mut best = coarse[i].clone();
+        if let Some(finer) = fine.get(cheapest(&fine)) {
+            if finer.value < best.value {
+                best = finer.clone();
             }
         }
-        let curves = SHARES.len() - 1;
-        starts.into_iter().skip(best).take(curves).collect()
+        let later = coarse.into_iter().find(|start| start.opens > best.opens);
+        std::iter::once(best).chain(later).collect()
     }
 
     /// The rules around a curve, in the order of their tests: from the
@@ -472,6 +477,28 @@ impl<'t> Screen<'t> {
         rules.dedup();
         rules.into_iter().map(Thresholds::from_valid).collect()
     }
+}
+
+/// The place of the cheapest, the first of equals.
+fn cheapest(starts: &[Start]) -> usize {
+    let mut best = 0;
+    for (i, start) in starts.iter().enumerate() {
+        if start.value < starts[best].value {
+            best = i;
+        }
+    }
+    best
+}
+
+/// Up to three steps on either side of a step of the grid, before the next.
+fn around(grid: &[usize], i: usize) -> Vec<usize> {
+    let before = if i > 0 { grid[i - 1] } else { grid[i] };
+    let after = grid.get(i + 1).copied().unwrap_or(grid[i]);
+    let between = |from: usize, to: usize| (1..4).map(move |k| from + (to - from) * k / 4);
+    let steps = between(before, grid[i]).chain(between(grid[i], after));
+    let mut steps: Vec<usize> = steps.filter(|step| !grid.contains(step)).collect();
+    steps.dedup();
+    steps
 }
 
 /// The (0-based) steps at which curves are tried to open, further apart the
@@ -540,6 +567,9 @@ mod tests {
     fn starts_are_tried_closely_first() {
         assert_eq!(start_steps(1), [0]);
         assert_eq!(start_steps(8), [0, 1, 2, 3]);
-        assert_eq!(start_steps(46)[..8], [0, 1, 2, 3, 4, 5, 7, 9]);
+        let grid = start_steps(46);
+        assert_eq!(grid[5..], [5, 7, 9, 12, 16, 22]);
+        assert_eq!(around(&grid, 9), [13, 14, 15, 17, 19, 20]);
+        assert_eq!(around(&grid, 0), [0; 0]);
     }
 }

@@ -88,9 +88,18 @@ pub const MAX_STEPS: usize = (1 << 24) - 1;
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// The digest of one sequence.
+    /// The digest of one sequence by all its bytes.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(xxh3_128(bytes))
+    }
+
+    /// The digest of one sequence of a set of traces; `bytes` is room to work in.
+    fn of_sequence(scores: &[f32], correct: &[bool], bytes: &mut Vec<u8>) -> Self {
+        bytes.clear();
+        // +0.0 turns −0 into 0: equal scores hash alike.
+        bytes.extend(scores.iter().flat_map(|score| (score + 0.0).to_le_bytes()));
+        bytes.extend(correct.iter().map(|&c| u8::from(c)));
+        Self::of(bytes)
     }
 }
 
@@ -301,6 +310,15 @@ impl Traces {
         self.blocks.iter().map(|b| b.fingerprint).sum()
     }
 
+    /// The digest of each sequence, in input order.
+    pub(crate) fn fingerprints(&self) -> Vec<Fingerprint> {
+        let of_sequence = |i: usize| {
+            let (correct, scores) = self.sequence(i).unwrap_or_default();
+            Fingerprint::of_sequence(&scores, &correct, &mut Vec::new())
+        };
+        (0..self.len).into_par_iter().map(of_sequence).collect()
+    }
+
     /// The number of steps of each sequence, in input order.
     pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.blocks
@@ -496,12 +514,8 @@ impl TracesBuilder {
         self.scores.extend_from_slice(scores);
         self.correct.extend((0..scores.len()).map(correct));
         let correct = &self.correct[self.correct.len() - scores.len()..];
-        self.bytes.clear();
-        // +0.0 turns −0 into 0: equal scores hash alike.
-        let scores_bytes = scores.iter().flat_map(|score| (score + 0.0).to_le_bytes());
-        self.bytes.extend(scores_bytes);
-        self.bytes.extend(correct.iter().map(|&c| u8::from(c)));
-        self.fingerprint = self.fingerprint + Fingerprint::of(&self.bytes);
+        let print = Fingerprint::of_sequence(scores, correct, &mut self.bytes);
+        self.fingerprint = self.fingerprint + print;
         self.last.push((scores.len() - 1) as u32);
         self.keys.push(key);
         self.steps = self.steps.max(scores.len());

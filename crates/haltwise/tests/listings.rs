@@ -194,6 +194,23 @@ proptest! {
     }
 
     #[test]
+    fn evidence_of_many_parts_is_that_of_each(
+        data in sequences(60),
+        parts in prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..40), 1..4),
+    ) {
+        let traces = traces(&data);
+        let positions = |part: &Vec<prop::sample::Index>| part.iter().map(|i| i.index(data.len())).collect();
+        let parts: Vec<Vec<usize>> = parts.iter().map(positions).collect();
+        let slices: Vec<&[usize]> = parts.iter().map(|part| &part[..]).collect();
+        let candidates = Candidates::one_threshold(Grid::new(0.1).unwrap(), traces.t_max());
+        let together = Evidence::collect_parts(&candidates, &traces, &slices).unwrap();
+        for (part, evidence) in std::iter::zip(parts, together) {
+            let alone = Certifying::new(traces.select(part));
+            prop_assert_eq!(evidence, Evidence::collect(candidates.clone(), &alone).unwrap());
+        }
+    }
+
+    #[test]
     fn any_way_of_cutting_the_data_gives_the_same_rule(
         data in sequences(120), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {

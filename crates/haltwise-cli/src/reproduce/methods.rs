@@ -1,7 +1,7 @@
 //! The methods on every split, and how t_avg depends on α.
 
 use haltwise::{
-    Alpha, Calibration, Candidates, Certifying, Evidence, Fitting, Grid, Method, Outputs, Proposal,
+    Alpha, Calibration, Candidates, Certifying, Evidence, Fitting, Method, Outputs,
     ProposalEvidence, Rule, ScoreChoice, Screening, Thresholds, Traces, evaluate, halt_steps,
 };
 use haltwise_report::{MethodResults, SplitResult, SweepCurve, SweepPoint};
@@ -41,20 +41,19 @@ struct OfSplit {
     sweep: Vec<[f64; SWEPT]>,
 }
 
-/// A dataset's traces, and what the adaptive method does with them.
+/// A dataset's traces, and what the adaptive method fits to.
 struct Dataset<'d> {
     outputs: &'d Outputs,
     /// With the scores that they have.
     traces: Traces,
     fitting: Option<&'d Fitting>,
-    certifying: usize,
+    splits: &'d Splits,
 }
 
-/// What the adaptive method fixes before it sees a split, where there are
-/// traces to fit to: a proposal, and all traces with its score.
-struct Proposed {
-    proposal: Proposal,
-    traces: Traces,
+/// An adaptive rule of one split, and how early it halts the test part.
+struct Adaptive {
+    rule: Rule,
+    t_avg: f64,
 }
 
 /// Runs all splits on all cores. A split's results depend on nothing but the
@@ -66,37 +65,38 @@ pub(super) fn run(
     splits: &Splits,
     progress: &Progress,
 ) -> anyhow::Result<Found> {
-    progress.stage("split", splits.len());
     let dataset = Dataset {
         outputs,
         traces: outputs.traces(&outputs.plain_source())?,
         fitting,
-        certifying: splits.split(0).calibration.len(),
-    };
-    let with_alpha = |alpha| Calibration {
-        alpha,
-        ..plan.calibration.clone()
+        splits,
     };
     let alphas = match plan.sweep {
         true => alphas()?,
         false => Vec::new(),
     };
-    let calibrations: Vec<Calibration> = alphas.iter().map(|&alpha| with_alpha(alpha)).collect();
-    let own = dataset.propose(&plan.calibration)?;
-    let swept: Vec<Option<Proposed>> = calibrations
+    let with_alpha = |&alpha: &Alpha| Calibration {
+        alpha,
+        ..plan.calibration.clone()
+    };
+    let swept: Vec<Calibration> = alphas.iter().map(with_alpha).collect();
+    progress.stage("alpha", swept.len() + 1);
+    let adaptive = |calibration: &Calibration| {
+        let found = dataset.adaptive(calibration);
+        progress.advance(1);
+        found
+    };
+    let own = adaptive(&plan.calibration)?;
+    let adaptive: Vec<Vec<Adaptive>> = swept
         .par_iter()
-        .map(|calibration| dataset.propose(calibration))
+        .map(adaptive)
         .collect::<anyhow::Result<_>>()?;
+    progress.stage("split", splits.len());
     let found = (0..splits.len()).into_par_iter().map(|s| {
-        let parts = Parts::new(
-            &dataset,
-            splits.split(s),
-            s as u64,
-            plan.calibration.grid.clone(),
-        )?;
-        let results = parts.results(&plan.calibration, own.as_ref())?;
-        let sweep = std::iter::zip(&calibrations, &swept)
-            .map(|(calibration, proposed)| parts.t_avgs(calibration, proposed.as_ref()))
+        let parts = Parts::new(&dataset, splits.split(s), &plan.calibration)?;
+        let results = parts.results(&plan.calibration, &own[s].rule)?;
+        let sweep = std::iter::zip(&swept, &adaptive)
+            .map(|(calibration, rules)| parts.t_avgs(calibration, &rules[s]))
             .collect::<anyhow::Result<_>>()?;
         progress.advance(1);
         Ok(OfSplit { results, sweep })
@@ -119,15 +119,52 @@ fn alphas() -> anyhow::Result<Vec<Alpha>> {
 }
 
 impl Dataset<'_> {
-    /// `None` where the adaptive method has to set traces of each split aside.
-    fn propose(&self, calibration: &Calibration) -> anyhow::Result<Option<Proposed>> {
+    /// The adaptive rule of every split. It needs no screening part: all of the
+    /// calibration part certifies, less what has to be set aside where there is
+    /// nothing else to fit to.
+    fn adaptive(&self, calibration: &Calibration) -> anyhow::Result<Vec<Adaptive>> {
+        let choice = ScoreChoice::Better;
+        let (n, t_max) = (self.splits.len(), self.outputs.t_max());
         let Some(fitting) = self.fitting else {
-            return Ok(None);
+            let of_split = |s: usize| {
+                let given = self.part(self.splits.split(s).calibration);
+                let seed = s as u64;
+                let rule = calibration.adaptive_split(given, &choice, FIT_FRACTION, seed)?;
+                let test = self.part(self.splits.split(s).test);
+                let t_avg = t_avg(&self.over(&rule)?, &test.traces(rule.source())?)?;
+                Ok(Adaptive { rule, t_avg })
+            };
+            return (0..n).into_par_iter().map(of_split).collect();
         };
-        let (n, t_max) = (self.certifying, self.outputs.t_max());
-        let proposal = calibration.propose(fitting, &ScoreChoice::Better, n, t_max)?;
+        // Nothing that is proposed depends on the split.
+        let certifying: Vec<&[usize]> = (0..n).map(|s| self.splits.split(s).calibration).collect();
+        let sizes = certifying.first().map_or(0, |part| part.len());
+        let proposal = calibration.propose(fitting, &choice, sizes, t_max)?;
         let traces = self.outputs.traces(proposal.source())?;
-        Ok(Some(Proposed { proposal, traces }))
+        let evidence = ProposalEvidence::collect_parts(&proposal, &traces, &certifying)?;
+        let of_split = |(s, evidence): (usize, &ProposalEvidence)| {
+            let rule = calibration.certify_proposal(&proposal, evidence, None);
+            let thresholds = self.over(&rule)?;
+            let steps = halt_steps(&thresholds, &traces)?;
+            let test = self.splits.split(s).test;
+            let sum: u64 = test.iter().map(|&i| u64::from(steps[i])).sum();
+            let t_avg = sum as f64 / test.len() as f64 / thresholds.t_max() as f64;
+            Ok(Adaptive { rule, t_avg })
+        };
+        evidence.par_iter().enumerate().map(of_split).collect()
+    }
+
+    fn part(&self, positions: &[usize]) -> Outputs {
+        self.outputs.select(positions.iter().copied())
+    }
+
+    /// A rule's thresholds for all steps that there are: where the longest
+    /// sequence is not in the calibration part, the rule never halts at the
+    /// steps it did not see.
+    fn over(&self, rule: &Rule) -> anyhow::Result<Thresholds> {
+        let mut values = rule.thresholds().values().to_vec();
+        values.resize(self.traces.t_max().max(values.len()), f32::INFINITY);
+        Ok(Thresholds::new(values)?)
     }
 }
 
@@ -135,7 +172,6 @@ impl Dataset<'_> {
 struct Parts<'d> {
     dataset: &'d Dataset<'d>,
     split: Split<'d>,
-    seed: u64,
     test: Traces,
     screening: Screening,
     certifying: Certifying,
@@ -148,11 +184,11 @@ impl<'d> Parts<'d> {
     fn new(
         dataset: &'d Dataset<'d>,
         split: Split<'d>,
-        seed: u64,
-        grid: Grid,
+        calibration: &Calibration,
     ) -> anyhow::Result<Self> {
         let part = |positions: &[usize]| dataset.traces.select(positions.iter().copied());
         let both = Certifying::new(part(split.calibration));
+        let grid = calibration.grid.clone();
         let candidates = Candidates::one_threshold(grid, both.traces().t_max());
         Ok(Self {
             test: part(split.test),
@@ -161,23 +197,23 @@ impl<'d> Parts<'d> {
             one_threshold: Evidence::collect(candidates, &both)?,
             dataset,
             split,
-            seed,
         })
     }
 
     fn results(
         &self,
         calibration: &Calibration,
-        proposed: Option<&Proposed>,
+        adaptive: &Rule,
     ) -> anyhow::Result<[SplitResult; 4]> {
         let measured = |rule: &Rule, test: &Traces| -> anyhow::Result<SplitResult> {
-            Ok((&evaluate(&self.over(rule)?, test)?).into())
+            Ok((&evaluate(&self.dataset.over(rule)?, test)?).into())
         };
-        let (adaptive, adaptive_test) = self.adaptive(calibration, proposed)?;
+        let adaptive_test = self.dataset.part(self.split.test);
+        let adaptive_test = adaptive_test.traces(adaptive.source())?;
         Ok([
             measured(&self.marginal(calibration)?, &self.test)?,
             measured(&self.conditional(calibration)?, &self.test)?,
-            measured(&adaptive, &adaptive_test)?,
+            measured(adaptive, &adaptive_test)?,
             measured(&calibration.screen_only(&self.screening)?, &self.test)?,
         ])
     }
@@ -185,13 +221,13 @@ impl<'d> Parts<'d> {
     fn t_avgs(
         &self,
         calibration: &Calibration,
-        proposed: Option<&Proposed>,
+        adaptive: &Adaptive,
     ) -> anyhow::Result<[f64; SWEPT]> {
-        let (adaptive, adaptive_test) = self.adaptive(calibration, proposed)?;
+        let of = |rule: Rule| t_avg(&self.dataset.over(&rule)?, &self.test);
         Ok([
-            t_avg(&self.over(&self.marginal(calibration)?)?, &self.test)?,
-            t_avg(&self.over(&self.conditional(calibration)?)?, &self.test)?,
-            t_avg(&self.over(&adaptive)?, &adaptive_test)?,
+            of(self.marginal(calibration)?)?,
+            of(self.conditional(calibration)?)?,
+            adaptive.t_avg,
         ])
     }
 
@@ -201,39 +237,6 @@ impl<'d> Parts<'d> {
 
     fn conditional(&self, calibration: &Calibration) -> anyhow::Result<Rule> {
         Ok(calibration.conditional(&self.screening, &self.certifying)?)
-    }
-
-    /// The adaptive rule, and the test part with the score it judges. It needs
-    /// no screening part: all of the calibration part certifies, less what has
-    /// to be set aside where there is nothing else to fit to.
-    fn adaptive(
-        &self,
-        calibration: &Calibration,
-        proposed: Option<&Proposed>,
-    ) -> anyhow::Result<(Rule, Traces)> {
-        let positions = |part: &'d [usize]| part.iter().copied();
-        if let Some(Proposed { proposal, traces }) = proposed {
-            let certifying = Certifying::new(traces.select(positions(self.split.calibration)));
-            let evidence = ProposalEvidence::collect(proposal, &certifying)?;
-            let rule = calibration.certify_proposal(proposal, &evidence, None);
-            return Ok((rule, traces.select(positions(self.split.test))));
-        }
-        let outputs = self.dataset.outputs;
-        let given = outputs.select(positions(self.split.calibration));
-        let rule =
-            calibration.adaptive_split(given, &ScoreChoice::Better, FIT_FRACTION, self.seed)?;
-        let test = outputs.select(positions(self.split.test));
-        let test = test.traces(rule.source())?;
-        Ok((rule, test))
-    }
-
-    /// A rule's thresholds for all steps that there are: where the longest
-    /// sequence is not in the calibration part, the rule never halts at the
-    /// steps it did not see.
-    fn over(&self, rule: &Rule) -> anyhow::Result<Thresholds> {
-        let mut values = rule.thresholds().values().to_vec();
-        values.resize(self.dataset.traces.t_max().max(values.len()), f32::INFINITY);
-        Ok(Thresholds::new(values)?)
     }
 }
 
