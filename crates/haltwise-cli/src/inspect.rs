@@ -38,7 +38,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (true, false) => describe_rule(path, &read_rule(path)?),
         (false, json) => {
             let traces = show::read(std::slice::from_ref(path))?;
-            let summary = Summary::of(&traces, show::classifier(path)?);
+            let summary = Summary::of(&traces, show::classifier(std::slice::from_ref(path))?);
             match json {
                 true => serde_json::to_string(&summary)? + "\n",
                 false => summary.describe(path),

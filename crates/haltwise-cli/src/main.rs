@@ -5,18 +5,23 @@
 
 mod ask;
 mod calibrate;
+mod certify;
 mod data;
 mod dataset;
 mod decide;
 mod demo;
 mod evaluate;
+mod evidence;
 mod inspect;
+mod memory;
 mod pages;
 mod read;
 mod reader;
 mod reproduce;
 mod score;
+mod screen;
 mod show;
+mod simulate;
 mod train;
 
 use std::process::ExitCode;
@@ -54,6 +59,9 @@ enum Verb {
     Train(train::Args),
     Score(score::Args),
     Calibrate(calibrate::Args),
+    Screen(screen::Args),
+    Evidence(evidence::Args),
+    Certify(certify::Args),
     Evaluate(evaluate::Args),
     Decide(decide::Args),
     Read(read::Args),
@@ -61,6 +69,7 @@ enum Verb {
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
+    Simulate(simulate::Args),
     Completions(pages::CompletionArgs),
     Man(pages::ManArgs),
 }
@@ -77,6 +86,9 @@ fn main() -> ExitCode {
         Verb::Train(args) => train::run(args),
         Verb::Score(args) => score::run(args),
         Verb::Calibrate(args) => calibrate::run(args),
+        Verb::Screen(args) => screen::run(args),
+        Verb::Evidence(args) => evidence::run(args),
+        Verb::Certify(args) => certify::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
         Verb::Read(args) => read::run(args),
@@ -84,6 +96,7 @@ fn main() -> ExitCode {
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),
+        Verb::Simulate(args) => simulate::run(args),
         Verb::Completions(args) => pages::completions(args),
         Verb::Man(args) => pages::man(args),
     };

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
-use haltwise_io::{read_metadata, read_traces, write_whole};
+use haltwise_io::{read_metadata, read_traces, trace_files, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A heading.
@@ -48,36 +48,46 @@ pub(crate) fn warn(text: impl std::fmt::Display) {
     anstream::eprintln!("{}: {text}", styled(CAREFUL, "warning"));
 }
 
+/// Says on standard error what goes on.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    anstream::eprintln!("{text}");
+}
+
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |e: &io::Error| e.kind() == io::ErrorKind::BrokenPipe;
     error.downcast_ref::<io::Error>().is_some_and(broken)
 }
 
+/// A progress bar on standard error, hidden where that is no terminal.
+pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
+    let bar = ProgressBar::hidden();
+    if io::stderr().is_terminal() {
+        bar.set_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
+        bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
+    }
+    Ok(bar)
+}
+
 /// Reads trace files, with the scores that they have.
 pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
-    reading(|progress| read_traces(paths, progress))
+    reading(|progress| read_traces(&trace_files(paths)?, progress))
 }
 
 /// Reads trace files, with scores of a given kind.
 pub(crate) fn read_scored(paths: &[PathBuf], source: &ScoreSource) -> anyhow::Result<Traces> {
-    reading(|progress| haltwise_io::read_scored(paths, source, progress))
+    reading(|progress| haltwise_io::read_scored(&trace_files(paths)?, source, progress))
 }
 
 /// Reads trace files, with all that they say.
 pub(crate) fn read_outputs(paths: &[PathBuf]) -> anyhow::Result<Outputs> {
-    reading(|progress| haltwise_io::read_outputs(paths, progress))
+    reading(|progress| haltwise_io::read_outputs(&trace_files(paths)?, progress))
 }
 
 /// Reads files with a progress bar on a terminal if it takes long.
-fn reading<T>(
+pub(crate) fn reading<T>(
     read: impl FnOnce(&mut dyn FnMut(u64, u64)) -> haltwise_io::Result<T>,
 ) -> anyhow::Result<T> {
-    let bar = ProgressBar::hidden();
-    if io::stderr().is_terminal() {
-        let style = "reading {bytes} of {total_bytes} [{bar:30}] {eta} left";
-        bar.set_style(ProgressStyle::with_template(style)?.progress_chars("=> "));
-        bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
-    }
+    let bar = bar("reading {bytes} of {total_bytes} [{bar:30}] {eta} left")?;
     let mut shown = false;
     let found = read(&mut |done, total| {
         // Small files are read before a bar could be seen.
@@ -104,14 +114,28 @@ pub(crate) fn family(kind: FamilyKind) -> &'static str {
 /// The remark in a trace file that says whose traces they are.
 pub(crate) const CLASSIFIER: &str = "classifier";
 
-/// The classifier whose traces a file holds, where it says so.
-pub(crate) fn classifier(path: &Path) -> anyhow::Result<Option<Classifier>> {
-    let remarks = read_metadata(path)?;
-    let remark = remarks.into_iter().find(|(name, _)| name == CLASSIFIER);
-    let parsed = remark
-        .map(|(_, text)| serde_json::from_str(&text))
-        .transpose();
-    parsed.with_context(|| format!("{}: its remark about the classifier", path.display()))
+/// The classifier whose traces the files hold, where they say so. A rule is for
+/// one: files of different ones are refused.
+pub(crate) fn classifier(paths: &[PathBuf]) -> anyhow::Result<Option<Classifier>> {
+    let mut found: Option<(PathBuf, Option<Classifier>)> = None;
+    for path in trace_files(paths)? {
+        let remarks = read_metadata(&path)?;
+        let remark = remarks.into_iter().find(|(name, _)| name == CLASSIFIER);
+        let parsed = remark.map(|(_, text)| serde_json::from_str(&text));
+        let classifier = parsed
+            .transpose()
+            .with_context(|| format!("{}: its remark about the classifier", file(&path)))?;
+        match &found {
+            Some((other, first)) if *first != classifier => bail!(
+                "{} and {} are traces of different classifiers",
+                file(other),
+                file(&path)
+            ),
+            Some(_) => {}
+            None => found = Some((path, classifier)),
+        }
+    }
+    Ok(found.and_then(|(_, classifier)| classifier))
 }
 
 /// Writes a page, whole or not at all.

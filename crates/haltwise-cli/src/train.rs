@@ -118,7 +118,7 @@ fn state_file(output: &Path) -> PathBuf {
 }
 
 /// A flag that Ctrl-C sets. The second time it ends the program at once.
-fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
+pub(crate) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || {

@@ -1,6 +1,6 @@
 //! A problem on its way up: what is wrong, and where in the file.
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
@@ -47,6 +47,15 @@ impl Problem {
         match self.place.as_str() {
             "" => error,
             place => error.at(place),
+        }
+    }
+}
+
+impl Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place.as_str() {
+            "" => f.write_str(&self.what),
+            place => write!(f, "{place}: {}", self.what),
         }
     }
 }

@@ -1,144 +1,39 @@
 //! The rule on disk: versioned JSON, complete enough to audit.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use haltwise::Rule;
-use serde::Serialize;
-use serde_json::ser::{CompactFormatter, Formatter};
-use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
-use crate::write::write_whole;
+use crate::document::Kind;
+use crate::error::Result;
 
-/// What every rule file says it is.
-const FORMAT: &str = "haltwise-rule";
-
-/// The version of the format written here, and the newest that can be read.
-const VERSION: u64 = 1;
-
-#[derive(Serialize)]
-struct RuleFile<'a> {
-    format: &'a str,
-    version: u64,
-    written_by: &'a str,
-    #[serde(flatten)]
-    rule: &'a Rule,
-}
+const RULE: Kind = Kind {
+    name: "rule",
+    format: "haltwise-rule",
+    version: 1,
+    remedy: "calibrate again",
+};
 
 /// A rule as the text of its file.
 pub fn rule_json(rule: &Rule) -> io::Result<String> {
-    let file = RuleFile {
-        format: FORMAT,
-        version: VERSION,
-        written_by: concat!("haltwise ", env!("CARGO_PKG_VERSION")),
-        rule,
-    };
-    let mut text = Vec::new();
-    file.serialize(&mut serde_json::Serializer::with_formatter(
-        &mut text,
-        OnePerLine { depth: 0 },
-    ))?;
-    text.push(b'\n');
-    let text = String::from_utf8(text).map_err(io::Error::other)?;
-    // JSON strings hold no line breaks, so this is between two values.
-    Ok(text.replace(", \n", ",\n"))
+    RULE.json(rule)
 }
 
 /// Writes a rule, whole or not at all.
 pub fn write_rule(path: &Path, rule: &Rule) -> Result<()> {
-    write_whole(path, |out| out.write_all(rule_json(rule)?.as_bytes()))
+    RULE.write(path, rule)
 }
 
 /// Reads a rule, and refuses one that is damaged, contradicts itself or was
 /// written in a newer format.
 pub fn read_rule(path: &Path) -> Result<Rule> {
-    let unreadable = |e: io::Error| match e.kind() {
-        io::ErrorKind::IsADirectory => Error::new(path, "it is a folder; name the rule file"),
-        _ => Error::new(path, format_args!("cannot read it: {e}")),
-    };
-    let bytes = std::fs::read(path).map_err(unreadable)?;
-    parse_rule(&bytes).map_err(|problem| Error::new(path, problem))
+    RULE.read(path)
 }
 
 /// Reads a rule from the bytes of its file.
 pub fn parse_rule(bytes: &[u8]) -> std::result::Result<Rule, String> {
-    let mut fields: Map<String, Value> = serde_json::from_slice(bytes)
-        .map_err(|e| format!("it is not a rule file, or a damaged one: {e}"))?;
-    if fields.remove("format") != Some(FORMAT.into()) {
-        return Err(format!(
-            "it is not a rule file: its \"format\" is not \"{FORMAT}\""
-        ));
-    }
-    let version = fields.remove("version").and_then(|v| v.as_u64());
-    let writer = fields.remove("written_by");
-    let writer = writer
-        .as_ref()
-        .and_then(Value::as_str)
-        .unwrap_or("an unknown version");
-    match version {
-        Some(VERSION) => {}
-        Some(newer) if newer > VERSION => {
-            return Err(format!(
-                "it is a rule of format version {newer}, written by {writer}; this program \
-                 reads up to version {VERSION}: use a newer haltwise"
-            ));
-        }
-        _ => return Err("the rule file is damaged: it has no valid \"version\"".into()),
-    }
-    serde_json::from_value(Value::Object(fields))
-        .map_err(|e| format!("the rule file is damaged: {e}; calibrate again"))
-}
-
-/// Compact JSON with each field of the outermost object, and each object in a
-/// list there, on a line of its own: easy to read, and to compare by line.
-struct OnePerLine {
-    depth: usize,
-}
-
-impl Formatter for OnePerLine {
-    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        if self.depth == 2 {
-            out.write_all(b"\n    ")?;
-        }
-        self.depth += 1;
-        CompactFormatter.begin_object(out)
-    }
-
-    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.depth -= 1;
-        if self.depth == 0 {
-            out.write_all(b"\n")?;
-        }
-        CompactFormatter.end_object(out)
-    }
-
-    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.depth += 1;
-        CompactFormatter.begin_array(out)
-    }
-
-    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        self.depth -= 1;
-        CompactFormatter.end_array(out)
-    }
-
-    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
-        out.write_all(match (self.depth, first) {
-            (1, true) => b"\n  ",
-            (1, false) => b",\n  ",
-            (_, true) => b"",
-            (_, false) => b", ",
-        })
-    }
-
-    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
-        out.write_all(if first { b"" } else { b", " })
-    }
-
-    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
-        out.write_all(b": ")
-    }
+    RULE.parse(bytes)
 }
 
 #[cfg(test)]

@@ -256,7 +256,7 @@ impl Calibration {
 
 /// The evidence for all families of a [`Proposal`], in its order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProposalEvidence(Vec<Evidence>);
+pub struct ProposalEvidence(pub(crate) Vec<Evidence>);
 
 impl ProposalEvidence {
     /// Counts what every candidate would do to the certifying traces, whose
@@ -270,6 +270,11 @@ impl ProposalEvidence {
         let families = proposal.families.iter();
         let evidence = families.map(|family| collect(&family.candidates));
         Ok(Self(evidence.collect::<Result<_, _>>()?))
+    }
+
+    /// The evidence for each family.
+    pub fn families(&self) -> &[Evidence] {
+        &self.0
     }
 
     /// The evidence of many parts of one set, given by positions; see

@@ -117,6 +117,16 @@ impl Candidates {
         }
     }
 
+    /// Whether all thresholds are of this grid.
+    pub(crate) fn on(&self, grid: &Grid) -> bool {
+        let holds = |rule: &Thresholds| rule.values().iter().all(|&v| grid.holds(v));
+        match &self.family {
+            Family::OneThreshold(own, _) => own == grid,
+            Family::Backward(screened, _) => holds(screened),
+            Family::List(rules) => rules.iter().all(holds),
+        }
+    }
+
     pub(crate) fn family(&self) -> &Family {
         &self.family
     }

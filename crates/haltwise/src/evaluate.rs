@@ -7,10 +7,11 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Counts;
-use crate::lanes::{LANES, ones, reach};
+use crate::lanes::{LANES, ones};
 use crate::loss::gap;
 use crate::pvalue::clopper_pearson;
 use crate::rule::Thresholds;
+use crate::scores::Threshold;
 use crate::trace::{Block, Traces, bit};
 
 /// The confidence of the intervals around every gap.
@@ -37,6 +38,9 @@ pub enum EvaluateError {
         /// The rule's.
         t_max: usize,
     },
+    /// The traces were binned on a grid that lacks one of the thresholds.
+    #[error("the traces were binned on a grid that does not have the threshold {0}")]
+    OffGrid(f32),
 }
 
 /// One step of an evaluation.
@@ -116,32 +120,38 @@ pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, 
         .collect())
 }
 
-/// Refuses sequences that are longer than the rule.
+/// Refuses sequences that are longer than the rule, and scores that were binned
+/// on a grid without its thresholds.
 fn check(thresholds: &Thresholds, traces: &Traces) -> Result<(), EvaluateError> {
-    if traces.t_max() <= thresholds.t_max() {
-        return Ok(());
+    if traces.t_max() > thresholds.t_max() {
+        return Err(EvaluateError::TooLong {
+            found: traces.t_max(),
+            t_max: thresholds.t_max(),
+        });
     }
-    Err(EvaluateError::TooLong {
-        found: traces.t_max(),
-        t_max: thresholds.t_max(),
-    })
+    let off = |v: &&f32| traces.grid().is_some_and(|grid| !grid.holds(**v));
+    match thresholds.values().iter().find(off) {
+        Some(&off) => Err(EvaluateError::OffGrid(off)),
+        None => Ok(()),
+    }
 }
 
 /// Where each sequence halts, in input order.
 pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
-    let per_block = |block| halts_of_block(thresholds.values(), block);
+    let thresholds = traces.thresholds(thresholds.values());
+    let per_block = |block| halts_of_block(&thresholds, block);
     match &traces.blocks[..] {
         [only] => per_block(only),
         blocks => blocks.par_iter().flat_map_iter(per_block).collect(),
     }
 }
 
-fn halts_of_block(thresholds: &[f32], block: &Block) -> Vec<Halt> {
+fn halts_of_block(thresholds: &[Threshold], block: &Block) -> Vec<Halt> {
     let mut steps = block.last.clone();
     for (word, steps) in steps.iter_mut().enumerate() {
         let mut running = block.valid(word);
         for (t, &threshold) in thresholds.iter().enumerate().take(block.steps) {
-            let halts = running & reach(&block.scores(t)[word], threshold);
+            let halts = running & block.scores(t).reach(word, threshold);
             for i in ones(halts) {
                 steps[i] = t as u32;
             }
@@ -164,46 +174,87 @@ fn halts_of_block(thresholds: &[f32], block: &Block) -> Vec<Halt> {
 
 /// Applies thresholds to traces and measures what happened.
 pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, EvaluateError> {
-    if traces.is_empty() {
-        return Err(EvaluateError::Empty);
+    let mut evaluator = Evaluator::new(thresholds.clone());
+    evaluator.add(traces)?;
+    evaluator.finish()
+}
+
+/// Evaluates traces that come in parts, and keeps eight bytes of each.
+#[derive(Debug, Clone)]
+pub struct Evaluator {
+    thresholds: Thresholds,
+    /// Where each sequence halts, in the order they came.
+    halts: Vec<Halt>,
+    /// How many steps they have in all.
+    available: usize,
+}
+
+impl Evaluator {
+    /// Nothing evaluated yet.
+    pub fn new(thresholds: Thresholds) -> Self {
+        Self {
+            thresholds,
+            halts: Vec::new(),
+            available: 0,
+        }
     }
-    check(thresholds, traces)?;
-    let halts = halts(thresholds, traces);
-    let (n, t_max) = (halts.len(), thresholds.t_max());
-    let mut at_step = vec![Counts::default(); t_max];
-    for halt in &halts {
-        at_step[halt.step as usize] += Counts::unpack(Counts::one(halt.gap()));
+
+    /// Applies the thresholds to more traces.
+    pub fn add(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
+        check(&self.thresholds, traces)?;
+        self.halts.append(&mut halts(&self.thresholds, traces));
+        self.available += traces.lengths().sum::<usize>();
+        Ok(())
     }
-    let share = |hits: usize| hits as f64 / n as f64;
-    let late_accuracy = share(halts.iter().filter(|h| h.full_is_right).count());
-    let early_accuracy = share(halts.iter().filter(|h| h.early_is_right).count());
-    let (t_avg, t_avg_se) = mean_time(&at_step);
-    let by_step = by_step(&at_step);
-    let total = at_step.iter().fold(Counts::default(), |mut sum, &at| {
-        sum += at;
-        sum
-    });
-    let gap = total.gap().unwrap_or(0.0);
-    let earliest = EARLIEST.map(|share| (share, earliest(&halts, &at_step, share)));
-    let read: u64 = halts.iter().map(|h| u64::from(h.step) + 1).sum();
-    let available: usize = traces.lengths().sum();
-    Ok(Evaluation {
-        n,
-        t_max,
-        late_accuracy,
-        late_accuracy_se: standard_error(late_accuracy, n),
-        early_accuracy,
-        early_accuracy_se: standard_error(early_accuracy, n),
-        t_avg,
-        t_avg_se,
-        steps_read: read as f64 / available as f64,
-        gap,
-        gap_se: standard_error(gap, n),
-        gap_interval: interval(total),
-        gap_earliest: earliest.map(|(q, c)| (q.into(), c.gap())).into(),
-        gap_earliest_interval: earliest.map(|(q, c)| (q.into(), interval(c))).into(),
-        by_step,
-    })
+
+    /// Adds what was evaluated with the same thresholds elsewhere, behind what
+    /// is here.
+    pub fn append(&mut self, mut later: Self) {
+        self.halts.append(&mut later.halts);
+        self.available += later.available;
+    }
+
+    /// What happened to all of them.
+    pub fn finish(self) -> Result<Evaluation, EvaluateError> {
+        let (halts, t_max) = (&self.halts, self.thresholds.t_max());
+        if halts.is_empty() {
+            return Err(EvaluateError::Empty);
+        }
+        let n = halts.len();
+        let mut at_step = vec![Counts::default(); t_max];
+        for halt in halts {
+            at_step[halt.step as usize] += Counts::unpack(Counts::one(halt.gap()));
+        }
+        let share = |hits: usize| hits as f64 / n as f64;
+        let late_accuracy = share(halts.iter().filter(|h| h.full_is_right).count());
+        let early_accuracy = share(halts.iter().filter(|h| h.early_is_right).count());
+        let (t_avg, t_avg_se) = mean_time(&at_step);
+        let by_step = by_step(&at_step);
+        let total = at_step.iter().fold(Counts::default(), |mut sum, &at| {
+            sum += at;
+            sum
+        });
+        let gap = total.gap().unwrap_or(0.0);
+        let earliest = EARLIEST.map(|share| (share, earliest(halts, &at_step, share)));
+        let read: u64 = halts.iter().map(|h| u64::from(h.step) + 1).sum();
+        Ok(Evaluation {
+            n,
+            t_max,
+            late_accuracy,
+            late_accuracy_se: standard_error(late_accuracy, n),
+            early_accuracy,
+            early_accuracy_se: standard_error(early_accuracy, n),
+            t_avg,
+            t_avg_se,
+            steps_read: read as f64 / self.available as f64,
+            gap,
+            gap_se: standard_error(gap, n),
+            gap_interval: interval(total),
+            gap_earliest: earliest.map(|(q, c)| (q.into(), c.gap())).into(),
+            gap_earliest_interval: earliest.map(|(q, c)| (q.into(), interval(c))).into(),
+            by_step,
+        })
+    }
 }
 
 /// The exact interval of the share of gaps.

@@ -12,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::candidates::{Candidates, Family};
 use crate::evaluate::halts;
 use crate::grid::Grid;
-use crate::lanes::{LANES, Lanes, mask, ones, reach};
+use crate::lanes::{LANES, Lanes, mask, ones};
 use crate::loss::gaps;
 use crate::rule::Thresholds;
 use crate::score::ScoreSource;
+use crate::scores::{Row, Threshold};
 use crate::trace::{Block, Certifying, Fingerprint, Traces};
 
 /// How many sequences halted, and how many of those had a gap.
@@ -91,6 +92,9 @@ pub enum EvidenceError {
         /// The steps the candidates are for.
         t_max: usize,
     },
+    /// The traces were binned on a grid that lacks a candidate's threshold.
+    #[error("the traces were binned on a grid that does not have the candidates' thresholds")]
+    OffGrid,
     /// The table of counts would not fit into memory.
     #[error(
         "{rules} candidate rules of {t_max} steps need more counts than are kept (at most \
@@ -135,32 +139,76 @@ impl Evidence {
     /// Costs O(n·T) for one threshold or a backward walk, whatever the number
     /// of candidates.
     pub fn collect(candidates: Candidates, certifying: &Certifying) -> Result<Self, EvidenceError> {
-        let traces = certifying.traces();
-        let (cells, t_max) = (cells(&candidates, traces)?, candidates.t_max());
-        let counts = traces.sum_blocks(
-            || vec![Counts::default(); cells],
-            |mut counts, block| {
-                match candidates.family() {
-                    Family::OneThreshold(grid, _) => {
-                        count_staircases(block, grid, t_max, &mut counts);
-                    }
-                    Family::Backward(..) => count_walk(block, &candidates, &mut counts),
-                    Family::List(rules) => count_each(block, rules, &mut counts),
-                }
-                counts
-            },
-            |mut left, right| {
-                add_counts(&mut left, &right);
-                left
-            },
-        );
+        let mut evidence = Self::none(candidates, certifying.traces().source().clone())?;
+        evidence.count(certifying)?;
+        Ok(evidence)
+    }
+
+    /// No evidence yet, for traces whose scores come about this way.
+    pub fn none(candidates: Candidates, source: ScoreSource) -> Result<Self, EvidenceError> {
+        let (rules, t_max) = (candidates.len(), candidates.t_max());
+        let cells = rules.saturating_mul(t_max);
+        if cells > MOST_CELLS {
+            return Err(EvidenceError::TooManyCells { rules, t_max });
+        }
         Ok(Self {
             candidates,
-            source: traces.source().clone(),
-            sequences: traces.len() as u64,
-            fingerprint: traces.fingerprint(),
-            counts,
+            source,
+            sequences: 0,
+            fingerprint: Fingerprint::default(),
+            counts: vec![Counts::default(); cells],
         })
+    }
+
+    /// Counts more traces, which must be others than those counted before. On
+    /// an error nothing is counted.
+    pub fn count(&mut self, certifying: &Certifying) -> Result<(), EvidenceError> {
+        let traces = certifying.traces();
+        self.check(traces)?;
+        let candidates = &self.candidates;
+        let count = |mut counts: Vec<Counts>, block: &Block| {
+            match candidates.family() {
+                Family::OneThreshold(grid, t_max) => {
+                    count_staircases(block, grid, *t_max, &mut counts);
+                }
+                Family::Backward(..) => count_walk(block, candidates, traces, &mut counts),
+                Family::List(rules) => count_each(block, rules, traces, &mut counts),
+            }
+            counts
+        };
+        let cells = self.counts.len();
+        match &traces.blocks[..] {
+            [only] => self.counts = count(std::mem::take(&mut self.counts), only),
+            _ => {
+                let zero = || vec![Counts::default(); cells];
+                let sum = |mut left: Vec<Counts>, right: Vec<Counts>| {
+                    add_counts(&mut left, &right);
+                    left
+                };
+                add_counts(&mut self.counts, &traces.sum_blocks(zero, count, sum));
+            }
+        }
+        self.sequences += traces.len() as u64;
+        self.fingerprint = self.fingerprint + traces.fingerprint();
+        Ok(())
+    }
+
+    /// Refuses traces that cannot be counted for these candidates.
+    fn check(&self, traces: &Traces) -> Result<(), EvidenceError> {
+        if *traces.source() != self.source {
+            return Err(EvidenceError::other_score(traces.source(), &self.source));
+        }
+        let t_max = self.candidates.t_max();
+        if traces.t_max() > t_max {
+            return Err(EvidenceError::TooLong {
+                found: traces.t_max(),
+                t_max,
+            });
+        }
+        match traces.grid() {
+            Some(grid) if !self.candidates.on(grid) => Err(EvidenceError::OffGrid),
+            _ => Ok(()),
+        }
     }
 
     /// The evidence of many parts of one set, given by positions: for repeated
@@ -173,7 +221,9 @@ impl Evidence {
         traces: &Traces,
         parts: &[&[usize]],
     ) -> Result<Vec<Self>, EvidenceError> {
-        let (cells, t_max) = (cells(candidates, traces)?, candidates.t_max());
+        let none = Self::none(candidates.clone(), traces.source().clone())?;
+        none.check(traces)?;
+        let (cells, t_max) = (none.counts.len(), candidates.t_max());
         let mut counts = vec![vec![0_u64; cells]; parts.len()];
         for (c, rule) in (0..).map_while(|c| Some((c, candidates.rule(c)?))) {
             let halts = halts(&rule, traces);
@@ -243,24 +293,6 @@ impl Evidence {
     }
 }
 
-/// How many counts the candidates need, if they can be had from these traces.
-fn cells(candidates: &Candidates, traces: &Traces) -> Result<usize, EvidenceError> {
-    let t_max = candidates.t_max();
-    if traces.t_max() > t_max {
-        return Err(EvidenceError::TooLong {
-            found: traces.t_max(),
-            t_max,
-        });
-    }
-    match candidates.len().saturating_mul(t_max) {
-        cells @ ..=MOST_CELLS => Ok(cells),
-        _ => Err(EvidenceError::TooManyCells {
-            rules: candidates.len(),
-            t_max,
-        }),
-    }
-}
-
 /// Adds one table of counts to another of the same shape.
 pub(crate) fn add_counts(left: &mut [Counts], right: &[Counts]) {
     for (left, &right) in std::iter::zip(left, right) {
@@ -274,25 +306,55 @@ pub(crate) fn add_counts(left: &mut [Counts], right: &[Counts]) {
 /// the step is the halt step of all thresholds in `from + 1..=to`; marking the
 /// two ends of that range and taking suffix sums afterwards counts them all.
 fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Counts]) {
-    let edges = grid.thresholds();
-    let mut marks = vec![0_u64; edges.len()];
+    match block.scores(0) {
+        Row::Exact(_) => {
+            let mut edges = grid.thresholds().to_vec();
+            edges.push(f32::INFINITY);
+            let row = |t| match block.scores(t) {
+                Row::Exact(row) => row,
+                Row::Binned(_) => &[],
+            };
+            climb(block, &edges, row, |score| grid.bin(score), t_max, counts);
+        }
+        Row::Binned(_) => {
+            let edges: Vec<u8> = (0..=grid.thresholds().len()).map(|k| k as u8).collect();
+            let row = |t| match block.scores(t) {
+                Row::Binned(row) => row,
+                Row::Exact(_) => &[],
+            };
+            climb(block, &edges, row, usize::from, t_max, counts);
+        }
+    }
+}
+
+/// Counts staircases over scores of either kind. `edges` are the thresholds,
+/// and behind them one that no score reaches.
+fn climb<'a, S: Copy + PartialOrd + 'a>(
+    block: &Block,
+    edges: &[S],
+    row: impl Fn(usize) -> &'a [Lanes<S>],
+    bin: impl Fn(S) -> usize,
+    t_max: usize,
+    counts: &mut [Counts],
+) {
+    let top = edges.len() - 2;
+    let mut marks = vec![0_u64; top + 1];
     // The threshold each sequence has to reach next to climb, and its index,
     // which is also how many thresholds it has reached.
-    let mut next: Vec<Lanes<f32>> = vec![[edges[0]; LANES]; block.words()];
+    let mut next: Vec<Lanes<S>> = vec![[edges[0]; LANES]; block.words()];
     let mut reached: Vec<Lanes<u16>> = vec![[0; LANES]; block.words()];
     for t in 0..block.steps {
         marks.fill(0);
-        for word in 0..block.words() {
+        for (word, scores) in row(t).iter().enumerate() {
             let (next, reached) = (&mut next[word], &mut reached[word]);
-            let scores = &block.scores(t)[word];
             // At its own end a sequence halts under every threshold.
             let ends = block.ends(word, t);
             let climbs = mask(|i| scores[i] >= next[i]) & block.valid(word);
             let gaps = gaps(block, t, word);
             for i in ones(climbs | ends) {
                 let to = match ends >> i & 1 {
-                    0 => grid.bin(scores[i]),
-                    _ => edges.len() - 1,
+                    0 => bin(scores[i]),
+                    _ => top,
                 };
                 let one = Counts::one(gaps >> i & 1 == 1);
                 let from = usize::from(reached[i]);
@@ -303,7 +365,7 @@ fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Coun
                     }
                 }
                 reached[i] = to as u16 + 1;
-                next[i] = edges.get(to + 1).copied().unwrap_or(f32::INFINITY);
+                next[i] = edges[to + 1];
             }
         }
         // Candidate c is the c-th threshold from the top.
@@ -316,11 +378,11 @@ fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Coun
 }
 
 /// Any rules, one after the other.
-fn count_each(block: &Block, rules: &[Thresholds], counts: &mut [Counts]) {
+fn count_each(block: &Block, rules: &[Thresholds], traces: &Traces, counts: &mut [Counts]) {
     let t_max = rules.first().map_or(1, Thresholds::t_max);
     for (rule, counts) in std::iter::zip(rules, counts.chunks_exact_mut(t_max)) {
         let mut packed = vec![0; counts.len()];
-        count_rule(block, rule.values(), &mut packed);
+        count_rule(block, &traces.thresholds(rule.values()), &mut packed);
         for (total, packed) in std::iter::zip(counts, packed) {
             *total += Counts::unpack(packed);
         }
@@ -328,24 +390,24 @@ fn count_each(block: &Block, rules: &[Thresholds], counts: &mut [Counts]) {
 }
 
 /// Adds who halts at each step under one rule, packed as by [`Counts::one`].
-pub(crate) fn count_rule(block: &Block, thresholds: &[f32], packed: &mut [u64]) {
+pub(crate) fn count_rule(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
     let level = fearless_simd::Level::new();
     dispatch!(level, _simd => count_rule_in(block, thresholds, packed));
 }
 
 /// Compiled once for each instruction set that a CPU may have.
 #[inline(always)]
-fn count_rule_in(block: &Block, thresholds: &[f32], packed: &mut [u64]) {
+fn count_rule_in(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
     // Before the rule opens, only those at their own end can halt.
     let opens = match block.equal_lengths {
-        true => thresholds.iter().position(|&v| v < f32::INFINITY),
+        true => thresholds.iter().position(|v| v.exact < f32::INFINITY),
         false => Some(0),
     };
     let opens = opens.unwrap_or(block.steps).min(block.steps - 1);
     for word in 0..block.words() {
         let mut running = block.valid(word);
         for t in opens..block.steps {
-            let reached = reach(&block.scores(t)[word], thresholds[t]);
+            let reached = block.scores(t).reach(word, thresholds[t]);
             let halts = running & (reached | block.ends(word, t));
             packed[t] += pack(halts, gaps(block, t, word));
             running &= !halts;
@@ -360,11 +422,12 @@ fn count_rule_in(block: &Block, thresholds: &[f32], packed: &mut [u64]) {
 /// sequence can only move to an earlier halt step, and only to the step that
 /// was lowered: it is enough to look at that. The whole walk reads each score
 /// once.
-fn count_walk(block: &Block, candidates: &Candidates, counts: &mut [Counts]) {
+fn count_walk(block: &Block, candidates: &Candidates, traces: &Traces, counts: &mut [Counts]) {
     let t_max = candidates.t_max();
     let mut halts = Halts::at_end(block, t_max);
     for (c, counts) in counts.chunks_exact_mut(t_max).enumerate() {
-        halts.open(block, candidates.opens(c), candidates.opening_threshold(c));
+        let threshold = traces.threshold(candidates.opening_threshold(c));
+        halts.open(block, candidates.opens(c), threshold);
         for (total, &packed) in std::iter::zip(counts, &halts.counts) {
             *total += Counts::unpack(packed);
         }
@@ -407,19 +470,33 @@ impl Halts {
     ///
     /// Most come from the step opened before, often all 64 of a word: those
     /// are counted at once, and only the others one by one.
-    fn open(&mut self, block: &Block, t: usize, threshold: f32) {
-        if threshold < f32::INFINITY && t < block.steps {
-            let level = fearless_simd::Level::new();
-            dispatch!(level, _simd => self.move_to(block, t, threshold));
+    fn open(&mut self, block: &Block, t: usize, threshold: Threshold) {
+        if threshold.exact == f32::INFINITY || t >= block.steps {
+            return;
+        }
+        let level = fearless_simd::Level::new();
+        match block.scores(t) {
+            Row::Exact(row) => {
+                dispatch!(level, _simd => self.move_to(block, t, row, threshold.exact));
+            }
+            Row::Binned(row) => {
+                dispatch!(level, _simd => self.move_to(block, t, row, threshold.bin));
+            }
         }
     }
 
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
-    fn move_to(&mut self, block: &Block, t: usize, threshold: f32) {
+    fn move_to<S: Copy + PartialOrd>(
+        &mut self,
+        block: &Block,
+        t: usize,
+        row: &[Lanes<S>],
+        threshold: S,
+    ) {
         let here = t as u32;
         let (mut arrived, mut left) = (0_u64, 0_u64);
-        for (word, scores) in block.scores(t).iter().enumerate() {
+        for (word, scores) in row.iter().enumerate() {
             let step = &mut self.step[word];
             // Not `&&`: without a branch the compiler vectorises it.
             let moves = mask(|i| (scores[i] >= threshold) & (step[i] > here));

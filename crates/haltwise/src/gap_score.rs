@@ -144,7 +144,8 @@ pub(crate) fn log_odds(p: f64) -> f64 {
 
 /// What is carried from step to step of one sequence: a handful of numbers, and
 /// two per class where class probabilities are used.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Memory {
     /// Whether no step was seen yet.
     begun: bool,

@@ -1,5 +1,6 @@
 //! The grid of thresholds that screening and the marginal walk choose from.
 
+use fearless_simd::dispatch;
 use serde::{Deserialize, Serialize};
 
 use crate::lanes::{LANES, Lanes};
@@ -60,6 +61,31 @@ impl Grid {
 }
 
 impl Grid {
+    /// Whether this is one of the thresholds, or never.
+    pub(crate) fn holds(&self, threshold: f32) -> bool {
+        self.edges.contains(&threshold)
+    }
+
+    /// Appends the bins of scores, on a grid whose bins fit a byte.
+    pub(crate) fn extend_bins(&self, scores: &[f32], out: &mut Vec<u8>) {
+        let level = fearless_simd::Level::new();
+        dispatch!(level, _simd => self.extend_lanes(scores, out));
+    }
+
+    /// Compiled once for each instruction set that a CPU may have.
+    #[inline(always)]
+    fn extend_lanes(&self, scores: &[f32], out: &mut Vec<u8>) {
+        let (whole, rest) = scores.as_chunks::<LANES>();
+        for lanes in whole {
+            out.extend(self.bins(lanes).map(|bin| bin as u8));
+        }
+        // Filled up from the middle of a bin, where no care is needed.
+        let mut lanes = [0.5 * self.step as f32; LANES];
+        lanes[..rest.len()].copy_from_slice(rest);
+        let bins = self.bins(&lanes).map(|bin| bin as u8);
+        out.extend_from_slice(&bins[..rest.len()]);
+    }
+
     /// The bins of 64 scores.
     #[inline(always)]
     pub(crate) fn bins(&self, scores: &Lanes<f32>) -> Lanes<u16> {

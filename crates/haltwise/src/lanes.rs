@@ -25,12 +25,6 @@ pub(crate) fn mask(holds: impl Fn(usize) -> bool) -> u64 {
     })
 }
 
-/// One bit per lane: does the score reach the threshold?
-#[inline(always)]
-pub(crate) fn reach(scores: &Lanes<f32>, threshold: f32) -> u64 {
-    mask(|i| scores[i] >= threshold)
-}
-
 /// The positions of the bits that are set, lowest first.
 #[inline(always)]
 pub(crate) fn ones(mut word: u64) -> impl Iterator<Item = usize> {
@@ -57,8 +51,7 @@ mod tests {
             0xdead_beef_0123_4567,
             0x5555_5555_5555_5555_u64,
         ] {
-            let scores: Lanes<f32> = std::array::from_fn(|i| (pattern >> i & 1) as f32);
-            assert_eq!(reach(&scores, 0.5), pattern);
+            assert_eq!(mask(|i| pattern >> i & 1 == 1), pattern);
             assert_eq!(ones(pattern).fold(0, |word, i| word | 1_u64 << i), pattern);
         }
     }

@@ -18,15 +18,20 @@ mod propose;
 mod pvalue;
 mod rule;
 mod score;
+mod scores;
 mod screen;
+mod screened;
 pub mod simulate;
 mod stream;
 mod trace;
+mod walk;
 
 pub use calibrate::{CalibrateError, Calibration, ProposalEvidence};
 pub use candidates::{AtNever, Candidates};
 pub use certify::{Certified, Promise, Test, certify, halted_needed};
-pub use evaluate::{CONFIDENCE, EvaluateError, Evaluation, StepResult, evaluate, halt_steps};
+pub use evaluate::{
+    CONFIDENCE, EvaluateError, Evaluation, Evaluator, StepResult, evaluate, halt_steps,
+};
 pub use evidence::{Counts, Evidence, EvidenceError};
 pub use gap_score::{GapScore, Memory};
 pub use grid::{Grid, GridError};
@@ -41,5 +46,8 @@ pub use rule::{
 };
 pub use score::{Score, ScoreSource, Step, StepError};
 pub use screen::screen;
+pub use screened::{Screened, ScreenedError, SetAside};
 pub use stream::{Decision, Stream};
-pub use trace::{Certifying, Fingerprint, MAX_STEPS, Screening, TraceError, Traces, TracesBuilder};
+pub use trace::{
+    Certifying, Fingerprint, Key, MAX_STEPS, Screening, TraceError, Traces, TracesBuilder,
+};

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::gap_score::Features;
 use crate::score::{ScoreSource, Step, StepError};
-use crate::trace::{Fingerprint, TraceError, Traces, key_of, split_hash};
+use crate::trace::{Fingerprint, Key, TraceError, Traces};
 
 /// What a classifier said about a set of sequences.
 ///
@@ -28,7 +28,7 @@ pub struct Outputs {
     correct: Vec<bool>,
     scores: Vec<f32>,
     probs: Vec<f32>,
-    keys: Vec<u64>,
+    keys: Vec<Key>,
 }
 
 /// One sequence as it is added.
@@ -83,6 +83,13 @@ impl Outputs {
 
     /// Adds one sequence. On an error nothing is added.
     pub fn push(&mut self, sequence: Sequence<'_>) -> Result<(), TraceError> {
+        let key = Key::new(sequence.id, self.len() as u64);
+        self.push_with_key(key, sequence)
+    }
+
+    /// Adds one sequence whose key is known: where it is picked from a larger
+    /// set, its position is not the one it has here.
+    pub fn push_with_key(&mut self, key: Key, sequence: Sequence<'_>) -> Result<(), TraceError> {
         let steps = sequence.predictions.len();
         let scores = sequence.scores.unwrap_or_default();
         let probs = sequence.probs.unwrap_or_default();
@@ -116,7 +123,7 @@ impl Outputs {
         self.predictions.extend_from_slice(sequence.predictions);
         self.scores.extend_from_slice(scores);
         self.probs.extend_from_slice(probs);
-        self.keys.push(key_of(sequence.id, self.len()));
+        self.keys.push(key);
         self.ends.push(self.predictions.len());
         self.t_max = self.t_max.max(steps);
         Ok(())
@@ -202,7 +209,7 @@ impl Outputs {
     /// that, a trace is worth more to certifying.
     pub fn split(self, fit_fraction: f64, seed: u64) -> (Fitting, Self) {
         let cut = (fit_fraction.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
-        let hashes = self.keys.iter().map(|&key| split_hash(key, seed));
+        let hashes = self.keys.iter().map(|key| key.draw(seed));
         let mut fits: Vec<(u64, usize)> = hashes
             .enumerate()
             .filter_map(|(i, hash)| (hash < cut).then_some((hash, i)))
@@ -211,7 +218,7 @@ impl Outputs {
         fits.truncate(Fitting::MOST);
         // However few there are, both parts get one.
         if fits.is_empty() && self.len() > 1 {
-            let hash = |i: usize| (split_hash(self.keys[i], seed), i);
+            let hash = |i: usize| (self.keys[i].draw(seed), i);
             fits.extend((0..self.len()).map(hash).min());
         }
         if fits.len() == self.len() && self.len() > 1 {
@@ -245,7 +252,7 @@ where {
         let mut builder = Traces::builder().source(source);
         for i in 0..self.len() {
             let correct = self.correct(i);
-            builder.append(self.keys[i], scores(i), |t| correct[t]);
+            builder.append(self.keys[i], scores(i), correct.iter().copied());
         }
         builder.finish()
     }

@@ -206,9 +206,7 @@ impl Budget {
         let (mut passing, mut halted) = (0_u64, 0_u64);
         while halted <= most as u64 {
             halted += 1 + halted.saturating_sub(Self::DENSE) / 64;
-            while tail(passing, halted) <= level {
-                passing += 1;
-            }
+            passing = first_failing(passing, |gaps| tail(gaps, halted) <= level);
             let gaps = match passing.checked_sub(1) {
                 None => halted as f64 / enough - 1.0,
                 Some(last) => {
@@ -230,6 +228,27 @@ impl Budget {
         let ((m, gaps), (next_m, next_gaps)) = (self.knots[after - 1], self.knots[after]);
         gaps + (next_gaps - gaps) * (halted - m) / (next_m - m)
     }
+}
+
+/// The first number, from one on, that does not pass, where none after it does:
+/// by ever larger strides, then between the last two. A tail costs O(√n), and
+/// with millions of halted the next number is tens of thousands away.
+fn first_failing(from: u64, passes: impl Fn(u64) -> bool) -> u64 {
+    if !passes(from) {
+        return from;
+    }
+    let (mut passing, mut stride) = (from, 1);
+    while passes(passing + stride) {
+        passing += stride;
+        stride *= 2;
+    }
+    while stride > 1 {
+        stride /= 2;
+        if passes(passing + stride) {
+            passing += stride;
+        }
+    }
+    passing + 1
 }
 
 /// A budget that is another's until so many have halted.
@@ -336,7 +355,7 @@ impl<'t> Screen<'t> {
     /// The price of a curve: its mean halt time, and a penalty where it is over
     /// budget.
     fn value(&self, opens: usize, knots: &[f64], limit: &Limit<'_>) -> f64 {
-        let thresholds = self.curve(opens, knots);
+        let thresholds = self.traces.thresholds(&self.curve(opens, knots));
         let mut packed = vec![0; self.t_max];
         for block in &self.traces.blocks {
             count_rule(block, &thresholds, &mut packed);
@@ -439,10 +458,10 @@ impl<'t> Screen<'t> {
         let i = cheapest(&coarse);
         let fine = tried(around(&grid, i));
         let mut best = coarse[i].clone();
-        if let Some(finer) = fine.get(cheapest(&fine)) {
-            if finer.value < best.value {
-                best = finer.clone();
-            }
+        if let Some(finer) = fine.get(cheapest(&fine))
+            && finer.value < best.value
+        {
+            best = finer.clone();
         }
         let later = coarse.into_iter().find(|start| start.opens > best.opens);
         std::iter::once(best).chain(later).collect()
@@ -519,6 +538,15 @@ fn start_steps(t_max: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_failing_number_is_found_from_anywhere_before_it() {
+        for last in 0..70_u64 {
+            for from in 0..=last + 1 {
+                assert_eq!(first_failing(from, |n| n <= last), last + 1);
+            }
+        }
+    }
 
     #[test]
     fn a_budget_is_what_the_test_will_grant() {

@@ -15,21 +15,24 @@ use rayon::prelude::*;
 
 use crate::evidence::{Counts, add_counts};
 use crate::grid::Grid;
-use crate::lanes::{ones, reach};
+use crate::lanes::{Lanes, ones};
 use crate::level::Alpha;
 use crate::loss::gaps;
 use crate::rule::Thresholds;
-use crate::trace::{Block, Screening};
+use crate::scores::{Row, Threshold};
+use crate::trace::{Block, Screening, Traces};
 
 /// The thresholds proposed by the screening traces.
 pub fn screen(screening: &Screening, alpha: Alpha, grid: &Grid) -> Thresholds {
     let traces = screening.traces();
+    let bins_of = BinsOf::new(grid, traces);
     let mut running: Vec<Running> = traces.blocks.iter().map(Running::all).collect();
     let mut halted = Counts::default();
     let mut thresholds = Vec::with_capacity(traces.t_max());
     for t in 0..traces.t_max() {
         let before = thresholds.last().copied().unwrap_or(f32::INFINITY);
-        let bins = advance_all(&mut running, &traces.blocks, t, before, grid);
+        let before = traces.threshold(before);
+        let bins = advance_all(&mut running, &traces.blocks, t, before, &bins_of);
         let choice = smallest_good(&bins, halted, alpha);
         // With no good threshold, only those at their end halt.
         for &bin in &bins[choice.unwrap_or(bins.len() - 1)..] {
@@ -53,20 +56,45 @@ impl Running {
     ///
     /// A sequence at its own last step halts there whatever its score, with
     /// gap 0: it goes into the extra bin above all thresholds.
-    fn advance(&mut self, block: &Block, t: usize, before: f32, grid: &Grid, bins: &mut [u64]) {
-        if t < block.steps {
-            let level = fearless_simd::Level::new();
-            dispatch!(level, _simd => self.count(block, t, before, grid, bins));
+    fn advance(
+        &mut self,
+        block: &Block,
+        t: usize,
+        before: Threshold,
+        bins_of: &BinsOf<'_>,
+        bins: &mut [u64],
+    ) {
+        if t >= block.steps {
+            return;
+        }
+        let level = fearless_simd::Level::new();
+        match block.scores(t) {
+            Row::Exact(row) => {
+                let of = |scores: &Lanes<f32>| bins_of.grid.bins(scores);
+                dispatch!(level, _simd => self.count(block, t, before, row, of, bins));
+            }
+            Row::Binned(row) => {
+                let of = |lanes: &Lanes<u8>| lanes.map(|bin| bins_of.table[usize::from(bin)]);
+                dispatch!(level, _simd => self.count(block, t, before, row, of, bins));
+            }
         }
     }
 
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
-    fn count(&mut self, block: &Block, t: usize, before: f32, grid: &Grid, bins: &mut [u64]) {
+    fn count<S>(
+        &mut self,
+        block: &Block,
+        t: usize,
+        before: Threshold,
+        row: &[Lanes<S>],
+        bins_of: impl Fn(&Lanes<S>) -> Lanes<u16>,
+        bins: &mut [u64],
+    ) {
         let ended = bins.len() - 1;
         for (word, running) in self.0.iter_mut().enumerate() {
             if t > 0 {
-                let halted = reach(&block.scores(t - 1)[word], before);
+                let halted = block.scores(t - 1).reach(word, before);
                 *running &= !(halted | block.ends(word, t - 1));
             }
             if *running == 0 {
@@ -74,7 +102,7 @@ impl Running {
             }
             let ends = *running & block.ends(word, t);
             bins[ended] += u64::from(ends.count_ones()) * Counts::one(false);
-            let lanes = grid.bins(&block.scores(t)[word]);
+            let lanes = bins_of(&row[word]);
             let gaps = gaps(block, t, word);
             let counted = *running & !ends;
             if counted == !0 {
@@ -90,19 +118,35 @@ impl Running {
     }
 }
 
+/// The bins of scores, be they exact or binned already.
+struct BinsOf<'a> {
+    grid: &'a Grid,
+    /// The bins of a set that is binned already: themselves, unless that was
+    /// on another grid.
+    table: Vec<u16>,
+}
+
+impl<'a> BinsOf<'a> {
+    fn new(grid: &'a Grid, traces: &Traces) -> Self {
+        let binned = traces.grid().map_or(&[][..], Grid::thresholds);
+        let table = binned.iter().map(|&score| grid.bin(score) as u16).collect();
+        Self { grid, table }
+    }
+}
+
 /// Advances every block to step `t` and adds up the counts per bin.
 fn advance_all(
     running: &mut [Running],
     blocks: &[Block],
     t: usize,
-    before: f32,
-    grid: &Grid,
+    before: Threshold,
+    bins_of: &BinsOf<'_>,
 ) -> Vec<Counts> {
-    let bins = grid.thresholds().len() + 1;
+    let bins = bins_of.grid.thresholds().len() + 1;
     let advance = |mut total: Vec<Counts>, (running, block): (&mut Running, &Block)| {
         // A block's counts fit 32 bits each; totals are kept in 64.
         let mut packed = vec![0; bins];
-        running.advance(block, t, before, grid, &mut packed);
+        running.advance(block, t, before, bins_of, &mut packed);
         for (total, packed) in std::iter::zip(&mut total, packed) {
             *total += Counts::unpack(packed);
         }

@@ -14,6 +14,7 @@ use crate::level::Alpha;
 use crate::rule::Thresholds;
 use crate::score::Score;
 use crate::trace::{TraceError, Traces};
+pub use crate::walk::{Walk, Walked};
 
 /// One value the score of a step can take.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -12,8 +12,11 @@
 
 use std::fmt;
 
+use crate::grid::Grid;
 use crate::lanes::{LANES, Lanes, mask};
 use crate::score::ScoreSource;
+use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte};
+use crate::screened::SetAside;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -71,6 +74,9 @@ pub enum TraceError {
         "scores, or class probabilities, or the number of classes differ from the sequences before"
     )]
     Unlike,
+    /// Two sets have scores of different kinds, or on different grids.
+    #[error("sets whose scores came about or were binned in different ways cannot be joined")]
+    OtherKind,
 }
 
 fn at_step(step: &Option<usize>) -> String {
@@ -88,17 +94,29 @@ pub const MAX_STEPS: usize = (1 << 24) - 1;
 pub struct Fingerprint(u128);
 
 impl Fingerprint {
-    /// The digest of one sequence by all its bytes.
+    /// The digest of the bytes of one sequence.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(xxh3_128(bytes))
     }
 
-    /// The digest of one sequence of a set of traces; `bytes` is room to work in.
-    fn of_sequence(scores: &[f32], correct: &[bool], bytes: &mut Vec<u8>) -> Self {
-        bytes.clear();
-        // +0.0 turns −0 into 0: equal scores hash alike.
-        bytes.extend(scores.iter().flat_map(|score| (score + 0.0).to_le_bytes()));
-        bytes.extend(correct.iter().map(|&c| u8::from(c)));
+    /// The fingerprint of one sequence: its true label, and the prediction and
+    /// score at each of its steps.
+    pub fn of_sequence<L: PartialEq>(label: &L, predictions: &[L], scores: &[f32]) -> Self {
+        let correct: Vec<u8> = predictions.iter().map(|p| u8::from(p == label)).collect();
+        Self::of_bytes(scores, &correct, &mut Vec::new())
+    }
+
+    /// The same, from whether each prediction was right; `bytes` is used to
+    /// work in.
+    fn of_bytes(scores: &[f32], correct: &[u8], bytes: &mut Vec<u8>) -> Self {
+        // In place, because appending four bytes at a time would be slow.
+        bytes.resize(4 * scores.len(), 0);
+        let (words, _) = bytes.as_chunks_mut::<4>();
+        for (word, score) in std::iter::zip(words, scores) {
+            // +0.0 turns −0 into 0: equal scores hash alike.
+            *word = (score + 0.0).to_le_bytes();
+        }
+        bytes.extend_from_slice(correct);
         Self::of(bytes)
     }
 }
@@ -147,7 +165,7 @@ pub(crate) struct Block {
     /// How many steps the longest of them has.
     pub(crate) steps: usize,
     /// `steps` rows of scores; 0 past a sequence's end.
-    scores: Vec<Lanes<f32>>,
+    scores: Rows,
     /// `steps` rows of bits: was the prediction right?
     correct: Vec<u64>,
     /// One row of bits: was the full prediction right?
@@ -157,7 +175,7 @@ pub(crate) struct Block {
     /// Whether all sequences have `steps` steps.
     pub(crate) equal_lengths: bool,
     /// What each sequence is split by: a hash of its id or of its position.
-    keys: Vec<u64>,
+    keys: Vec<Key>,
     fingerprint: Fingerprint,
 }
 
@@ -179,8 +197,8 @@ impl Block {
 
     /// The scores of all sequences at step `t` (0-based).
     #[inline(always)]
-    pub(crate) fn scores(&self, t: usize) -> &[Lanes<f32>] {
-        &self.scores[t * self.words()..(t + 1) * self.words()]
+    pub(crate) fn scores(&self, t: usize) -> Row<'_> {
+        self.scores.words(t * self.words()..(t + 1) * self.words())
     }
 
     /// For each sequence, whether its prediction at step `t` was right.
@@ -207,29 +225,16 @@ impl Block {
         self.last[i / LANES][i % LANES]
     }
 
-    fn sequence(&self, i: usize) -> (Vec<bool>, Vec<f32>) {
-        let steps = 0..=self.last(i) as usize;
-        (
-            steps.clone().map(|t| bit(self.correct(t), i)).collect(),
-            steps
-                .map(|t| self.scores(t)[i / LANES][i % LANES])
-                .collect(),
-        )
+    /// The score of sequence `i` at step `t`, on the grid it was binned on.
+    fn score(&self, i: usize, t: usize, grid: Option<&Grid>) -> f32 {
+        match self.scores(t) {
+            Row::Exact(row) => row[i / LANES][i % LANES],
+            Row::Binned(row) => {
+                let bin = usize::from(row[i / LANES][i % LANES]);
+                grid.map_or(0.0, |grid| grid.thresholds()[bin])
+            }
+        }
     }
-}
-
-/// What a sequence is split by: a hash of its id, or of its position where it
-/// has none.
-pub(crate) fn key_of(id: Option<&str>, position: usize) -> u64 {
-    match id {
-        Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
-        None => xxh3_64_with_seed(&(position as u64).to_le_bytes(), 2),
-    }
-}
-
-/// Where a key falls in the draw of a seed.
-pub(crate) fn split_hash(key: u64, seed: u64) -> u64 {
-    xxh3_64_with_seed(&key.to_le_bytes(), seed)
 }
 
 /// Bit `i` of a row of bits.
@@ -246,6 +251,8 @@ pub struct Traces {
     len: usize,
     t_max: usize,
     source: ScoreSource,
+    /// The grid that scores were binned on, if they were.
+    grid: Option<Grid>,
     pub(crate) blocks: Vec<Block>,
 }
 
@@ -296,13 +303,18 @@ impl Traces {
 
     /// Refuses what is no score.
     pub(crate) fn check_scores(scores: &[f32]) -> Result<(), TraceError> {
-        match scores.iter().position(|s| !(0.0..=1.0).contains(s)) {
-            None => Ok(()),
-            Some(t) => Err(TraceError::Score {
-                step: Some(t + 1),
-                value: scores[t],
-            }),
+        let sound = |s: &f32| (0.0..=1.0).contains(s);
+        // No early exit, and counted in a number as wide as a score, so that it
+        // runs as wide as the processor does.
+        let unsound: u32 = scores.iter().map(|s| u32::from(!sound(s))).sum();
+        if unsound == 0 {
+            return Ok(());
         }
+        let t = scores.iter().position(|s| !sound(s)).unwrap_or_default();
+        Err(TraceError::Score {
+            step: Some(t + 1),
+            value: scores[t],
+        })
     }
 
     /// The digest of everything that calibrating reads from these traces.
@@ -313,8 +325,10 @@ impl Traces {
     /// The digest of each sequence, in input order.
     pub(crate) fn fingerprints(&self) -> Vec<Fingerprint> {
         let of_sequence = |i: usize| {
-            let (correct, scores) = self.sequence(i).unwrap_or_default();
-            Fingerprint::of_sequence(&scores, &correct, &mut Vec::new())
+            let (scores, correct) = (self.scores(i), self.correct(i));
+            let (scores, correct) = (scores.unwrap_or_default(), correct.unwrap_or_default());
+            // Right is 1: as if that were the label.
+            Fingerprint::of_sequence(&true, &correct, &scores)
         };
         (0..self.len).into_par_iter().map(of_sequence).collect()
     }
@@ -326,19 +340,35 @@ impl Traces {
             .flat_map(|b| (0..b.len).map(|i| b.last(i) as usize + 1))
     }
 
+    /// The grid that scores were [binned](TracesBuilder::binned) on, if they were.
+    pub fn grid(&self) -> Option<&Grid> {
+        self.grid.as_ref()
+    }
+
     /// The scores of one sequence, one per step; `None` past the last sequence.
+    /// Of binned scores, the largest thresholds they reach.
     pub fn scores(&self, index: usize) -> Option<Vec<f32>> {
-        self.sequence(index).map(|(_, scores)| scores)
+        let (block, i) = self.locate(index)?;
+        let score = |t| block.score(i, t, self.grid());
+        Some((0..=block.last(i) as usize).map(score).collect())
     }
 
     /// Whether the predictions of one sequence were right, one per step;
     /// `None` past the last sequence.
     pub fn correct(&self, index: usize) -> Option<Vec<bool>> {
-        self.sequence(index).map(|(correct, _)| correct)
+        let (block, i) = self.locate(index)?;
+        let right = |t| bit(block.correct(t), i);
+        Some((0..=block.last(i) as usize).map(right).collect())
     }
 
-    fn sequence(&self, index: usize) -> Option<(Vec<bool>, Vec<f32>)> {
-        self.locate(index).map(|(block, i)| block.sequence(i))
+    /// A threshold in the form these scores are compared with.
+    pub(crate) fn threshold(&self, exact: f32) -> Threshold {
+        Threshold::new(exact, self.grid())
+    }
+
+    /// Thresholds in that form.
+    pub(crate) fn thresholds(&self, exact: &[f32]) -> Vec<Threshold> {
+        exact.iter().map(|&v| self.threshold(v)).collect()
     }
 
     /// The block that holds a sequence, and its place there.
@@ -351,12 +381,23 @@ impl Traces {
 
     /// The sequences at these positions, in this order, repeats allowed;
     /// positions past the end are left out.
+    ///
+    /// The fingerprint is that of the scores as they are here: what is picked
+    /// from binned traces has another than what is picked and then binned.
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
         let mut builder = Self::builder().source(self.source.clone());
+        if let Some(grid) = self.grid() {
+            builder = builder.binned(grid.clone());
+        }
+        let (mut scores, mut correct) = (Vec::new(), Vec::new());
         for index in indices {
             if let Some((block, i)) = self.locate(index) {
-                let (correct, scores) = block.sequence(i);
-                builder.append(block.keys[i], &scores, |t| correct[t]);
+                let steps = 0..=block.last(i) as usize;
+                scores.clear();
+                scores.extend(steps.clone().map(|t| block.score(i, t, self.grid())));
+                correct.clear();
+                correct.extend(steps.map(|t| bit(block.correct(t), i)));
+                builder.append(block.keys[i], &scores, correct.iter().copied());
             }
         }
         builder.finish()
@@ -378,11 +419,9 @@ impl Traces {
     /// where there are ids, it does not depend on how the data was ordered or
     /// cut into files.
     pub fn split(self, screen_fraction: f64, seed: u64) -> (Screening, Certifying) {
-        // 2⁶⁴·fraction; the cast saturates, so a fraction of 1 screens all but
-        // the one key in 2⁶⁴ that hashes to the maximum.
-        let cut = (screen_fraction.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
         let keys = || self.blocks.iter().flat_map(|b| b.keys.iter());
-        let screens: Vec<bool> = keys().map(|&key| split_hash(key, seed) < cut).collect();
+        let screens = SetAside::share(screen_fraction, seed);
+        let screens: Vec<bool> = keys().map(|&key| screens.has(key)).collect();
         let part = |wanted: bool| self.select((0..self.len).filter(|&i| screens[i] == wanted));
         (Screening::new(part(true)), Certifying::new(part(false)))
     }
@@ -436,20 +475,59 @@ impl Certifying {
     }
 }
 
+/// What a sequence is split by: a hash of its id, or of its position where it
+/// has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(u64);
+
+impl Key {
+    /// The key of a sequence with this id, or else at this position, counted
+    /// from 0 in all of its set.
+    pub fn new(id: Option<&str>, position: u64) -> Self {
+        Self(match id {
+            Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
+            None => xxh3_64_with_seed(&position.to_le_bytes(), 2),
+        })
+    }
+
+    /// Where the sequence falls in the draw of a seed: anywhere, equally likely.
+    pub fn draw(self, seed: u64) -> u64 {
+        xxh3_64_with_seed(&self.0.to_le_bytes(), seed)
+    }
+}
+
 /// Collects sequences into [`Traces`].
-#[derive(Default)]
 pub struct TracesBuilder {
     source: ScoreSource,
+    grid: Option<Grid>,
     blocks: Vec<Block>,
     /// The sequences of the block under way, one after the other.
-    scores: Vec<f32>,
-    correct: Vec<bool>,
-    last: Vec<u32>,
-    keys: Vec<u64>,
+    scores: Arrived,
+    correct: Vec<u8>,
+    /// Where each of them starts, and where the last ends.
+    starts: Vec<usize>,
+    keys: Vec<Key>,
     steps: usize,
     fingerprint: Fingerprint,
     /// What the fingerprint of a sequence is taken from; kept to be reused.
     bytes: Vec<u8>,
+}
+
+impl Default for TracesBuilder {
+    fn default() -> Self {
+        Self {
+            source: ScoreSource::default(),
+            grid: None,
+            blocks: Vec::new(),
+            scores: Arrived::Exact(Vec::new()),
+            correct: Vec::new(),
+            starts: vec![0],
+            keys: Vec::new(),
+            steps: 0,
+            fingerprint: Fingerprint::default(),
+            bytes: Vec::new(),
+        }
+    }
 }
 
 impl fmt::Debug for TracesBuilder {
@@ -467,9 +545,22 @@ impl TracesBuilder {
         self
     }
 
+    /// Keeps of each score, from here on, only which thresholds of the grid it
+    /// reaches: one byte instead of four, and the same rules to the bit. Say so
+    /// before the first sequence.
+    ///
+    /// Where a grid has more than 255 thresholds, scores are kept as they are.
+    pub fn binned(mut self, grid: Grid) -> Self {
+        if fits_byte(&grid) && self.is_empty() {
+            self.grid = Some(grid);
+            self.scores = Arrived::Binned(Vec::new());
+        }
+        self
+    }
+
     /// How many sequences were added so far.
     pub fn len(&self) -> usize {
-        self.start() + self.last.len()
+        self.start() + self.keys.len()
     }
 
     /// The position of the first sequence of the block under way.
@@ -491,6 +582,21 @@ impl TracesBuilder {
         predictions: &[L],
         scores: &[f32],
     ) -> Result<(), TraceError> {
+        let key = Key::new(id, self.len() as u64);
+        self.push_with_key(key, label, predictions, scores)?;
+        Ok(())
+    }
+
+    /// Adds one sequence whose key is known (where a set is built in parts, a
+    /// sequence's position is not the one in its part), and returns its
+    /// fingerprint.
+    pub fn push_with_key<L: PartialEq>(
+        &mut self,
+        key: Key,
+        label: &L,
+        predictions: &[L],
+        scores: &[f32],
+    ) -> Result<Fingerprint, TraceError> {
         if predictions.len() != scores.len() {
             return Err(TraceError::Lengths {
                 predictions: predictions.len(),
@@ -499,73 +605,108 @@ impl TracesBuilder {
         }
         Traces::check_length(scores.len())?;
         Traces::check_scores(scores)?;
-        self.append(key_of(id, self.len()), scores, |t| predictions[t] == *label);
-        Ok(())
+        Ok(self.append(key, scores, predictions.iter().map(|p| p == label)))
     }
 
     /// Adds a sequence that is known to be sound.
-    pub(crate) fn append(&mut self, key: u64, scores: &[f32], correct: impl Fn(usize) -> bool) {
+    pub(crate) fn append(
+        &mut self,
+        key: Key,
+        scores: &[f32],
+        correct: impl Iterator<Item = bool>,
+    ) -> Fingerprint {
         let steps = self.steps.max(scores.len());
         let held = self.scores.len() + scores.len();
-        let padding = steps * (self.last.len() + 1) - held;
-        if self.last.len() == BLOCK || padding > held.max(PADDING) {
+        let padding = steps * (self.keys.len() + 1) - held;
+        if self.keys.len() == BLOCK || padding > held.max(PADDING) {
             self.close_block();
         }
-        self.scores.extend_from_slice(scores);
-        self.correct.extend((0..scores.len()).map(correct));
-        let correct = &self.correct[self.correct.len() - scores.len()..];
-        let print = Fingerprint::of_sequence(scores, correct, &mut self.bytes);
+        match (&mut self.scores, &self.grid) {
+            (Arrived::Exact(all), _) => all.extend_from_slice(scores),
+            (Arrived::Binned(all), Some(grid)) => grid.extend_bins(scores, all),
+            (Arrived::Binned(_), None) => unreachable!("bins are of a grid"),
+        }
+        let before = self.correct.len();
+        self.correct.extend(correct.map(u8::from));
+        let print = Fingerprint::of_bytes(scores, &self.correct[before..], &mut self.bytes);
         self.fingerprint = self.fingerprint + print;
-        self.last.push((scores.len() - 1) as u32);
+        self.starts.push(self.correct.len());
         self.keys.push(key);
         self.steps = self.steps.max(scores.len());
+        print
     }
 
     /// Turns the sequences under way into a block.
     fn close_block(&mut self) {
-        let len = self.last.len();
-        let words = len.div_ceil(LANES);
+        let len = self.keys.len();
         let steps = std::mem::take(&mut self.steps);
+        let words = len.div_ceil(LANES);
         let mut block = Block {
             start: self.start(),
             len,
             steps,
-            scores: vec![[0.0; LANES]; steps * words],
-            correct: vec![0; steps * words],
+            scores: self.scores.rows(&self.starts, steps),
+            correct: bits(&self.correct, &self.starts, steps),
             full: vec![0; words],
             last: vec![[0; LANES]; words],
-            equal_lengths: self.scores.len() == steps * len,
+            equal_lengths: self.correct.len() == steps * len,
             keys: std::mem::take(&mut self.keys),
             fingerprint: std::mem::take(&mut self.fingerprint),
         };
-        let mut start = 0;
-        for (i, last) in std::mem::take(&mut self.last).into_iter().enumerate() {
+        for (i, ends) in self.starts.windows(2).enumerate() {
             let (word, lane) = (i / LANES, i % LANES);
-            let end = start + last as usize + 1;
-            let steps = std::iter::zip(&self.scores[start..end], &self.correct[start..end]);
-            for (t, (&score, &correct)) in steps.enumerate() {
-                block.scores[t * words + word][lane] = score;
-                block.correct[t * words + word] |= u64::from(correct) << lane;
-            }
-            block.full[word] |= u64::from(self.correct[end - 1]) << lane;
-            block.last[word][lane] = last;
-            start = end;
+            block.full[word] |= u64::from(self.correct[ends[1] - 1]) << lane;
+            block.last[word][lane] = (ends[1] - ends[0] - 1) as u32;
         }
         self.scores.clear();
         self.correct.clear();
+        self.starts.truncate(1);
         self.blocks.push(block);
+    }
+
+    /// Takes out the sequences added so far once they fill a block, 4096 of
+    /// them or fewer long ones: for consumers that count block by block and
+    /// let go.
+    pub fn take_block(&mut self) -> Option<Traces> {
+        if self.blocks.is_empty() && self.keys.len() < BLOCK {
+            return None;
+        }
+        let mut fresh = Self::default().source(self.source.clone());
+        if let Some(grid) = &self.grid {
+            fresh = fresh.binned(grid.clone());
+        }
+        Some(std::mem::replace(self, fresh).finish())
+    }
+
+    /// Adds the sequences of another set that was started alike, behind those
+    /// that are here.
+    pub fn absorb(&mut self, mut other: Self) -> Result<(), TraceError> {
+        if (&self.source, &self.grid) != (&other.source, &other.grid) {
+            return Err(TraceError::OtherKind);
+        }
+        for part in [&mut *self, &mut other] {
+            if !part.keys.is_empty() {
+                part.close_block();
+            }
+        }
+        for mut block in other.blocks {
+            block.start = self.start();
+            self.blocks.push(block);
+        }
+        Ok(())
     }
 
     /// The traces that were added, in the order they were.
     pub fn finish(mut self) -> Traces {
         let len = self.len();
-        if !self.last.is_empty() {
+        if !self.keys.is_empty() {
             self.close_block();
         }
         Traces {
             len,
             t_max: self.blocks.iter().map(|b| b.steps).max().unwrap_or(0),
             source: self.source,
+            grid: self.grid,
             blocks: self.blocks,
         }
     }

@@ -60,6 +60,14 @@ impl Classes {
         self.kind == Some(Kind::Names)
     }
 
+    /// The names in the order of their numbers; none where classes are numbers.
+    pub(super) fn into_names(self) -> Vec<String> {
+        let mut numbered: Vec<(u32, Box<str>)> =
+            self.names.into_iter().map(|(name, n)| (n, name)).collect();
+        numbered.sort_unstable();
+        numbered.into_iter().map(|(_, name)| name.into()).collect()
+    }
+
     fn all(&mut self, kind: Kind, class: &dyn Display) -> Result<(), Problem> {
         match *self.kind.get_or_insert(kind) {
             before if before == kind => Ok(()),
@@ -102,6 +110,7 @@ mod tests {
             .map(|name| classes.text(name).unwrap())
             .collect();
         assert_eq!(met, [0, 1, 0, 2]);
+        assert_eq!(classes.into_names(), ["walk", "sit", "stand"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use arrow_array::types::{
     Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_schema::{DataType, Schema};
 use arrow_select::take::take;
 
@@ -81,6 +82,32 @@ impl Columns {
         Ok(columns)
     }
 
+    /// Counts rows from another than the first.
+    pub(super) fn after(mut self, rows: u64) -> Self {
+        self.rows = rows;
+        self
+    }
+
+    /// Whether a row is a step, not a sequence.
+    pub(super) fn has_row_per_step(&self) -> bool {
+        matches!(self.layout, Layout::PerStep(_))
+    }
+
+    /// Whether every row is a sequence that can be read without the rows
+    /// before it: not a step, and no class names, which are numbered as they
+    /// are met.
+    pub(super) fn rows_stand_alone(&self, schema: &Schema) -> bool {
+        let named = |field: &arrow_schema::FieldRef| {
+            let class = match field.name().as_str() {
+                "label" => Some(plain_type(field.data_type())),
+                "predictions" => item_type(plain_type(field.data_type())),
+                _ => return false,
+            };
+            class.is_some_and(is_text)
+        };
+        !self.has_row_per_step() && !schema.fields().iter().any(named)
+    }
+
     fn names(&self) -> &'static [&'static str] {
         match self.layout {
             Layout::PerSequence(_) => &PER_SEQUENCE,
@@ -152,9 +179,14 @@ fn item_type(data_type: &DataType) -> Option<&DataType> {
     }
 }
 
+fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
+}
+
 fn check_type(name: &str, data_type: &DataType) -> Result<(), Problem> {
-    let is_text =
-        |t: &DataType| matches!(t, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     let is_float =
         |t: &DataType| matches!(t, DataType::Float16 | DataType::Float32 | DataType::Float64);
     let is_class = |t: &DataType| t.is_integer() || is_text(t) || *t == DataType::Boolean;
@@ -224,18 +256,38 @@ fn read_sequences(batch: &RecordBatch, buffers: &mut Buffers, intake: &mut Intak
         &mut labels,
     )
     .map_err(|(i, p)| (i, p.at("label")))?;
-    let predictions = column(batch, "predictions")?;
-    let scores = column(batch, "scores")?;
+    let predictions = column(batch, "predictions")?
+        .map(|lists| Lists::classes(lists, &mut intake.classes))
+        .transpose()
+        .map_err(|(i, p)| (i, p.at("predictions")))?;
+    let scores = column(batch, "scores")?
+        .map(Lists::floats)
+        .transpose()
+        .map_err(|(i, p)| (i, p.at("scores")))?;
     let probs = column(batch, "probs")?;
     for (i, &label) in labels.iter().enumerate() {
         let here = |p: Problem| (i, p);
-        if let Some(lists) = &predictions {
-            read_classes(lists, i, &mut intake.classes, &mut buffers.predictions)
-                .map_err(|p| here(p.at("predictions")))?;
-        }
-        if let Some(lists) = &scores {
-            read_floats(lists, i, &mut buffers.scores).map_err(|p| here(p.at("scores")))?;
-        }
+        let predictions = match &predictions {
+            Some(lists) => Some(
+                lists
+                    .of_row(i, &mut buffers.predictions, |list, out| {
+                        classes(list, &mut intake.classes, out).map_err(at_step)
+                    })
+                    .map_err(|p| here(p.at("predictions")))?,
+            ),
+            None => None,
+        };
+        let scores = match &scores {
+            Some(lists) => Some(
+                lists
+                    .of_row(i, &mut buffers.scores, |list, out| {
+                        floats(list, out);
+                        Ok(())
+                    })
+                    .map_err(|p| here(p.at("scores")))?,
+            ),
+            None => None,
+        };
         let mut per_step = 1;
         if let Some(lists) = &probs {
             per_step = read_probs(lists, i, &mut buffers.probs).map_err(|p| here(p.at("probs")))?;
@@ -244,8 +296,8 @@ fn read_sequences(batch: &RecordBatch, buffers: &mut Buffers, intake: &mut Intak
             .take(Sequence {
                 id: ids.as_ref().map(|ids| ids.value(i)),
                 label,
-                predictions: predictions.is_some().then_some(&buffers.predictions),
-                scores: scores.is_some().then_some(&buffers.scores),
+                predictions,
+                scores,
                 probs: probs.is_some().then_some(Probs {
                     values: &mut buffers.probs,
                     classes: per_step,
@@ -408,20 +460,101 @@ fn at_step((t, problem): (usize, Problem)) -> Problem {
     problem.at(format_args!("step {}", t + 1))
 }
 
-fn read_classes(
-    lists: &ArrayRef,
-    i: usize,
-    known: &mut Classes,
-    out: &mut Vec<u32>,
-) -> Result<(), Problem> {
-    out.clear();
-    classes(&list(lists, i)?, known, out).map_err(at_step)
+/// A column of lists.
+enum Lists<T: ArrowNativeType> {
+    /// The values of all rows, one after the other, and where each row starts.
+    Flat(ScalarBuffer<T>, Vec<usize>),
+    /// Lists that may lie anywhere, overlap or repeat.
+    Scattered(ArrayRef),
 }
 
-fn read_floats(lists: &ArrayRef, i: usize, out: &mut Vec<f32>) -> Result<(), Problem> {
-    out.clear();
-    floats(&list(lists, i)?, out);
-    Ok(())
+impl Lists<u32> {
+    fn classes(lists: ArrayRef, known: &mut Classes) -> At<Self> {
+        Self::new(lists, |values| {
+            if let Some(values) = values.as_primitive_opt::<UInt32Type>() {
+                known.are_numbers().map_err(|p| (0, p))?;
+                return Ok(values.values().clone());
+            }
+            let mut numbers = Vec::new();
+            classes(values, known, &mut numbers)?;
+            Ok(numbers.into())
+        })
+    }
+}
+
+impl Lists<f32> {
+    fn floats(lists: ArrayRef) -> At<Self> {
+        Self::new(lists, |values| {
+            if let Some(values) = values.as_primitive_opt::<Float32Type>() {
+                return Ok(values.values().clone());
+            }
+            let mut numbers = Vec::new();
+            floats(values, &mut numbers);
+            Ok(numbers.into())
+        })
+    }
+}
+
+impl<T: ArrowNativeType> Lists<T> {
+    /// Converts the values of all rows at once, where they lie in a row: an
+    /// array per list would cost more than most lists themselves.
+    fn new(lists: ArrayRef, convert: impl FnOnce(&ArrayRef) -> At<ScalarBuffer<T>>) -> At<Self> {
+        let Some((values, starts)) = flat(&lists) else {
+            return Ok(Self::Scattered(lists));
+        };
+        // The first value that is wrong is at this step of this row.
+        let place = |(at, problem): (usize, Problem)| {
+            let row = starts.partition_point(|&start| start <= at).max(1) - 1;
+            let step = at - starts.get(row).copied().unwrap_or_default();
+            (row, at_step((step, problem)))
+        };
+        let values = plain(&values).map_err(|p| (0, p))?;
+        no_nulls(&values).map_err(place)?;
+        let converted = convert(&values).map_err(place)?;
+        Ok(Self::Flat(converted, starts))
+    }
+
+    /// The values of row `i`.
+    fn of_row<'a>(
+        &'a self,
+        i: usize,
+        buffer: &'a mut Vec<T>,
+        convert: impl FnOnce(&ArrayRef, &mut Vec<T>) -> Result<(), Problem>,
+    ) -> Result<&'a [T], Problem> {
+        match self {
+            Self::Flat(values, starts) => Ok(&values[starts[i]..starts[i + 1]]),
+            Self::Scattered(lists) => {
+                buffer.clear();
+                convert(&list(lists, i)?, buffer)?;
+                Ok(buffer)
+            }
+        }
+    }
+}
+
+/// The values of lists that lie one after the other, and where each starts;
+/// `None` for lists that may lie anywhere.
+fn flat(lists: &ArrayRef) -> Option<(ArrayRef, Vec<usize>)> {
+    fn from_offsets<O: arrow_array::OffsetSizeTrait>(
+        lists: &arrow_array::GenericListArray<O>,
+    ) -> (ArrayRef, Vec<usize>) {
+        let offsets = lists.value_offsets();
+        let first = offsets.first().map_or(0, |o| o.as_usize());
+        let starts: Vec<usize> = offsets.iter().map(|o| o.as_usize() - first).collect();
+        let length = starts.last().copied().unwrap_or_default();
+        (lists.values().slice(first, length), starts)
+    }
+    match lists.data_type() {
+        DataType::List(_) => Some(from_offsets(lists.as_list::<i32>())),
+        DataType::LargeList(_) => Some(from_offsets(lists.as_list::<i64>())),
+        DataType::FixedSizeList(..) => {
+            let lists = lists.as_fixed_size_list();
+            let width = lists.value_length() as usize;
+            let starts = (0..=lists.len()).map(|i| i * width).collect();
+            Some((ArrayRef::clone(lists.values()), starts))
+        }
+        _ => None,
+    }
 }
 
 /// Reads the probabilities of sequence `i`; returns how many there are per step.

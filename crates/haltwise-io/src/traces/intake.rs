@@ -1,11 +1,8 @@
 //! Where every reader hands in its sequences: the checks that hold for all
 //! formats, made once.
 
-use std::collections::HashSet;
-
-use xxhash_rust::xxh3::xxh3_128;
-
 use super::classes::Classes;
+use super::ids::Ids;
 use super::{TraceRow, Visit};
 use crate::problem::Problem;
 
@@ -43,9 +40,7 @@ pub(super) struct Probs<'a> {
 pub(super) struct Intake<'v> {
     pub(super) classes: Classes,
     visit: &'v mut Visit<'v>,
-    /// Hashes of the ids met so far: 16 bytes each, whatever their length. Two
-    /// of 10⁹ different ids share one with probability 10⁻²¹.
-    seen: HashSet<u128>,
+    seen: &'v mut Ids,
     scores_given: Option<bool>,
     taken_before_file: u64,
     taken: u64,
@@ -56,6 +51,7 @@ pub(super) struct Intake<'v> {
 
 impl<'v> Intake<'v> {
     pub(super) fn new(
+        seen: &'v mut Ids,
         visit: &'v mut Visit<'v>,
         report: &'v mut dyn FnMut(u64, u64),
         total: u64,
@@ -63,7 +59,7 @@ impl<'v> Intake<'v> {
         Self {
             classes: Classes::default(),
             visit,
-            seen: HashSet::new(),
+            seen,
             scores_given: None,
             taken_before_file: 0,
             taken: 0,
@@ -90,6 +86,11 @@ impl<'v> Intake<'v> {
         }
         self.progress.end_file();
         Ok(())
+    }
+
+    /// Whether scores are given, as far as it was seen.
+    pub(super) fn scores_given(&self) -> Option<bool> {
+        self.scores_given
     }
 
     /// The size of the file under way in bytes.
@@ -138,7 +139,7 @@ impl<'v> Intake<'v> {
     }
 
     fn unseen(&mut self, id: &str) -> Result<(), Problem> {
-        if self.seen.insert(xxh3_128(id.as_bytes())) {
+        if self.seen.insert(id) {
             return Ok(());
         }
         Err(Problem::new(format_args!(
@@ -162,10 +163,7 @@ impl<'v> Intake<'v> {
         if *self.scores_given.get_or_insert(given) == given {
             return Ok(());
         }
-        Err(Problem::new(
-            "some sequences come with `scores` and some with `probs` alone; \
-             one rule needs scores of one kind, so give `scores` for all or for none",
-        ))
+        Err(mixed_sources())
     }
 
     /// Checks the probabilities and finds the largest of each step.
@@ -200,6 +198,13 @@ impl<'v> Intake<'v> {
         }
         Ok(())
     }
+}
+
+pub(super) fn mixed_sources() -> Problem {
+    Problem::new(
+        "some sequences come with `scores` and some with `probs` alone; \
+         one rule needs scores of one kind, so give `scores` for all or for none",
+    )
 }
 
 /// The largest probability of a step and its class, the first of equals.
@@ -273,9 +278,10 @@ fn check_lengths(predictions: usize, scores: usize, probs: Option<usize>) -> Res
 
 fn check_scores(scores: &[f32]) -> Result<(), Problem> {
     let sound = |s: &f32| (0.0..=1.0).contains(s);
-    // Two passes: the first has no early exit, so it runs as wide as the
-    // processor does.
-    if scores.iter().fold(true, |all, s| all & sound(s)) {
+    // Two passes: the first has no early exit, and counts in a number as wide
+    // as a score, so it runs as wide as the processor does.
+    let unsound: u32 = scores.iter().map(|s| u32::from(!sound(s))).sum();
+    if unsound == 0 {
         return Ok(());
     }
     let t = scores.iter().position(|s| !sound(s)).unwrap_or_default();

@@ -398,7 +398,8 @@ mod tests {
     fn an_endless_line_is_refused_before_it_fills_memory() {
         let mut nothing = |_: &TraceRow<'_>| Ok(());
         let mut silent = |_, _| {};
-        let mut intake = Intake::new(&mut nothing, &mut silent, 0);
+        let mut ids = crate::traces::Ids::now();
+        let mut intake = Intake::new(&mut ids, &mut nothing, &mut silent, 0);
         let endless = Text::plain(std::io::repeat(b' '));
         let problem = read_lines(endless, 1 << 16, &mut intake).unwrap_err();
         assert!(format!("{problem:?}").contains("longer than 65536 bytes"));

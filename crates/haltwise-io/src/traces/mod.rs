@@ -10,6 +10,11 @@ mod arrow;
 mod classes;
 mod columns;
 mod csv;
+mod extent;
+mod files;
+mod fold;
+mod gather;
+mod ids;
 mod intake;
 mod jsonl;
 mod metadata;
@@ -19,6 +24,8 @@ mod steps;
 mod text;
 mod writer;
 
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor};
 use std::path::Path;
@@ -28,6 +35,11 @@ use haltwise::{Outputs, ScoreSource, Sequence, Step, Traces, TracesBuilder};
 
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
+pub use extent::Extent;
+pub use files::{Snapshot, trace_files};
+pub use fold::{Place, fold_traces};
+pub use gather::{Given, Take, gather_outputs, gather_scored, gather_traces, visit_given};
+use ids::Ids;
 use intake::Intake;
 pub use metadata::read_metadata;
 pub use writer::{Layout, TraceWriter, WriteOptions};
@@ -156,12 +168,20 @@ pub fn read_scored<P: AsRef<Path>>(
 ) -> Result<Traces> {
     let mut builder = Traces::builder().source(source.clone());
     visit_traces(paths, progress, &mut |row| {
-        let scores = source.scores(row.steps()).map_err(|e| e.to_string())?;
-        builder
-            .push(row.id, &row.label, row.predictions, &scores)
-            .map_err(|e| e.to_string())
+        add_scored(&mut builder, source, row)
     })?;
     Ok(builder.finish())
+}
+
+fn add_scored(
+    builder: &mut TracesBuilder,
+    source: &ScoreSource,
+    row: &TraceRow<'_>,
+) -> std::result::Result<(), String> {
+    let scores = source.scores(row.steps()).map_err(|e| e.to_string())?;
+    builder
+        .push(row.id, &row.label, row.predictions, &scores)
+        .map_err(|e| e.to_string())
 }
 
 /// Reads all that the files say, class probabilities included, for a score to
@@ -171,17 +191,19 @@ pub fn read_outputs<P: AsRef<Path>>(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Outputs> {
     let mut outputs = Outputs::new();
-    visit_traces(paths, progress, &mut |row| {
-        let sequence = Sequence {
-            id: row.id,
-            label: row.label,
-            predictions: row.predictions,
-            scores: row.scores_given.then_some(row.scores),
-            probs: row.probs,
-        };
-        outputs.push(sequence).map_err(|e| e.to_string())
-    })?;
+    visit_traces(paths, progress, &mut |row| add_output(&mut outputs, row))?;
     Ok(outputs)
+}
+
+fn add_output(outputs: &mut Outputs, row: &TraceRow<'_>) -> std::result::Result<(), String> {
+    let sequence = Sequence {
+        id: row.id,
+        label: row.label,
+        predictions: row.predictions,
+        scores: row.scores_given.then_some(row.scores),
+        probs: row.probs,
+    };
+    outputs.push(sequence).map_err(|e| e.to_string())
 }
 
 /// Shows every sequence of the files to a visitor, in the order given.
@@ -189,55 +211,76 @@ pub fn read_outputs<P: AsRef<Path>>(
 /// The files are one set: an id may occur once in all of them, class names
 /// mean the same in each, and either all scores are given or none is. Rows may
 /// have been visited when an error is found: drop what was made of them.
+///
+/// Returns the names of the classes in the order of their numbers; none where
+/// classes are numbers in the files.
 pub fn visit_traces<P: AsRef<Path>>(
     paths: &[P],
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut Visit<'_>,
-) -> Result<()> {
+) -> Result<Vec<String>> {
+    visit_places(paths, progress, &mut |_, row| visit(row))
+}
+
+/// The same, with the number of the file, counted from 0.
+fn visit_places<P: AsRef<Path>>(
+    paths: &[P],
+    progress: &mut dyn FnMut(u64, u64),
+    visit: &mut dyn FnMut(usize, &TraceRow<'_>) -> std::result::Result<(), String>,
+) -> Result<Vec<String>> {
     refuse_twice(paths)?;
     let sizes = paths
         .iter()
         .map(|path| size(path.as_ref()))
         .collect::<Result<Vec<_>>>()?;
     let total = sizes.iter().sum();
-    let mut intake = Intake::new(visit, progress, total);
-    for (path, size) in std::iter::zip(paths, sizes) {
+    let (mut ids, number) = (Ids::now(), Cell::new(0));
+    let mut visit = |row: &TraceRow<'_>| visit(number.get(), row);
+    let mut intake = Intake::new(&mut ids, &mut visit, progress, total);
+    for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();
         let format = Format::of(path)?;
+        number.set(i);
         intake.start_file(size);
         read_file(path, format, &mut intake)
             .and_then(|()| intake.end_file())
             .map_err(|problem| problem.in_file(path))?;
     }
-    Ok(())
+    Ok(intake.classes.into_names())
 }
 
 /// Refuses a file that is named twice: its sequences would count twice, and a
 /// guarantee that rests on the counts would be void.
 fn refuse_twice<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for path in paths {
         let path = path.as_ref();
         let place = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        if seen.contains(&place) {
+        if !seen.insert(place) {
             return Err(Error::new(path, "it is named twice; name every file once"));
         }
-        seen.push(place);
     }
     Ok(())
 }
 
-/// Shows every sequence of a file that is held in memory to a visitor. `name`
-/// stands for the file in messages.
-pub fn visit_bytes(name: &str, format: Format, bytes: &[u8], visit: &mut Visit<'_>) -> Result<()> {
+/// Shows every sequence of a file that is held in memory to a visitor, and
+/// returns the names of its classes. `name` stands for the file in messages.
+pub fn visit_bytes(
+    name: &str,
+    format: Format,
+    bytes: &[u8],
+    visit: &mut Visit<'_>,
+) -> Result<Vec<String>> {
     let mut ignore = |_, _| {};
-    let mut intake = Intake::new(visit, &mut ignore, bytes.len() as u64);
+    let mut ids = Ids::now();
+    let mut intake = Intake::new(&mut ids, visit, &mut ignore, bytes.len() as u64);
     intake.start_file(bytes.len() as u64);
     let open = || Ok(Cursor::new(bytes));
     let shared = || bytes::Bytes::copy_from_slice(bytes);
     read_format(format, &open, shared, &mut intake)
         .and_then(|()| intake.end_file())
-        .map_err(|problem| problem.in_file(Path::new(name)))
+        .map_err(|problem| problem.in_file(Path::new(name)))?;
+    Ok(intake.classes.into_names())
 }
 
 fn read_file(path: &Path, format: Format, intake: &mut Intake<'_>) -> Checked {

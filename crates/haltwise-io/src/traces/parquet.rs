@@ -1,9 +1,13 @@
 //! Parquet: batches of columns.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
+};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
 
@@ -13,35 +17,135 @@ use crate::problem::Problem;
 
 /// How many bytes of values a batch should have: enough to decode in bulk,
 /// little beside the traces themselves.
-const BATCH_BYTES: u64 = 1 << 24;
+const BATCH_BYTES: u64 = 1 << 21;
 
 /// Reads a Parquet file.
 pub(super) fn read<R: ChunkReader + 'static>(
     reader: R,
     intake: &mut Intake<'_>,
 ) -> Result<(), Problem> {
-    let builder =
-        unharmed(|| ParquetRecordBatchReaderBuilder::try_new(reader))?.map_err(damaged)?;
-    let mut columns = Columns::find(builder.schema())?;
-    let needed = columns.needed(builder.schema());
-    let rows = row_count(builder.metadata());
-    let batch_rows = batch_rows(builder.metadata());
-    let mask = ProjectionMask::roots(builder.parquet_schema(), needed);
-    let mut batches = unharmed(|| {
-        builder
-            .with_projection(mask)
-            .with_batch_size(batch_rows)
-            .build()
-    })?
-    .map_err(damaged)?;
-    let mut done = 0;
-    while let Some(batch) = unharmed(|| batches.next())? {
-        let batch = batch.map_err(damaged)?;
-        done += batch.num_rows() as u64;
-        columns.read(&batch, intake)?;
-        intake.done(done, rows);
+    let file = Opened::new(&reader)?;
+    let all = (0..file.groups()).collect();
+    file.read(reader, all, intake)
+}
+
+/// A Parquet file whose metadata was read.
+#[derive(Clone)]
+pub(super) struct Opened(ArrowReaderMetadata);
+
+impl Opened {
+    /// Reads the metadata of a file.
+    pub(super) fn open(path: &Path) -> Result<Self, Problem> {
+        let file = File::open(path).map_err(Problem::unreadable)?;
+        match parquet::file::reader::Length::len(&file) == 0 {
+            true => Err(Problem::new("it is empty")),
+            false => Self::new(&file),
+        }
     }
-    columns.finish(intake)
+
+    fn new<R: ChunkReader>(reader: &R) -> Result<Self, Problem> {
+        let options = ArrowReaderOptions::default();
+        let metadata = unharmed(|| ArrowReaderMetadata::load(reader, options))?;
+        let opened = Self(metadata.map_err(damaged)?);
+        let in_groups = (0..opened.groups()).map(|group| opened.rows_of(group));
+        let (said, found) = (opened.rows(), in_groups.fold(0, u64::saturating_add));
+        if said != found {
+            return Err(damaged(format_args!(
+                "its metadata says {said} rows, its parts have {found}"
+            )));
+        }
+        Ok(opened)
+    }
+
+    /// How many row groups there are.
+    pub(super) fn groups(&self) -> usize {
+        self.0.metadata().num_row_groups()
+    }
+
+    /// How many rows the metadata says there are.
+    pub(super) fn rows(&self) -> u64 {
+        row_count(self.0.metadata())
+    }
+
+    /// How many rows a row group has.
+    pub(super) fn rows_of(&self, group: usize) -> u64 {
+        u64::try_from(self.0.metadata().row_group(group).num_rows()).unwrap_or(0)
+    }
+
+    /// How many bytes a row group takes in the file.
+    pub(super) fn bytes_of(&self, group: usize) -> u64 {
+        u64::try_from(self.0.metadata().row_group(group).compressed_size()).unwrap_or(0)
+    }
+
+    /// Whether row groups can be read each on its own.
+    pub(super) fn groups_stand_alone(&self) -> Result<bool, Problem> {
+        let schema = self.0.schema();
+        Ok(Columns::find(schema)?.rows_stand_alone(schema))
+    }
+
+    /// Whether a row is a step, not a sequence.
+    pub(super) fn has_row_per_step(&self) -> bool {
+        Columns::find(self.0.schema()).is_ok_and(|columns| columns.has_row_per_step())
+    }
+
+    /// How many steps all sequences have together.
+    pub(super) fn steps(&self) -> u64 {
+        let mut steps = 0;
+        for group in self.0.metadata().row_groups() {
+            // Lists of lists have a value per class, so the other columns are
+            // asked first.
+            let values = |name: &str| {
+                let mut columns = group.columns().iter();
+                let found =
+                    columns.find(|c| c.column_path().parts().first().is_some_and(|p| p == name));
+                found.map(|column| u64::try_from(column.num_values()).unwrap_or(0))
+            };
+            let of_group = ["scores", "predictions", "score", "probs"]
+                .into_iter()
+                .find_map(values);
+            steps += of_group.unwrap_or(0);
+        }
+        steps
+    }
+
+    /// Reads some row groups.
+    pub(super) fn read<R: ChunkReader + 'static>(
+        &self,
+        reader: R,
+        groups: Vec<usize>,
+        intake: &mut Intake<'_>,
+    ) -> Result<(), Problem> {
+        let schema = self.0.schema();
+        let skipped = (0..groups.first().copied().unwrap_or(0)).map(|group| self.rows_of(group));
+        let mut columns = Columns::find(schema)?.after(skipped.sum());
+        let needed = columns.needed(schema);
+        let rows: u64 = groups.iter().map(|&group| self.rows_of(group)).sum();
+        let batch_rows = batch_rows(self.0.metadata());
+        let mut batches = unharmed(|| {
+            let builder =
+                ParquetRecordBatchReaderBuilder::new_with_metadata(reader, self.0.clone());
+            let mask = ProjectionMask::roots(builder.parquet_schema(), needed);
+            builder
+                .with_projection(mask)
+                .with_row_groups(groups)
+                .with_batch_size(batch_rows)
+                .build()
+        })?
+        .map_err(damaged)?;
+        let mut done = 0;
+        while let Some(batch) = unharmed(|| batches.next())? {
+            let batch = batch.map_err(damaged)?;
+            done += batch.num_rows() as u64;
+            columns.read(&batch, intake)?;
+            intake.done(done, rows);
+        }
+        if done != rows {
+            return Err(damaged(format_args!(
+                "its metadata says {rows} rows, {done} were found"
+            )));
+        }
+        columns.finish(intake)
+    }
 }
 
 fn row_count(metadata: &ParquetMetaData) -> u64 {

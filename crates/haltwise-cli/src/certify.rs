@@ -1,0 +1,39 @@
+//! `haltwise certify`: evidence in, a certified rule out.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use haltwise_io::{certify_parts, read_evidence};
+
+use crate::calibrate;
+
+/// Certify a rule on the sum of evidence
+///
+/// Evidence for different candidates, the same traces in two parts, and parts
+/// that are missing are refused: a wrong count would void the guarantee.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  haltwise screen traces/ -o candidates.json
+  haltwise evidence candidates.json traces/part-1.parquet -o 1.json
+  haltwise evidence candidates.json traces/part-2.parquet -o 2.json
+  haltwise certify 1.json 2.json -o rule.json")]
+pub(crate) struct Args {
+    /// What `haltwise evidence` wrote, all of it
+    #[arg(required = true, value_name = "EVIDENCE")]
+    evidence: Vec<PathBuf>,
+
+    /// Where to write the rule
+    #[arg(short, long, value_name = "RULE")]
+    output: PathBuf,
+
+    /// Print the rule as JSON instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let parts = args.evidence.iter();
+    let rule = certify_parts(parts.map(|path| Ok((path.clone(), read_evidence(path)?))))?;
+    calibrate::finish(&rule, &args.output, args.json)
+}

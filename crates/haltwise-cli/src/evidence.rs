@@ -1,0 +1,65 @@
+//! `haltwise evidence`: what candidates would do to traces, in counts.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use haltwise_io::{Snapshot, gather_evidence, read_screened, write_evidence};
+
+use crate::show::{self, count};
+
+/// Count what candidate rules would do to traces
+///
+/// Traces may be larger than memory: only the counts are kept. Evidence from
+/// different traces adds up, so that it can be gathered wherever they are.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  haltwise screen traces/ -o candidates.json
+  haltwise evidence candidates.json traces/part-1.parquet -o 1.json
+  haltwise evidence candidates.json traces/part-2.parquet -o 2.json
+  haltwise certify 1.json 2.json -o rule.json
+
+Traces without ids are split by their position, so give all their files at once, in the order
+they were screened in.")]
+pub(crate) struct Args {
+    /// What `haltwise screen` wrote
+    candidates: PathBuf,
+
+    /// Trace files, folders or patterns
+    #[arg(required = true, value_name = "TRACES")]
+    traces: Vec<PathBuf>,
+
+    /// Where to write the evidence
+    #[arg(short, long, value_name = "EVIDENCE")]
+    output: PathBuf,
+
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let screened = read_screened(&args.candidates)?;
+    let snapshot = Snapshot::new(&args.traces)?;
+    let part = show::reading(|progress| gather_evidence(&screened, &snapshot, progress))?;
+    write_evidence(&args.output, &part)?;
+    let read: u64 = part.inputs().iter().map(|input| input.sequences).sum();
+    let counted = part.certifying();
+    if args.json {
+        show::print_json(&serde_json::json!({
+            "files": part.inputs().len(), "sequences": read, "counted": counted,
+        }))?;
+    } else {
+        let left_out = match read - counted {
+            0 => String::new(),
+            n => format!(", and left out {} that were set aside", show::number(n)),
+        };
+        show::print(&format!(
+            "Counted {} in {}{left_out}.\nWritten to {}.\n",
+            count(counted, "sequence", "sequences"),
+            count(part.inputs().len() as u64, "file", "files"),
+            show::file(&args.output),
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

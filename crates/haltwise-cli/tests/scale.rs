@@ -1,0 +1,367 @@
+//! Traces larger than memory, cut into files, gathered in parts: one rule,
+//! byte for byte; and what does not fit together is refused.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Ran, haltwise, ran};
+use haltwise_io::{TraceRow, TraceWriter, WriteOptions, visit_traces};
+use tempfile::TempDir;
+
+/// A folder to work in, with made-up traces in it.
+struct Work(TempDir);
+
+impl Work {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Runs a command whose words with a dot or a slash are files here.
+    fn run(&self, words: &str) -> Ran {
+        let mut command = haltwise();
+        command.current_dir(self.0.path());
+        ran(command.args(words.split_whitespace()))
+    }
+
+    fn done(&self, words: &str) -> Ran {
+        let ran = self.run(words);
+        assert_eq!(ran.code, 0, "{words}: {}", ran.stderr);
+        ran
+    }
+
+    /// The message of a command that must fail.
+    fn refused(&self, words: &str) -> String {
+        let ran = self.run(words);
+        assert_eq!(ran.code, 1, "{words}: {}{}", ran.stdout, ran.stderr);
+        ran.stderr
+    }
+
+    fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// The names in the folder, to see that nothing half-written is left.
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.path()).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// Writes sequences of a file again: those in each range to a file of its own,
+/// whose rows are in the reverse order.
+fn cut(from: &Path, into: &Path, sizes: &[usize]) {
+    std::fs::create_dir(into).unwrap();
+    let mut rows = Vec::new();
+    visit_traces(&[from], &mut |_, _| {}, &mut |row| {
+        let id = row.id.unwrap().to_owned();
+        rows.push((id, row.label, row.predictions.to_vec(), row.scores.to_vec()));
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(rows.len(), sizes.iter().sum::<usize>());
+    let mut rest = &rows[..];
+    for (i, &size) in sizes.iter().enumerate() {
+        let (part, after) = rest.split_at(size);
+        rest = after;
+        let path = into.join(format!("{i}.parquet"));
+        let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
+        for (id, label, predictions, scores) in part.iter().rev() {
+            let row = TraceRow {
+                id: Some(id),
+                label: *label,
+                predictions,
+                scores,
+                probs: None,
+                scores_given: true,
+            };
+            writer.write(&row).unwrap();
+        }
+        writer.finish().unwrap();
+    }
+}
+
+#[test]
+fn simulating_gives_the_same_bytes_on_any_number_of_cores() {
+    let work = Work::new();
+    for threads in ["1", "3"] {
+        let mut command = haltwise();
+        command.current_dir(work.0.path());
+        command.env("RAYON_NUM_THREADS", threads);
+        let words = "simulate --sequences 500 --steps 20 --shortest 3 --files 4 -o";
+        let ran = ran(command.args(words.split(' ')).arg(threads));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+    }
+    for file in 0..4 {
+        let bytes = |folder| {
+            let path = work.path(folder).join(format!("part-{file:05}.parquet"));
+            std::fs::read(path).unwrap()
+        };
+        assert_eq!(bytes("1"), bytes("3"));
+    }
+    assert_eq!(work.names(), ["1", "3"]);
+    let again = work.refused("simulate --files 2 -o 1");
+    assert!(again.contains("1: it is there already"), "{again}");
+}
+
+#[test]
+fn one_rule_however_the_traces_are_read_and_cut() {
+    let work = Work::new();
+    // Several blocks, and enough for a sample of it to differ from the whole.
+    work.done("simulate --sequences 30000 --steps 40 --shortest 10 -o all.parquet");
+    let sizes = [1, 12_000, 30, 9_969, 7_000, 900, 100];
+    cut(&work.path("all.parquet"), &work.path("cut"), &sizes);
+    for (method, options) in [
+        ("adaptive", ""),
+        ("conditional", "--screen-fraction 0.3 --seed 4"),
+        ("marginal", ""),
+    ] {
+        let how = format!("--method {method} {options}");
+        work.done(&format!("calibrate all.parquet {how} -o whole.json"));
+        let whole = work.text("whole.json");
+        assert!(whole.contains("\"rejected\": true"), "{method}: {whole}");
+
+        work.done(&format!("calibrate cut {how} -o cut.json"));
+        assert_eq!(work.text("cut.json"), whole, "{method}, cut and turned");
+
+        work.done(&format!("screen cut/*.parquet {how} -o candidates.json"));
+        for i in 0..sizes.len() {
+            work.done(&format!(
+                "evidence candidates.json cut/{i}.parquet -o {i}.json"
+            ));
+        }
+        let parts: Vec<String> = (0..sizes.len())
+            .rev()
+            .map(|i| format!("{i}.json"))
+            .collect();
+        work.done(&format!("certify {} -o parts.json", parts.join(" ")));
+        assert_eq!(work.text("parts.json"), whole, "{method}, in parts");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_read_twice_and_gives_the_same_rule() {
+    let work = Work::new();
+    // Twelve million steps of unequal length take 27 MB: more than is left of
+    // the least that may be asked for.
+    work.done("simulate --sequences 300000 --steps 60 --shortest 20 --files 3 -o traces");
+    for (options, sampled) in [
+        ("--method conditional --screen-fraction 0.2", false),
+        ("--method marginal", false),
+        ("--method conditional --screen-fraction 0.9", true),
+    ] {
+        let ran = work.done(&format!("calibrate traces {options} -o kept.json"));
+        assert!(!ran.stderr.contains("read twice"), "{}", ran.stderr);
+        let ran = work.done(&format!(
+            "calibrate traces {options} --memory 280MiB -o streamed.json"
+        ));
+        assert!(
+            ran.stderr.contains("300,000 sequences of 12,0"),
+            "{}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains("they are read twice"), "{}", ran.stderr);
+        assert_eq!(
+            ran.stderr.contains("screening on"),
+            sampled,
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(
+            work.text("kept.json") == work.text("streamed.json"),
+            !sampled
+        );
+    }
+    // A sample screens, but what certifies is the same.
+    let certified = |name: &str| {
+        let text = work.text(name);
+        let line = text
+            .lines()
+            .find(|l| l.contains("\"certified_on\""))
+            .unwrap();
+        line.to_owned()
+    };
+    assert_eq!(certified("kept.json"), certified("streamed.json"));
+    let ran = work.run("calibrate traces --memory 1MB -o rule.json");
+    assert!(ran.stderr.contains("at least 256MiB"), "{}", ran.stderr);
+}
+
+#[test]
+fn evaluating_files_is_evaluating_all_at_once() {
+    let work = Work::new();
+    work.done("simulate --sequences 20000 --steps 30 --shortest 5 -o all.parquet");
+    work.done("simulate --sequences 20000 --steps 30 --shortest 5 --files 5 -o cut");
+    work.done("calibrate all.parquet --method conditional -o rule.json");
+    let whole = work.done("evaluate rule.json all.parquet --json");
+    let cut = work.done("evaluate rule.json cut --json");
+    assert_eq!(cut.stdout, whole.stdout);
+    assert!(cut.stderr.contains("these very traces"), "{}", cut.stderr);
+}
+
+#[test]
+fn evidence_that_does_not_add_up_is_refused() {
+    let work = Work::new();
+    work.done("simulate --sequences 2000 --steps 10 --files 2 -o traces");
+    work.done("simulate --sequences 2000 --steps 10 --files 2 --seed 9 -o others");
+    let screen = |options: &str, output: &str| {
+        work.done(&format!("screen traces {options} -o {output}"));
+    };
+    screen("--method conditional", "c.json");
+    screen("--method conditional --seed 1", "other.json");
+    let evidence = |candidates: &str, traces: &str, output: &str| {
+        work.done(&format!("evidence {candidates} {traces} -o {output}"));
+    };
+    evidence("c.json", "traces/part-00000.parquet", "0.json");
+    evidence("c.json", "traces/part-00001.parquet", "1.json");
+    evidence("c.json", "others/part-00001.parquet", "1-of-others.json");
+    evidence(
+        "other.json",
+        "traces/part-00001.parquet",
+        "1-for-other.json",
+    );
+    let refused = |parts: &str, why: &str| {
+        let message = work.refused(&format!("certify {parts} -o rule.json"));
+        assert!(message.contains(why), "{why:?} not in {message:?}");
+        assert!(!work.path("rule.json").exists());
+    };
+    refused(
+        "0.json 1-for-other.json",
+        "1-for-other.json: it was gathered for other candidates",
+    );
+    refused(
+        "0.json 1.json 0.json",
+        "0.json: it counts traces/part-00000.parquet, which",
+    );
+    refused("0.json", "of 1000 sequences in 1 files, but 2000 were read");
+    refused(
+        "0.json 1-of-others.json",
+        "the traces are not those that were read",
+    );
+    // The same file in two parts, beside others.
+    evidence("c.json", "traces", "both.json");
+    refused(
+        "both.json 1.json",
+        "1.json: it counts traces/part-00001.parquet",
+    );
+    // Damage, and other files.
+    let text = work.text("0.json");
+    for (from, to, why) in [
+        ("\"halted\":", "\"hatled\":", "the evidence file is damaged"),
+        (
+            "\"sequences\": 1000",
+            "\"sequences\": 10",
+            "does not count the sequences",
+        ),
+        ("\"version\": 1", "\"version\": 7", "use a newer haltwise"),
+        (
+            "haltwise-evidence",
+            "haltwise-rule",
+            "it is not an evidence file",
+        ),
+    ] {
+        std::fs::write(work.path("bad.json"), text.replacen(from, to, 1)).unwrap();
+        refused("bad.json 1.json", why);
+    }
+    refused("c.json", "c.json: it is not an evidence file");
+    work.done("certify 1.json 0.json -o rule.json");
+    assert!(work.text("rule.json").contains("conditional"));
+}
+
+#[test]
+fn candidates_never_certify_on_what_they_were_made_from() {
+    let work = Work::new();
+    work.done("simulate --sequences 2000 --steps 10 -o january.parquet");
+    work.done("simulate --sequences 2000 --steps 12 --seed 1 -o february.parquet");
+    let how = "--method conditional";
+    work.done(&format!(
+        "screen january.parquet {how} --whole --t-max 12 -o c.json"
+    ));
+    let message = work.refused("evidence c.json january.parquet -o e.json");
+    assert!(message.contains("made from these very traces"), "{message}");
+    work.done("evidence c.json february.parquet -o e.json");
+    work.done("certify e.json -o rule.json");
+    let direct = "calibrate february.parquet --screen january.parquet -o direct.json";
+    work.done(&format!("{direct} {how}"));
+    assert_eq!(work.text("rule.json"), work.text("direct.json"));
+    work.done(&format!(
+        "screen january.parquet {how} --whole -o short.json"
+    ));
+    let message = work.refused("evidence short.json february.parquet -o e.json");
+    assert!(message.contains("february.parquet: row"), "{message}");
+    assert!(message.contains("a sequence has 12 steps"), "{message}");
+}
+
+#[test]
+fn broken_inputs_are_refused_by_name_and_nothing_is_left() {
+    let work = Work::new();
+    work.done("simulate --sequences 4000 --steps 20 --files 3 -o traces");
+    let middle = work.path("traces/part-00001.parquet");
+    let whole = std::fs::read(&middle).unwrap();
+    let refused = |why: &str| {
+        for command in [
+            "calibrate traces -o rule.json",
+            "calibrate traces --method conditional -o rule.json",
+            "screen traces -o rule.json",
+        ] {
+            let message = work.refused(command);
+            assert!(message.contains(why), "{command}: {message}");
+            assert_eq!(work.names(), ["traces"]);
+        }
+    };
+    // Cut short, empty, and with a byte changed in the middle.
+    std::fs::write(&middle, &whole[..whole.len() / 2]).unwrap();
+    refused("part-00001.parquet: it cannot be decoded");
+    std::fs::write(&middle, "").unwrap();
+    refused("part-00001.parquet: it is empty");
+    let mut changed = whole.clone();
+    changed[whole.len() / 3] ^= 0x55;
+    changed[whole.len() / 3 + 1] ^= 0x55;
+    std::fs::write(&middle, &changed).unwrap();
+    refused("part-00001.parquet: ");
+    // The same sequences again, under another name.
+    std::fs::write(&middle, &whole).unwrap();
+    let copy = work.path("traces/part-00003.parquet");
+    std::fs::write(&copy, &whole).unwrap();
+    refused("part-00003.parquet: row 1: the id \"1333\" was met before");
+    std::fs::remove_file(&copy).unwrap();
+    std::fs::write(work.path("traces/notes.txt"), "x").unwrap();
+    refused("notes.txt: it is not a trace file");
+}
+
+/// A disk that is full: everything written to it fails.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_nothing_behind() {
+    let work = Work::new();
+    work.done("simulate --sequences 2000 --steps 10 -o traces.parquet");
+    // A limit on the size of files stands for the disk.
+    for command in [
+        "calibrate traces.parquet -o rule.json",
+        "screen traces.parquet -o candidates.json",
+        "simulate --sequences 100000 --files 2 -o more",
+    ] {
+        let program = assert_cmd::cargo::cargo_bin("haltwise");
+        let script = format!(
+            "trap '' XFSZ; ulimit -f 1; exec {} {command}",
+            program.display()
+        );
+        let output = std::process::Command::new("bash")
+            .current_dir(work.0.path())
+            .args(["-c", &script])
+            .output()
+            .unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {message}");
+        assert!(message.contains("cannot write it"), "{command}: {message}");
+        assert_eq!(work.names(), ["traces.parquet"], "{command}");
+    }
+}

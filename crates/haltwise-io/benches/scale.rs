@@ -1,0 +1,268 @@
+//! Calibrating Parquet beside the least it could cost: decoding the same
+//! columns on the same threads, and doing nothing with them.
+//!
+//!     make bench-scale
+//!     cargo bench -p haltwise-io --bench scale -- 1000000x100 10000000x100
+//!
+//! Each measurement runs in a process of its own, so that its peak memory is
+//! its own too. Traces are made up in the temporary folder (`TMPDIR`) and
+//! removed.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use haltwise::simulate::{Walk, Walked};
+use haltwise::{Calibration, Certifying, Screening, SetAside, Split};
+use haltwise_io::{
+    SetReader, Snapshot, TraceRow, TraceWriter, WriteOptions, gather_evidence, trace_files,
+};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use rayon::prelude::*;
+
+/// How often each measurement is made; the quickest counts.
+const TIMES: usize = 3;
+
+const FILES: u64 = 8;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        Some("measure") => measure(&args[1], Path::new(&args[2])),
+        _ => compare(&args),
+    }
+}
+
+/// Measures every size, decoding and calibrating in turns.
+fn compare(args: &[String]) {
+    let sizes: Vec<(u64, usize)> = args.iter().filter_map(|arg| size(arg)).collect();
+    let default = || [100_000, 200_000, 400_000].map(|n| (n, 100)).to_vec();
+    let sizes = if sizes.is_empty() { default() } else { sizes };
+    println!(
+        "{:>10} {:>5}  {:<10} {:>8} {:>8} {:>7} {:>12} {:>9}",
+        "sequences", "steps", "what", "wall s", "cpu s", "ratio", "steps/s", "peak MiB"
+    );
+    for (n, steps) in sizes {
+        let folder = tempfile::tempdir().unwrap();
+        generate(folder.path(), n, steps);
+        let mut best = [Measured::WORST; 3];
+        for _ in 0..TIMES {
+            for (what, best) in std::iter::zip(WHAT, &mut best) {
+                *best = best.quicker(in_process(what, folder.path()));
+            }
+        }
+        for (what, m) in std::iter::zip(WHAT, best) {
+            println!(
+                "{n:>10} {steps:>5}  {what:<10} {:>8.2} {:>8.2} {:>7.2} {:>12.2e} {:>9}",
+                m.wall,
+                m.cpu,
+                m.cpu / best[0].cpu,
+                n as f64 * steps as f64 / m.wall,
+                m.peak >> 10,
+            );
+        }
+    }
+}
+
+const WHAT: [&str; 3] = ["decode", "calibrate", "stream"];
+
+/// "1000000x100": so many sequences of so many steps.
+fn size(text: &str) -> Option<(u64, usize)> {
+    let (n, steps) = text.split_once('x')?;
+    Some((n.parse().ok()?, steps.parse().ok()?))
+}
+
+fn generate(folder: &Path, n: u64, steps: usize) {
+    let walk = Walk::new(steps, steps, 0);
+    (0..FILES).into_par_iter().for_each(|file| {
+        let path = folder.join(format!("part-{file}.parquet"));
+        let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
+        let mut sequence = Walked::default();
+        for number in n * file / FILES..n * (file + 1) / FILES {
+            walk.draw(number, &mut sequence);
+            let id = number.to_string();
+            let row = TraceRow {
+                id: Some(&id),
+                label: sequence.label,
+                predictions: &sequence.predictions,
+                scores: &sequence.scores,
+                probs: None,
+                scores_given: true,
+            };
+            writer.write(&row).unwrap();
+        }
+        writer.finish().unwrap();
+    });
+}
+
+#[derive(Clone, Copy)]
+struct Measured {
+    wall: f64,
+    cpu: f64,
+    /// The most memory, in KiB.
+    peak: u64,
+}
+
+impl Measured {
+    const WORST: Self = Self {
+        wall: f64::INFINITY,
+        cpu: f64::INFINITY,
+        peak: 0,
+    };
+
+    fn quicker(self, other: Self) -> Self {
+        Self {
+            wall: self.wall.min(other.wall),
+            cpu: self.cpu.min(other.cpu),
+            peak: self.peak.max(other.peak),
+        }
+    }
+}
+
+fn in_process(what: &str, folder: &Path) -> Measured {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command
+        .args(["measure", what])
+        .arg(folder)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut numbers = text.split_whitespace();
+    Measured {
+        wall: numbers.next().unwrap().parse().unwrap(),
+        cpu: numbers.next().unwrap().parse().unwrap(),
+        peak: numbers.next().unwrap().parse().unwrap(),
+    }
+}
+
+/// Does one thing to the traces, and prints the seconds by the clock and of
+/// all cores, and the most memory that was held.
+fn measure(what: &str, folder: &Path) {
+    let start = Instant::now();
+    match what {
+        "decode" => decode(&trace_files(&[folder]).unwrap()),
+        "calibrate" => calibrate(&Snapshot::new(&[folder]).unwrap()),
+        _ => stream(&Snapshot::new(&[folder]).unwrap()),
+    }
+    let wall = start.elapsed().as_secs_f64();
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let ticks: f64 = fields[11..13]
+        .iter()
+        .map(|f| f.parse::<f64>().unwrap())
+        .sum();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .unwrap();
+    println!(
+        "{wall} {} {}",
+        ticks / 100.0,
+        peak.trim_end_matches("kB").trim()
+    );
+}
+
+/// Decodes the columns of traces and drops them.
+fn decode(files: &[PathBuf]) {
+    let groups = |file: &PathBuf| {
+        let metadata = SerializedFileReader::new(File::open(file).unwrap()).unwrap();
+        (0..metadata.metadata().num_row_groups())
+            .map(move |group| (file.clone(), group))
+            .collect()
+    };
+    let pieces: Vec<(PathBuf, usize)> = files.iter().flat_map::<Vec<_>, _>(groups).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut values = 0;
+        while let Some((file, group)) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let builder =
+                ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap();
+            let schema = builder.schema().clone();
+            let columns =
+                ["id", "label", "predictions", "scores"].map(|name| schema.index_of(name).unwrap());
+            let mask = ProjectionMask::roots(builder.parquet_schema(), columns);
+            let bytes: i64 = builder
+                .metadata()
+                .row_groups()
+                .iter()
+                .map(|g| g.total_byte_size())
+                .sum();
+            let rows = (1 << 21) / (bytes / builder.metadata().file_metadata().num_rows() + 1);
+            let batches = builder
+                .with_projection(mask)
+                .with_row_groups(vec![*group])
+                .with_batch_size(rows as usize)
+                .build()
+                .unwrap();
+            for batch in batches {
+                values += std::hint::black_box(batch.unwrap()).num_rows();
+            }
+        }
+        values
+    };
+    let threads = rayon::current_num_threads();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .for_each(|worker| assert!(worker.join().unwrap() > 0));
+    });
+}
+
+const HALF: f64 = 0.5;
+
+fn reader<'a>(snapshot: &'a Snapshot, calibration: &'a Calibration) -> SetReader<'a> {
+    SetReader {
+        snapshot,
+        score: None,
+        grid: Some(&calibration.grid),
+    }
+}
+
+/// Once through the files, one byte kept of each score.
+fn calibrate(snapshot: &Snapshot) {
+    let calibration = Calibration::default();
+    let screens = SetAside::share(HALF, 0);
+    let part_of = |key| Some(usize::from(!screens.has(key)));
+    let (mut sets, _) = reader(snapshot, &calibration)
+        .read(2, part_of, &mut |_, _| {})
+        .unwrap();
+    let certifying = Certifying::new(sets.pop().unwrap());
+    let screening = Screening::new(sets.pop().unwrap());
+    let rule = calibration.conditional(&screening, &certifying).unwrap();
+    assert!(rule.halts_early());
+}
+
+/// Twice through the files, keeping a tenth of the screening part.
+fn stream(snapshot: &Snapshot) {
+    let calibration = Calibration::default();
+    let sample = SetAside::share(HALF / 10.0, 0);
+    let part_of = |key| sample.has(key).then_some(0);
+    let (mut sets, seen) = reader(snapshot, &calibration)
+        .read(1, part_of, &mut |_, _| {})
+        .unwrap();
+    let screening = Screening::new(sets.pop().unwrap());
+    let split = Split {
+        screen_fraction: Some(HALF),
+        ..Split::default()
+    };
+    let screened = calibration
+        .screened_conditional(&screening, seen.t_max)
+        .unwrap()
+        .of_all(seen.set())
+        .with_split(split, SetAside::share(HALF, 0));
+    let part = gather_evidence(&screened, snapshot, &mut |_, _| {}).unwrap();
+    assert!(screened.certify(part.evidence()).unwrap().halts_early());
+}

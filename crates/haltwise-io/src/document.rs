@@ -1,0 +1,172 @@
+//! Versioned JSON: what rules, candidates and evidence are stored as.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::ser::{CompactFormatter, Formatter};
+use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
+use crate::write::write_whole;
+
+/// A kind of file.
+pub(crate) struct Kind {
+    /// What people call it.
+    pub(crate) name: &'static str,
+    /// What every such file says it is.
+    pub(crate) format: &'static str,
+    /// The version written here, and the newest that can be read.
+    pub(crate) version: u64,
+    /// What to do about a damaged one.
+    pub(crate) remedy: &'static str,
+}
+
+#[derive(Serialize)]
+struct Document<'a, T> {
+    format: &'a str,
+    version: u64,
+    written_by: &'a str,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+impl Kind {
+    /// The text of a file.
+    pub(crate) fn json<T: Serialize>(&self, content: &T) -> io::Result<String> {
+        let document = Document {
+            format: self.format,
+            version: self.version,
+            written_by: concat!("haltwise ", env!("CARGO_PKG_VERSION")),
+            content,
+        };
+        let mut text = Vec::new();
+        document.serialize(&mut serde_json::Serializer::with_formatter(
+            &mut text,
+            OnePerLine { depth: 0 },
+        ))?;
+        text.push(b'\n');
+        let text = String::from_utf8(text).map_err(io::Error::other)?;
+        // JSON strings hold no line breaks, so this is between two values.
+        Ok(text.replace(", \n", ",\n"))
+    }
+
+    /// Writes a file, whole or not at all.
+    pub(crate) fn write<T: Serialize>(&self, path: &Path, content: &T) -> Result<()> {
+        write_whole(path, |out| out.write_all(self.json(content)?.as_bytes()))
+    }
+
+    /// Reads a file, and refuses one that is damaged, contradicts itself or was
+    /// written in a newer format.
+    pub(crate) fn read<T: DeserializeOwned>(&self, path: &Path) -> Result<T> {
+        let name = self.name;
+        let unreadable = |e: io::Error| match e.kind() {
+            io::ErrorKind::IsADirectory => {
+                Error::new(path, format_args!("it is a folder; name the {name} file"))
+            }
+            _ => Error::new(path, format_args!("cannot read it: {e}")),
+        };
+        let bytes = std::fs::read(path).map_err(unreadable)?;
+        self.parse(&bytes)
+            .map_err(|problem| Error::new(path, problem))
+    }
+
+    /// Reads the bytes of a file.
+    pub(crate) fn parse<T: DeserializeOwned>(
+        &self,
+        bytes: &[u8],
+    ) -> std::result::Result<T, String> {
+        let Self {
+            name,
+            format,
+            version: newest,
+            remedy,
+        } = self;
+        // "a rule", "an evidence".
+        let a = match name.starts_with(['a', 'e', 'i', 'o', 'u']) {
+            true => "an",
+            false => "a",
+        };
+        let mut fields: Map<String, Value> = serde_json::from_slice(bytes)
+            .map_err(|e| format!("it is not {a} {name} file, or a damaged one: {e}"))?;
+        if fields.remove("format").as_ref().and_then(Value::as_str) != Some(*format) {
+            return Err(format!(
+                "it is not {a} {name} file: its \"format\" is not \"{format}\""
+            ));
+        }
+        let version = fields.remove("version").and_then(|v| v.as_u64());
+        let writer = fields.remove("written_by");
+        let writer = writer
+            .as_ref()
+            .and_then(Value::as_str)
+            .unwrap_or("an unknown version");
+        match version {
+            Some(version) if version == *newest => {}
+            Some(newer) if newer > *newest => {
+                return Err(format!(
+                    "it is {a} {name} file of format version {newer}, written by {writer}; this \
+                     program reads up to version {newest}: use a newer haltwise"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "the {name} file is damaged: it has no valid \"version\""
+                ));
+            }
+        }
+        serde_json::from_value(Value::Object(fields))
+            .map_err(|e| format!("the {name} file is damaged: {e}; {remedy}"))
+    }
+}
+
+/// Compact JSON with each field of the outermost object, and each object in a
+/// list there, on a line of its own: easy to read, and to compare by line.
+struct OnePerLine {
+    depth: usize,
+}
+
+impl Formatter for OnePerLine {
+    fn begin_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        if self.depth == 2 {
+            out.write_all(b"\n    ")?;
+        }
+        self.depth += 1;
+        CompactFormatter.begin_object(out)
+    }
+
+    fn end_object<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        if self.depth == 0 {
+            out.write_all(b"\n")?;
+        }
+        CompactFormatter.end_object(out)
+    }
+
+    fn begin_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth += 1;
+        CompactFormatter.begin_array(out)
+    }
+
+    fn end_array<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        self.depth -= 1;
+        CompactFormatter.end_array(out)
+    }
+
+    fn begin_object_key<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(match (self.depth, first) {
+            (1, true) => b"\n  ",
+            (1, false) => b",\n  ",
+            (_, true) => b"",
+            (_, false) => b", ",
+        })
+    }
+
+    fn begin_array_value<W: ?Sized + Write>(&mut self, out: &mut W, first: bool) -> io::Result<()> {
+        out.write_all(if first { b"" } else { b", " })
+    }
+
+    fn begin_object_value<W: ?Sized + Write>(&mut self, out: &mut W) -> io::Result<()> {
+        out.write_all(b": ")
+    }
+}

@@ -1,0 +1,48 @@
+//! How much there is to read, before reading it.
+
+use std::path::PathBuf;
+
+use super::ids::BYTES_PER_ID;
+use super::parquet::Opened;
+use super::{Format, size};
+use crate::error::Result;
+
+/// How many sequences and steps files hold, as far as can be told without
+/// reading them: exactly for Parquet with a row per sequence, at most about so
+/// many for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extent {
+    /// Sequences.
+    pub sequences: u64,
+    /// Steps of all of them together.
+    pub steps: u64,
+    /// Bytes that reading alone needs, beside what is made of the traces.
+    pub reading: u64,
+}
+
+impl Extent {
+    /// What the files hold.
+    pub fn of(files: &[PathBuf]) -> Result<Self> {
+        let mut extent = Self::default();
+        for path in files {
+            let bytes = size(path)?;
+            let (sequences, steps, reading) = match Format::of(path)? {
+                Format::Parquet => {
+                    let opened = Opened::open(path).map_err(|p| p.in_file(path))?;
+                    match opened.has_row_per_step() {
+                        // The steps of a sequence may be anywhere in the file.
+                        true => (opened.rows() / 10, opened.rows(), 8 * opened.rows()),
+                        false => (opened.rows(), opened.steps(), 0),
+                    }
+                }
+                // A step takes at least four bytes, be it in digits or not.
+                Format::Npz | Format::Arrow | Format::Jsonl => (bytes / 40, bytes / 4, 0),
+                Format::Csv => (bytes / 100, bytes / 10, bytes),
+            };
+            extent.sequences += sequences;
+            extent.steps += steps;
+            extent.reading += reading + BYTES_PER_ID * sequences;
+        }
+        Ok(extent)
+    }
+}

@@ -1,0 +1,243 @@
+//! Reading traces on all cores, for consumers that need no order: each thread
+//! shows its sequences to a state of its own.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
+
+use super::ids::Ids;
+use super::intake::Intake;
+use super::parquet::Opened;
+use super::{Format, TraceRow, visit_places};
+use crate::error::{Error, Result};
+use crate::problem::{Checked, Problem};
+
+/// Where a sequence stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which of the files it is in, counted from 0.
+    pub file: usize,
+    /// Its position among the sequences of all files, counted from 0.
+    pub position: u64,
+}
+
+/// Shows every sequence of the files to a visitor, on all cores where the
+/// files allow it (Parquet with a row per sequence and numbered classes), and
+/// returns the states that the threads ended with.
+///
+/// Each thread starts a state and visits sequences with it: row groups of a
+/// file, each in its order, but the row groups of a thread may lie anywhere.
+/// So what is made of all states together must not depend on who saw what. The
+/// files are one set, as for [`visit_traces`](super::visit_traces); files that change meanwhile are
+/// not noticed here (see [`Snapshot`](super::Snapshot)).
+///
+/// ```no_run
+/// use haltwise::Traces;
+/// use haltwise_io::fold_traces;
+///
+/// let files = ["monday.parquet".into(), "tuesday.parquet".into()];
+/// let longest = fold_traces(&files, &mut |_, _| {}, || 0, |longest, _place, row| {
+///     *longest = row.scores.len().max(*longest);
+///     Ok(())
+/// })?;
+/// println!("the longest has {:?} steps", longest.iter().max());
+/// # Ok::<(), haltwise_io::Error>(())
+/// ```
+pub fn fold_traces<S: Send>(
+    files: &[PathBuf],
+    progress: &mut dyn FnMut(u64, u64),
+    start: impl Fn() -> S + Sync,
+    visit: impl Fn(&mut S, Place, &TraceRow<'_>) -> std::result::Result<(), String> + Sync,
+) -> Result<Vec<S>> {
+    super::refuse_twice(files)?;
+    let Some(pieces) = pieces(files)? else {
+        let mut state = start();
+        visit_in_order(files, progress, |place, row| visit(&mut state, place, row))?;
+        return Ok(vec![state]);
+    };
+    let total = pieces.iter().map(|piece| piece.bytes).sum();
+    let reading = Reading {
+        files,
+        pieces: &pieces,
+        next: AtomicUsize::new(0),
+        scores_given: Mutex::new(None),
+        failed: Mutex::new(None),
+    };
+    let threads = rayon::current_num_threads().clamp(1, pieces.len());
+    let (states, ids): (Vec<S>, Vec<Ids>) = std::thread::scope(|scope| {
+        let (sender, receiver) = channel();
+        let workers: Vec<_> = (0..threads)
+            .map(|_| {
+                let (sender, reading, start, visit) = (sender.clone(), &reading, &start, &visit);
+                scope.spawn(move || {
+                    let (mut state, mut ids) = (start(), Ids::later());
+                    let mut visit = |place, row: &TraceRow<'_>| visit(&mut state, place, row);
+                    reading.work(&mut ids, &sender, &mut visit);
+                    (state, ids)
+                })
+            })
+            .collect();
+        drop(sender);
+        let mut done = 0;
+        for bytes in receiver {
+            done += bytes;
+            progress(done, total);
+        }
+        workers
+            .into_iter()
+            .map(|worker| {
+                worker
+                    .join()
+                    .unwrap_or_else(|e| std::panic::resume_unwind(e))
+            })
+            .collect()
+    });
+    let failed = reading.failed.into_inner();
+    if let Some((_, error)) = failed.unwrap_or_else(PoisonError::into_inner) {
+        return Err(error);
+    }
+    if Ids::any_twice(ids) {
+        // Once more in order, to say where.
+        visit_in_order(files, progress, |_, _| Ok(()))?;
+        return Err(Error::new(&files[0], "an id comes twice in these files"));
+    }
+    Ok(states)
+}
+
+/// What is done with each sequence and its place.
+type VisitAt<'a> = dyn FnMut(Place, &TraceRow<'_>) -> std::result::Result<(), String> + 'a;
+
+/// Shows the sequences in their order, file after file.
+fn visit_in_order(
+    files: &[PathBuf],
+    progress: &mut dyn FnMut(u64, u64),
+    mut visit: impl FnMut(Place, &TraceRow<'_>) -> std::result::Result<(), String>,
+) -> Result<()> {
+    let mut position = 0;
+    visit_places(files, progress, &mut |file, row| {
+        let place = Place { file, position };
+        position += 1;
+        visit(place, row)
+    })
+    .map(drop)
+}
+
+/// A part of a file that one thread reads.
+struct Piece {
+    file: usize,
+    opened: Opened,
+    group: usize,
+    /// The position of its first sequence in all files.
+    position: u64,
+    bytes: u64,
+}
+
+/// The row groups of all files; `None` if some file must be read in order.
+fn pieces(files: &[PathBuf]) -> Result<Option<Vec<Piece>>> {
+    let mut pieces = Vec::new();
+    let mut position = 0;
+    for (file, path) in files.iter().enumerate() {
+        if Format::of(path)? != Format::Parquet {
+            return Ok(None);
+        }
+        let in_file = |p: Problem| p.in_file(path);
+        let opened = Opened::open(path).map_err(in_file)?;
+        if !opened.groups_stand_alone().map_err(in_file)? {
+            return Ok(None);
+        }
+        if opened.rows() == 0 {
+            return Err(in_file(Problem::new("there is no sequence in it")));
+        }
+        for group in 0..opened.groups() {
+            pieces.push(Piece {
+                file,
+                opened: opened.clone(),
+                group,
+                position,
+                bytes: opened.bytes_of(group),
+            });
+            position += opened.rows_of(group);
+        }
+    }
+    Ok((!pieces.is_empty()).then_some(pieces))
+}
+
+/// What the threads share.
+struct Reading<'a> {
+    files: &'a [PathBuf],
+    pieces: &'a [Piece],
+    /// The next piece that no one has begun.
+    next: AtomicUsize,
+    scores_given: Mutex<Option<bool>>,
+    /// The first piece that failed, and how. All pieces before it were begun
+    /// before it and are read to their end, so that the error is the same
+    /// whichever thread was faster.
+    failed: Mutex<Option<(usize, Error)>>,
+}
+
+impl Reading<'_> {
+    /// Reads pieces until there are none left, or one has failed.
+    fn work(&self, ids: &mut Ids, done: &Sender<u64>, visit: &mut VisitAt<'_>) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(piece) = self.pieces.get(number) else {
+                return;
+            };
+            let Err(problem) = self.read(piece, ids, done, visit) else {
+                continue;
+            };
+            self.next.store(self.pieces.len(), Ordering::Relaxed);
+            let error = problem.in_file(&self.files[piece.file]);
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            if failed.as_ref().is_none_or(|&(first, _)| number < first) {
+                *failed = Some((number, error));
+            }
+            return;
+        }
+    }
+
+    fn read(
+        &self,
+        piece: &Piece,
+        ids: &mut Ids,
+        done: &Sender<u64>,
+        visit: &mut VisitAt<'_>,
+    ) -> Checked {
+        let mut position = piece.position;
+        let mut visit = |row: &TraceRow<'_>| {
+            let place = Place {
+                file: piece.file,
+                position,
+            };
+            position += 1;
+            visit(place, row)
+        };
+        let mut reported = 0;
+        let mut report = |now: u64, _| {
+            // The one who listens may have gone: then no one needs to know.
+            let _ = done.send(now - reported);
+            reported = now;
+        };
+        let mut intake = Intake::new(ids, &mut visit, &mut report, piece.bytes);
+        intake.start_file(piece.bytes);
+        let file = File::open(&self.files[piece.file]).map_err(Problem::unreadable)?;
+        piece.opened.read(file, vec![piece.group], &mut intake)?;
+        intake.end_file()?;
+        self.one_source(intake.scores_given())
+    }
+
+    /// Within a piece the intake sees to it that scores are of one kind.
+    fn one_source(&self, given: Option<bool>) -> Checked {
+        let known = self.scores_given.lock();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        match (*known, given) {
+            (Some(before), Some(now)) if before != now => Err(super::intake::mixed_sources()),
+            (before, now) => {
+                *known = before.or(now);
+                Ok(())
+            }
+        }
+    }
+}

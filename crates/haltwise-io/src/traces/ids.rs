@@ -1,0 +1,96 @@
+//! The ids met so far, by their hashes: two of 10⁹ different ids share one
+//! with probability 10⁻²¹.
+
+use std::collections::HashSet;
+
+use rayon::prelude::*;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// How many lists the hashes of [`Ids::Later`] are in, by their first bits:
+/// each is sorted within a cache.
+const LISTS: usize = 64;
+
+/// How many bytes an id takes here, at most, whatever its length.
+pub(super) const BYTES_PER_ID: u64 = 32;
+
+/// Which ids were met.
+#[derive(Debug)]
+pub(super) enum Ids {
+    /// A repeat is noticed as soon as it comes.
+    Now(HashSet<u128>),
+    /// Repeats are looked for in the end. Many ids do not fit a cache, and
+    /// looking each up would take longer than reading its sequence.
+    Later(Vec<Vec<u128>>),
+}
+
+impl Ids {
+    pub(super) fn now() -> Self {
+        Self::Now(HashSet::new())
+    }
+
+    pub(super) fn later() -> Self {
+        Self::Later(vec![Vec::new(); LISTS])
+    }
+
+    /// Adds an id; `false` if it is known to have been there.
+    pub(super) fn insert(&mut self, id: &str) -> bool {
+        let hash = xxh3_128(id.as_bytes());
+        match self {
+            Self::Now(ids) => ids.insert(hash),
+            Self::Later(lists) => {
+                lists[(hash >> 64) as usize % LISTS].push(hash);
+                true
+            }
+        }
+    }
+
+    /// Whether an id was met twice, be it by the same or by two that looked.
+    pub(super) fn any_twice(all: Vec<Self>) -> bool {
+        let mut lists = vec![Vec::new(); LISTS];
+        for ids in all {
+            match ids {
+                Self::Later(own) => {
+                    for (list, own) in std::iter::zip(&mut lists, own) {
+                        list.push(own);
+                    }
+                }
+                Self::Now(ids) => lists[0].push(ids.into_iter().collect()),
+            }
+        }
+        lists.into_par_iter().any(|list| {
+            let mut hashes = list.concat();
+            hashes.sort_unstable();
+            hashes.windows(2).any(|pair| pair[0] == pair[1])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(range: std::ops::Range<u32>) -> Vec<String> {
+        range.map(|i| format!("s{i}")).collect()
+    }
+
+    #[test]
+    fn an_id_is_new_once() {
+        let mut ids = Ids::now();
+        assert!(names(0..1000).iter().all(|id| ids.insert(id)));
+        assert!(!names(0..1000).iter().any(|id| ids.insert(id)));
+    }
+
+    #[test]
+    fn repeats_are_found_whoever_met_them() {
+        let met = |range| {
+            let mut ids = Ids::later();
+            assert!(names(range).iter().all(|id| ids.insert(id)));
+            ids
+        };
+        assert!(!Ids::any_twice(vec![met(0..500), met(500..1000)]));
+        assert!(Ids::any_twice(vec![met(0..501), met(500..1000)]));
+        let mut twice = met(0..500);
+        twice.insert("s7");
+        assert!(Ids::any_twice(vec![twice]));
+    }
+}

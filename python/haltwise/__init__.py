@@ -1,0 +1,53 @@
+"""Certified early stopping for classifiers that read a stream.
+
+>>> import haltwise
+>>> rule = haltwise.calibrate(probs=probs, labels=labels)    # doctest: +SKIP
+>>> steps = rule.halt(scores)                                # doctest: +SKIP
+
+See ``docs/python.md`` for a walk through, and :func:`calibrate` to begin with.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._core import VERSION as __version__
+from ._core import Stream
+from .calibration import calibrate
+from .evidence import Candidates, Evidence
+from .lstm import Model, train
+from .rule import Evaluation, Rule
+from .traces import Traces, read_traces, write_traces
+
+if TYPE_CHECKING:
+    from .estimators import LSTM, EarlyClassifier
+
+__all__ = [
+    "LSTM",
+    "Candidates",
+    "EarlyClassifier",
+    "Evaluation",
+    "Evidence",
+    "Model",
+    "Rule",
+    "Stream",
+    "Traces",
+    "__version__",
+    "calibrate",
+    "read_traces",
+    "train",
+    "write_traces",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn is loaded only where its conventions are asked for.
+    if name in ("EarlyClassifier", "LSTM"):
+        from . import estimators
+
+        return getattr(estimators, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,187 @@
+"""Evidence: the counts that certifying reads, gathered anywhere and added up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core
+from ._arrays import natural
+from .calibration import Score
+from .rule import Rule
+from .traces import Traces
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Candidates:
+    """Candidate rules in the order in which they are to be tested, fixed without
+    a look at the certifying traces. Picklable; :meth:`to_json` for any other way
+    to send them."""
+
+    __slots__ = ("_inner",)
+    _inner: _core.Candidates
+
+    def __init__(self) -> None:
+        raise TypeError("use Candidates.adaptive, .backward or .one_threshold")
+
+    @classmethod
+    def _of(cls, core: _core.Candidates) -> Self:
+        candidates = object.__new__(cls)
+        candidates._inner = core
+        return candidates
+
+    @classmethod
+    def adaptive(
+        cls,
+        fitting: Traces,
+        certifying: int,
+        *,
+        alpha: float = 0.1,
+        delta: float = 0.01,
+        score: Score | None = None,
+        t_max: int | None = None,
+    ) -> Self:
+        """Learns a score and proposes threshold curves from these traces: the
+        candidates of the adaptive method, to be certified on about so many others of
+        up to `t_max` steps (by default, as many as the fitting traces have), at these
+        levels."""
+        number, steps = natural(certifying, "certifying"), natural(t_max, "t_max")
+        assert number is not None
+        return cls._of(_core.Candidates.adaptive(fitting, number, alpha, delta, score, steps))
+
+    @classmethod
+    def backward(
+        cls,
+        screening: Traces,
+        *,
+        alpha: float = 0.1,
+        grid_step: float = 0.01,
+        at_never: Literal["skip", "stop"] = "skip",
+        t_max: int | None = None,
+    ) -> Self:
+        """Screens a threshold per step from these traces, revealed from the last
+        step back: the candidates of the conditional method, for sequences of up to
+        `t_max` steps (by default, as many as the screening traces have)."""
+        steps = natural(t_max, "t_max")
+        return cls._of(_core.Candidates.backward(screening, alpha, grid_step, at_never, steps))
+
+    @classmethod
+    def one_threshold(cls, t_max: int, *, grid_step: float = 0.01) -> Self:
+        """One threshold for all steps, from 1 down to 0: the candidates of the
+        marginal method."""
+        natural(t_max, "t_max")
+        return cls._of(_core.Candidates.one_threshold(t_max, grid_step))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The candidates that :meth:`to_json` wrote."""
+        return cls._of(_core.Candidates(text))
+
+    def to_json(self) -> str:
+        """The candidates as text."""
+        return self._inner.json()
+
+    @property
+    def thresholds(self) -> list[NDArray[np.float32]]:
+        """The thresholds of each rule of a walk, in the order of the tests; infinity
+        is never. Those of the adaptive method are not listed."""
+        return self._inner.thresholds()
+
+    def __repr__(self) -> str:
+        rules = self.thresholds
+        return f"Candidates({len(rules)} rules)" if rules else "Candidates(adaptive)"
+
+    def __eq__(self, other: object) -> bool:
+        return self._inner == other._inner if isinstance(other, Candidates) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Candidates._of, (self._inner,))
+
+
+class Evidence:
+    """How many sequences each candidate halts at each step, and how many of those
+    have a gap. Evidence of disjoint sets of traces adds up to that of their union:
+
+    >>> total = sum(Evidence(candidates, part) for part in parts)   # doctest: +SKIP
+    >>> rule = total.certify()                                      # doctest: +SKIP
+
+    Nothing here can tell whether two sets overlap: no sequence may be counted
+    twice. Picklable; :meth:`to_json` for any other way to send it.
+    """
+
+    __slots__ = ("_inner",)
+    _inner: _core.Evidence
+
+    def __init__(self, candidates: Candidates, certifying: Traces) -> None:
+        self._inner = _core.Evidence.collect(candidates._inner, certifying)
+
+    @classmethod
+    def _of(cls, core: _core.Evidence) -> Self:
+        evidence = object.__new__(cls)
+        evidence._inner = core
+        return evidence
+
+    def __add__(self, other: object) -> Evidence:
+        if not isinstance(other, Evidence):
+            return NotImplemented
+        return Evidence._of(self._inner.add(other._inner))
+
+    def __radd__(self, other: object) -> Evidence:
+        # sum() begins with 0.
+        if isinstance(other, int) and other == 0:
+            return self
+        return NotImplemented
+
+    def certify(self, *, alpha: float = 0.1, delta: float = 0.01) -> Rule:
+        """Tests the candidates in their order and makes a rule of the best that
+        passed. Candidates of the adaptive method are tested at the levels they were
+        proposed for, no others."""
+        return Rule._of(self._inner.certify(alpha, delta))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The evidence that :meth:`to_json` wrote; refused where it is damaged."""
+        return cls._of(_core.Evidence(text))
+
+    def to_json(self) -> str:
+        """The evidence as text."""
+        return self._inner.json()
+
+    @property
+    def candidates(self) -> Candidates:
+        """The rules the evidence is about."""
+        return Candidates._of(self._inner.candidates())
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences were counted."""
+        return self._inner.sequences()
+
+    @property
+    def halted(self) -> NDArray[np.uint64]:
+        """Per candidate of a walk and step, how many sequences halted there."""
+        return np.array(self._inner.counts()[0], np.uint64)
+
+    @property
+    def gaps(self) -> NDArray[np.uint64]:
+        """Per candidate of a walk and step, how many of those had a gap."""
+        return np.array(self._inner.counts()[1], np.uint64)
+
+    def __repr__(self) -> str:
+        return f"Evidence({self.sequences:,} sequences, {self.candidates!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return self._inner == other._inner if isinstance(other, Evidence) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Evidence._of, (self._inner,))

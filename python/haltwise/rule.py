@@ -1,0 +1,337 @@
+"""Rules: when to halt, and everything needed to audit why."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core
+from ._arrays import counts, floats
+from .traces import PathLike, Traces, traces_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class Test(TypedDict):
+    """One test of the trail: a candidate, and the step where it did worst."""
+
+    opens: int
+    threshold: float | None
+    step: int
+    halted: int
+    gaps: int
+    p_value: float
+    rejected: bool
+
+
+class StepResult(TypedDict):
+    """One step of an evaluation."""
+
+    t: int
+    halted: int
+    halted_by: int
+    gap_by: float | None
+    gap_by_interval: tuple[float, float]
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """What a rule did to a set of traces; the fields of ``haltwise evaluate --json``."""
+
+    #: How many sequences.
+    n: int
+    #: The rule's number of steps.
+    t_max: int
+    #: The accuracy of the full predictions, and its standard error.
+    late_accuracy: float
+    late_accuracy_se: float
+    #: The accuracy of the early predictions, and its standard error.
+    early_accuracy: float
+    early_accuracy_se: float
+    #: The mean of halt step / t_max, and its standard error.
+    t_avg: float
+    t_avg_se: float
+    #: The steps read as a share of all steps there were.
+    steps_read: float
+    #: The share of sequences with a gap, its standard error and exact 95% interval.
+    gap: float
+    gap_se: float
+    gap_interval: tuple[float, float]
+    #: The gap among the first fifth and the first half to halt, and 95% intervals.
+    gap_earliest: dict[str, float | None]
+    gap_earliest_interval: dict[str, tuple[float, float]]
+    #: Step by step; ``pandas.DataFrame(evaluation.by_step)`` makes a table of it.
+    by_step: list[StepResult]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as a plain dictionary."""
+        return asdict(self)
+
+    def __repr__(self) -> str:
+        low, high = self.gap_interval
+        return (
+            f"Evaluation({self.n:,} sequences: accuracy {self.early_accuracy:.3f} early, "
+            f"{self.late_accuracy:.3f} late; gap {self.gap:.3f} ({low:.3f} to {high:.3f}); "
+            f"halts at {self.t_avg:.3f} of {self.t_max} steps)"
+        )
+
+
+class Rule:
+    """One threshold per step, and the record of how it came about. A sequence
+    halts at the first step whose score reaches its threshold, or at its end.
+
+    Made by :func:`calibrate`, by :meth:`Evidence.certify`, or read from a file;
+    never by hand, so that its promise can be relied on.
+    """
+
+    __slots__ = ("_fields", "_inner")
+    _inner: _core.Rule
+    _fields: dict[str, Any]
+
+    def __init__(self) -> None:
+        raise TypeError("rules are made by haltwise.calibrate or read by Rule.load")
+
+    @classmethod
+    def _of(cls, core: _core.Rule) -> Self:
+        rule = object.__new__(cls)
+        rule._inner = core
+        rule._fields = json.loads(core.json())
+        return rule
+
+    @classmethod
+    def load(cls, path: PathLike) -> Self:
+        """Reads a rule file, as the command line writes it; refuses one that is
+        damaged, contradicts itself or was written in a newer format."""
+        with open(path, "rb") as file:
+            content = file.read()
+        try:
+            return cls._of(_core.Rule(content))
+        except ValueError as error:
+            raise ValueError(f"{os.fspath(path)}: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The rule of a rule file's text."""
+        return cls._of(_core.Rule(text.encode()))
+
+    def save(self, path: PathLike) -> None:
+        """Writes the rule file, whole or not at all."""
+        self._inner.save(os.fspath(path))
+
+    def to_json(self) -> str:
+        """The text of the rule file."""
+        return self._inner.json()
+
+    @property
+    def thresholds(self) -> NDArray[np.float32]:
+        """One threshold per step; infinity is never."""
+        return self._inner.thresholds()
+
+    @property
+    def p_values(self) -> NDArray[np.float64]:
+        """The p-value of every test that was made, in order."""
+        return np.array([test["p_value"] for test in self.trail])
+
+    @property
+    def trail(self) -> list[Test]:
+        """Every test that was made, in order; ``pandas.DataFrame(rule.trail)``
+        makes a table of it."""
+        return [test.copy() for test in self._fields["trail"]]
+
+    @property
+    def t_max(self) -> int:
+        """The most steps a sequence may have."""
+        return int(self._fields["t_max"])
+
+    @property
+    def method(self) -> str:
+        """How the rule was found."""
+        return str(self._fields["method"])
+
+    @property
+    def promise(self) -> str | None:
+        """``"conditional"`` or ``"marginal"``; None if nothing is promised."""
+        promise: str | None = self._fields["promise"]
+        return promise
+
+    @property
+    def alpha(self) -> float:
+        """The tolerated gap."""
+        return float(self._fields["alpha"])
+
+    @property
+    def delta(self) -> float:
+        """The probability with which the promise may fail."""
+        return float(self._fields["delta"])
+
+    @property
+    def score(self) -> str:
+        """What the rule judges: ``"confidence"`` (the score given), ``"max-probability"``,
+        ``"margin"`` or ``"gap"`` (learned)."""
+        return self._inner.score()
+
+    @property
+    def expected(self) -> dict[str, float] | None:
+        """What the certifying traces say about the rule, `t_avg` and `gap`:
+        estimates, not promises."""
+        expected: dict[str, float] | None = self._fields["expected"]
+        return None if expected is None else dict(expected)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """All that the rule file says, as a dictionary."""
+        record: dict[str, Any] = json.loads(self.to_json())
+        return record
+
+    @property
+    def halts_early(self) -> bool:
+        """Whether any sequence is ever halted before its end."""
+        return self._inner.halts_early()
+
+    def halt(
+        self,
+        scores: Any = None,
+        *,
+        probs: Any = None,
+        predictions: Any = None,
+        lengths: Any = None,
+    ) -> NDArray[np.int64]:
+        """The step, counted from 1, at which each sequence halts.
+
+        Parameters
+        ----------
+        scores : array of (n, T), or a list of rows of unequal length
+            The scores that the rule judges. Where it judges a learned one, those
+            that came with the traces, if any did.
+        probs : array of (n, T, K)
+            The class probabilities, to compute the score from.
+        predictions : array of (n, T)
+            The predicted classes, counted from 0; by default the most probable ones.
+        lengths : array of (n)
+            How many steps each sequence has, where not all have T.
+        """
+        if probs is None and predictions is None:
+            array, ends = floats(scores, "scores", ["n", "T"])
+            if lengths is not None:
+                ends = counts(lengths, "lengths")
+            return self._inner.halt(array, ends)
+        # The labels play no part in where a sequence halts.
+        n = len(predictions if probs is None else probs)
+        labels = np.zeros(n, np.uint32)
+        traces = Traces(scores, predictions, labels, probs=probs, lengths=lengths)
+        return self._inner.halt_traces(traces)
+
+    def evaluate(
+        self,
+        scores: Any = None,
+        predictions: Any = None,
+        labels: Any = None,
+        *,
+        probs: Any = None,
+        lengths: Any = None,
+        ids: Iterable[str | int] | None = None,
+        classes: Any = None,
+    ) -> Evaluation:
+        """Applies the rule to traces, given as for :func:`calibrate`, and measures
+        accuracy, gap and halt times. They should be new: not those the rule was
+        made from, of which a warning is given."""
+        traces = traces_of(scores, predictions, labels, probs, lengths, ids, classes)
+        found, flattered = self._inner.evaluate(traces)
+        if flattered:
+            warnings.warn(
+                "the rule was made from these very traces; the results flatter it", stacklevel=2
+            )
+        return Evaluation(**json.loads(found))
+
+    def stream(self) -> _core.Stream:
+        """A live stream of which no step was seen yet: call ``observe`` with the
+        score of each step, or with ``probs=`` where the score is to be computed,
+        until it returns True."""
+        return _core.Stream(self._inner)
+
+    def describe(self) -> str:
+        """What is promised, in words."""
+        sure, alpha = f"{100 * (1 - self.delta):g}%", f"{100 * self.alpha:g}%"
+        if self.promise is None:
+            return "Nothing is promised: the rule was screened, not certified."
+        start = f"With {sure} confidence, stopping early loses a right answer for at most {alpha}"
+        if self.promise == "marginal":
+            return f"{start} of all sequences, on average over halt times."
+        return f"{start} of the sequences halted by step t, for every step t."
+
+    def shortfall(self) -> str | None:
+        """Why no more could be certified, and what would help; None if nothing failed."""
+        trail = self.trail
+        if self.promise is None or (trail and trail[-1]["rejected"]):
+            return None
+        if not trail:
+            return "nothing was certified: no candidate was proposed"
+        test, needed = trail[-1], self._inner.halted_needed()
+        text = (
+            f"no more was certified: halting from step {test['opens']} on gives {test['gaps']} "
+            f"gaps among {test['halted']} halted sequences by step {test['step']} (p-value "
+            f"{test['p_value']:.2g}, more than it may be)"
+        )
+        if needed is None:
+            return f"{text}; more traces would not help, a better score or a larger alpha would"
+        return f"{text}; about {needed} halted by then would be needed, so more traces would help"
+
+    def _saving(self) -> str:
+        expected = self.expected
+        if not self.halts_early:
+            return "halts no sequence early"
+        if expected is None:
+            return "not certified"
+        read = expected["t_avg"] * self.t_max
+        return f"reads {read:.1f} of {self.t_max} steps and loses {expected['gap']:.1%}, expected"
+
+    def __repr__(self) -> str:
+        return (
+            f"Rule({self.method!r}, alpha={self.alpha:g}, delta={self.delta:g}: {self._saving()})"
+        )
+
+    def _repr_html_(self) -> str:
+        return (
+            '<div style="max-width: 36em; font-family: sans-serif">'
+            f"<b>Haltwise rule</b>, {escape(self.method)}, α = {self.alpha:g}, δ = {self.delta:g}"
+            f"<p>{escape(self.describe())}</p><p>It {escape(self._saving())}.</p>"
+            f"{_staircase(self.thresholds)}</div>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self._inner == other._inner if isinstance(other, Rule) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Rule._of, (self._inner,))
+
+
+def _staircase(thresholds: NDArray[np.float32]) -> str:
+    """The thresholds over the steps, as a small drawing."""
+    width, height = 480.0, 80.0
+    step = width / len(thresholds)
+    bars = "".join(
+        f'<rect x="{i * step:.2f}" y="{height * (1 - value):.2f}" '
+        f'width="{step:.2f}" height="{max(1.0, height * value):.2f}">'
+        f"<title>step {i + 1}: {value:g}</title></rect>"
+        for i, value in enumerate(thresholds)
+        if np.isfinite(value)
+    )
+    return (
+        f'<svg viewBox="0 0 {width:g} {height + 16:g}" style="width: 100%" role="img" '
+        f'aria-label="thresholds by step"><g fill="#4477aa">{bars}</g>'
+        f'<line x1="0" x2="{width:g}" y1="{height}" y2="{height}" stroke="currentColor"/>'
+        f'<text x="0" y="{height + 13:g}" font-size="11" fill="currentColor">threshold by step, '
+        f"1 to {len(thresholds)}; blank is never</text></svg>"
+    )

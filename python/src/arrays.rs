@@ -1,0 +1,385 @@
+//! NumPy arrays as sequences, without a copy of what is contiguous.
+//!
+//! Arrays of any float or integer type are read where they lie; a row that is
+//! of another type than the heart's, or not contiguous, goes through a buffer
+//! of one row. Rows then pass the same checks as those of a file.
+
+use half::f16;
+use haltwise::{Outputs, ScoreSource, Traces};
+use haltwise_io::{
+    Given, Take, TraceRow, gather_outputs, gather_scored, gather_traces, visit_given,
+};
+use numpy::ndarray::{ArrayView, ArrayView1, ArrayView2, Axis, Dimension, Ix1, Ix2, Ix3};
+use numpy::{PyReadonlyArray, PyReadonlyArray1, PyReadonlyArray2};
+use pyo3::prelude::*;
+
+use crate::failure::{Failure, check_signals, value_error};
+
+/// How many rows pass between two looks at the signals.
+const ROWS_BETWEEN_SIGNALS: usize = 4096;
+
+/// The attributes of a `haltwise.Traces`.
+#[derive(FromPyObject)]
+pub(crate) struct Arrays<'py> {
+    labels: PyReadonlyArray1<'py, u32>,
+    predictions: Option<Integers<'py>>,
+    scores: Option<Floats<'py, Ix2>>,
+    probs: Option<Floats<'py, Ix3>>,
+    lengths: Option<PyReadonlyArray1<'py, u32>>,
+    ids: Option<Vec<String>>,
+}
+
+/// Floats of any width.
+pub(crate) enum Floats<'py, D: Dimension> {
+    F32(PyReadonlyArray<'py, f32, D>),
+    F64(PyReadonlyArray<'py, f64, D>),
+    F16(PyReadonlyArray<'py, f16, D>),
+}
+
+/// Integers of any width, and booleans.
+#[derive(FromPyObject)]
+pub(crate) enum Integers<'py> {
+    I64(PyReadonlyArray2<'py, i64>),
+    I32(PyReadonlyArray2<'py, i32>),
+    I16(PyReadonlyArray2<'py, i16>),
+    I8(PyReadonlyArray2<'py, i8>),
+    U64(PyReadonlyArray2<'py, u64>),
+    U32(PyReadonlyArray2<'py, u32>),
+    U16(PyReadonlyArray2<'py, u16>),
+    U8(PyReadonlyArray2<'py, u8>),
+    Bool(PyReadonlyArray2<'py, bool>),
+}
+
+/// The same arrays, to be read without Python.
+pub(crate) struct Views<'a> {
+    labels: ArrayView1<'a, u32>,
+    predictions: Option<IntegersView<'a>>,
+    scores: Option<FloatsView<'a, Ix2>>,
+    probs: Option<FloatsView<'a, Ix3>>,
+    lengths: Option<ArrayView1<'a, u32>>,
+    ids: Option<&'a [String]>,
+    steps: usize,
+}
+
+pub(crate) enum FloatsView<'a, D: Dimension> {
+    F32(ArrayView<'a, f32, D>),
+    F64(ArrayView<'a, f64, D>),
+    F16(ArrayView<'a, f16, D>),
+}
+
+enum IntegersView<'a> {
+    I64(ArrayView2<'a, i64>),
+    I32(ArrayView2<'a, i32>),
+    I16(ArrayView2<'a, i16>),
+    I8(ArrayView2<'a, i8>),
+    U64(ArrayView2<'a, u64>),
+    U32(ArrayView2<'a, u32>),
+    U16(ArrayView2<'a, u16>),
+    U8(ArrayView2<'a, u8>),
+    Bool(ArrayView2<'a, bool>),
+}
+
+// Not derived: the derivation would ask the dimension to come from Python too.
+impl<'py, D: Dimension> FromPyObject<'_, 'py> for Floats<'py, D> {
+    type Error = PyErr;
+
+    fn extract(array: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        if let Ok(array) = array.extract() {
+            return Ok(Self::F32(array));
+        }
+        if let Ok(array) = array.extract() {
+            return Ok(Self::F64(array));
+        }
+        Ok(Self::F16(array.extract()?))
+    }
+}
+
+impl<D: Dimension> Floats<'_, D> {
+    pub(crate) fn view(&self) -> FloatsView<'_, D> {
+        match self {
+            Self::F32(array) => FloatsView::F32(array.as_array()),
+            Self::F64(array) => FloatsView::F64(array.as_array()),
+            Self::F16(array) => FloatsView::F16(array.as_array()),
+        }
+    }
+}
+
+impl Integers<'_> {
+    fn view(&self) -> IntegersView<'_> {
+        match self {
+            Self::I64(array) => IntegersView::I64(array.as_array()),
+            Self::I32(array) => IntegersView::I32(array.as_array()),
+            Self::I16(array) => IntegersView::I16(array.as_array()),
+            Self::I8(array) => IntegersView::I8(array.as_array()),
+            Self::U64(array) => IntegersView::U64(array.as_array()),
+            Self::U32(array) => IntegersView::U32(array.as_array()),
+            Self::U16(array) => IntegersView::U16(array.as_array()),
+            Self::U8(array) => IntegersView::U8(array.as_array()),
+            Self::Bool(array) => IntegersView::Bool(array.as_array()),
+        }
+    }
+}
+
+impl<D: Dimension> FloatsView<'_, D> {
+    pub(crate) fn shape(&self) -> &[usize] {
+        match self {
+            Self::F32(view) => view.shape(),
+            Self::F64(view) => view.shape(),
+            Self::F16(view) => view.shape(),
+        }
+    }
+}
+
+impl FloatsView<'_, Ix1> {
+    pub(crate) fn to_vec(&self) -> Vec<f32> {
+        match self {
+            Self::F32(view) => view.to_vec(),
+            Self::F64(view) => view.iter().map(|&v| v as f32).collect(),
+            Self::F16(view) => view.iter().map(|v| v.to_f32()).collect(),
+        }
+    }
+}
+
+impl FloatsView<'_, Ix2> {
+    /// The first `steps` numbers of a row: in place where it can be, else in
+    /// the buffer.
+    pub(crate) fn row<'b>(&'b self, i: usize, steps: usize, buffer: &'b mut Vec<f32>) -> &'b [f32] {
+        buffer.clear();
+        match self {
+            Self::F32(view) => match view.row(i).to_slice() {
+                Some(row) => return &row[..steps],
+                None => buffer.extend(view.row(i).iter().take(steps)),
+            },
+            Self::F64(view) => buffer.extend(view.row(i).iter().take(steps).map(|&v| v as f32)),
+            Self::F16(view) => {
+                buffer.extend(view.row(i).iter().take(steps).map(|v| v.to_f32()));
+            }
+        }
+        buffer
+    }
+}
+
+impl FloatsView<'_, Ix3> {
+    /// The numbers of the first `steps` steps of a row, copied.
+    fn row_into(&self, i: usize, steps: usize, buffer: &mut Vec<f32>) {
+        fn copy<T: Copy>(
+            view: &ArrayView<'_, T, Ix3>,
+            i: usize,
+            steps: usize,
+            buffer: &mut Vec<f32>,
+            to_f32: impl Fn(T) -> f32,
+        ) {
+            let row = view.index_axis(Axis(0), i);
+            buffer.clear();
+            for step in row.outer_iter().take(steps) {
+                buffer.extend(step.iter().map(|&v| to_f32(v)));
+            }
+        }
+        match self {
+            Self::F32(view) => copy(view, i, steps, buffer, |v| v),
+            Self::F64(view) => copy(view, i, steps, buffer, |v| v as f32),
+            Self::F16(view) => copy(view, i, steps, buffer, f16::to_f32),
+        }
+    }
+}
+
+/// Runs a function over the view, whatever its type.
+macro_rules! over_integers {
+    ($self:expr, $view:ident => $body:expr) => {
+        match $self {
+            IntegersView::I64($view) => $body,
+            IntegersView::I32($view) => $body,
+            IntegersView::I16($view) => $body,
+            IntegersView::I8($view) => $body,
+            IntegersView::U64($view) => $body,
+            IntegersView::U32($view) => $body,
+            IntegersView::U16($view) => $body,
+            IntegersView::U8($view) => $body,
+            IntegersView::Bool($view) => $body,
+        }
+    };
+}
+
+impl IntegersView<'_> {
+    fn shape(&self) -> &[usize] {
+        over_integers!(self, view => view.shape())
+    }
+
+    /// The first `steps` classes of a row; an error is the place of one that
+    /// is none.
+    fn row_into(&self, i: usize, steps: usize, buffer: &mut Vec<u32>) -> Result<(), String> {
+        if let Self::U32(view) = self
+            && let Some(row) = view.row(i).to_slice()
+        {
+            buffer.clear();
+            buffer.extend_from_slice(&row[..steps]);
+            return Ok(());
+        }
+        over_integers!(self, view => {
+            let row = view.row(i);
+            match row.to_slice() {
+                Some(row) => classes(row[..steps].iter().copied(), buffer),
+                None => classes(row.iter().take(steps).copied(), buffer),
+            }
+        })
+        .map_err(|(t, found)| {
+            format!(
+                "row {}, predictions, step {}: {found} is not a class; classes are integers \
+                 from 0 to {}",
+                i + 1,
+                t + 1,
+                u32::MAX
+            )
+        })
+    }
+}
+
+/// Numbers as classes; an error is the first that is none, and its place.
+fn classes<T: Copy + Into<i128>>(
+    numbers: impl Iterator<Item = T> + Clone,
+    buffer: &mut Vec<u32>,
+) -> Result<(), (usize, i128)> {
+    let mut fits = true;
+    buffer.clear();
+    // No early exit, so that the loop runs as wide as the processor does.
+    buffer.extend(numbers.clone().map(|number| {
+        let number: i128 = number.into();
+        let class = number as u32;
+        fits &= i128::from(class) == number;
+        class
+    }));
+    if fits {
+        return Ok(());
+    }
+    let none = |number: &i128| u32::try_from(*number).is_err();
+    let mut numbers = numbers.map(Into::into).enumerate();
+    match numbers.find(|(_, number)| none(number)) {
+        Some(found) => Err(found),
+        None => Ok(()),
+    }
+}
+
+impl Arrays<'_> {
+    /// The arrays without Python; refuses shapes that do not go together.
+    pub(crate) fn views(&self) -> PyResult<Views<'_>> {
+        let mut views = Views {
+            labels: self.labels.as_array(),
+            predictions: self.predictions.as_ref().map(Integers::view),
+            scores: self.scores.as_ref().map(Floats::view),
+            probs: self.probs.as_ref().map(Floats::view),
+            lengths: self.lengths.as_ref().map(|array| array.as_array()),
+            ids: self.ids.as_deref(),
+            steps: 0,
+        };
+        views.steps = views.check_shapes().map_err(value_error)?;
+        Ok(views)
+    }
+}
+
+impl Views<'_> {
+    /// Returns how many steps there are.
+    fn check_shapes(&self) -> Result<usize, String> {
+        let rows = self.labels.len();
+        let named: [(&str, Option<&[usize]>); 5] = [
+            ("predictions", self.predictions.as_ref().map(|v| v.shape())),
+            ("scores", self.scores.as_ref().map(|v| v.shape())),
+            ("probs", self.probs.as_ref().map(|v| v.shape())),
+            ("lengths", self.lengths.as_ref().map(|v| v.shape())),
+            ("ids", None),
+        ];
+        let mut steps: Option<(&str, usize)> = None;
+        for (name, shape) in named {
+            let Some(shape) = shape else { continue };
+            if shape[0] != rows {
+                return Err(format!(
+                    "{rows} labels but {} rows of {name}; each sequence needs one of each",
+                    shape[0]
+                ));
+            }
+            let Some(&here) = shape.get(1) else { continue };
+            match steps {
+                Some((other, there)) if there != here => {
+                    return Err(format!(
+                        "{name} has {here} steps but {other} has {there}; each step needs one of \
+                         each"
+                    ));
+                }
+                _ => steps = Some((name, here)),
+            }
+        }
+        if let Some(ids) = self.ids
+            && ids.len() != rows
+        {
+            return Err(format!("{rows} labels but {} ids", ids.len()));
+        }
+        let steps = steps.map_or(0, |(_, steps)| steps);
+        let lengths = self.lengths.iter().flat_map(|lengths| lengths.iter());
+        for (i, &length) in lengths.enumerate() {
+            if length as usize > steps {
+                return Err(format!(
+                    "row {}, lengths: {length} is more than the {steps} steps there are",
+                    i + 1
+                ));
+            }
+        }
+        Ok(steps)
+    }
+
+    /// How many steps a row has.
+    fn length(&self, i: usize) -> usize {
+        let lengths = self.lengths.as_ref();
+        lengths.map_or(self.steps, |lengths| lengths[i] as usize)
+    }
+
+    /// The rows as the heart keeps them, with scores of this kind, or with
+    /// those that are there.
+    pub(crate) fn traces(&self, score: Option<&ScoreSource>) -> Result<Traces, Failure> {
+        match score {
+            None => gather_traces(|take| self.feed(take)),
+            Some(source) => gather_scored(source, |take| self.feed(take)),
+        }
+    }
+
+    /// All that the rows say, for a score to be chosen or learned.
+    pub(crate) fn outputs(&self) -> Result<Outputs, Failure> {
+        gather_outputs(|take| self.feed(take))
+    }
+
+    /// Shows the rows, checked and complete, to a visitor.
+    pub(crate) fn visit(
+        &self,
+        visit: &mut dyn FnMut(&TraceRow<'_>) -> Result<(), String>,
+    ) -> Result<(), Failure> {
+        visit_given(|take| self.feed(take), visit)
+    }
+
+    fn feed(&self, take: &mut Take<'_>) -> Result<(), Failure> {
+        let (mut classes, mut scores, mut probs) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, &label) in self.labels.iter().enumerate() {
+            if i % ROWS_BETWEEN_SIGNALS == 0 {
+                check_signals()?;
+            }
+            let steps = self.length(i);
+            if let Some(view) = &self.predictions {
+                view.row_into(i, steps, &mut classes)?;
+            }
+            if let Some(view) = &self.probs {
+                view.row_into(i, steps, &mut probs);
+            }
+            take(Given {
+                id: self.ids.map(|ids| ids[i].as_str()),
+                label,
+                predictions: self.predictions.as_ref().map(|_| &classes[..]),
+                scores: self
+                    .scores
+                    .as_ref()
+                    .map(|view| view.row(i, steps, &mut scores)),
+                probs: self
+                    .probs
+                    .as_ref()
+                    .map(|view| (&mut probs[..], view.shape()[2])),
+            })?;
+        }
+        Ok(())
+    }
+}

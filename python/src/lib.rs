@@ -1,0 +1,35 @@
+//! The border between Python and Haltwise: arrays in, arrays out, the
+//! interpreter released in between. It knows nothing a user should read: the
+//! package `haltwise` around it has the words, the defaults and the docs.
+
+#![forbid(unsafe_code)]
+
+mod arrays;
+mod calibrate;
+mod evidence;
+mod failure;
+mod files;
+mod model;
+mod rule;
+mod stream;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    #[pymodule_export]
+    use crate::calibrate::calibrate;
+    #[pymodule_export]
+    use crate::evidence::{Candidates, Evidence};
+    #[pymodule_export]
+    use crate::files::{read_arrow, read_traces, write_traces};
+    #[pymodule_export]
+    use crate::model::Model;
+    #[pymodule_export]
+    use crate::rule::Rule;
+    #[pymodule_export]
+    use crate::stream::Stream;
+
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+}

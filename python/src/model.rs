@@ -1,0 +1,160 @@
+//! The two-head LSTM.
+
+use std::path::PathBuf;
+
+use haltwise_lstm::{Epoch, Error, Labelled, Scores, Series, TrainOptions, Trainer};
+use numpy::{
+    IntoPyArray, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray3,
+    PyUntypedArrayMethods,
+};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::failure::{Failure, check_signals, os_error, value_error};
+
+/// A trained network.
+#[pyclass(module = "haltwise._core", frozen, eq)]
+#[derive(PartialEq)]
+pub(crate) struct Model(haltwise_lstm::Model);
+
+/// Sequences as the network reads them, (n, steps, features) and padded.
+#[derive(FromPyObject)]
+struct Sequences<'py> {
+    values: PyReadonlyArray3<'py, f32>,
+    lengths: Option<PyReadonlyArray1<'py, u32>>,
+}
+
+impl Sequences<'_> {
+    fn series(&self) -> PyResult<Series<'_>> {
+        let shape = self.values.shape();
+        let (steps, features) = (shape[1], shape[2]);
+        let values = self.values.as_slice().map_err(value_error)?;
+        match &self.lengths {
+            None => Series::new(values, steps, features),
+            Some(lengths) => {
+                let lengths = lengths.as_slice().map_err(value_error)?;
+                Series::with_lengths(values, steps, features, lengths)
+            }
+        }
+        .map_err(value_error)
+    }
+}
+
+#[pymethods]
+impl Model {
+    /// Trains on sequences with labels counted from 0. `options` are the fields
+    /// of `TrainOptions`; `progress` is told of every epoch.
+    #[staticmethod]
+    fn train(
+        py: Python<'_>,
+        sequences: Sequences<'_>,
+        labels: PyReadonlyArray1<'_, u32>,
+        classes: Vec<String>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let options: TrainOptions = serde_json::from_str(options).map_err(value_error)?;
+        let labels = labels.as_slice().map_err(value_error)?;
+        let data = Labelled::new(sequences.series()?, labels).map_err(value_error)?;
+        let trained = py.detach(|| {
+            let refuse = |e: Error| Failure::Value(e.to_string());
+            let mut trainer = Trainer::new(data, None, classes, options).map_err(refuse)?;
+            while let Some(epoch) = trainer.epoch().map_err(refuse)? {
+                Python::attach(|py| tell(py, &progress, &epoch))?;
+            }
+            trainer.model().map_err(refuse)
+        });
+        Ok(Self(trained?))
+    }
+
+    /// Scores every prefix: probabilities, predictions, confidence and, where
+    /// the network has that head, the gap.
+    fn score<'py>(
+        &self,
+        py: Python<'py>,
+        sequences: Sequences<'py>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let series = sequences.series()?;
+        let (n, steps) = (series.len(), series.steps());
+        let classes = self.0.shape().classes;
+        let parts = py.detach(|| {
+            let stream = self.0.score(series).map_err(|e| e.to_string())?;
+            let mut parts: Vec<Scores> = Vec::new();
+            for scores in stream {
+                check_signals()?;
+                parts.push(scores);
+            }
+            Ok::<_, Failure>(parts)
+        })?;
+        let all = |of: fn(&Scores) -> &[f32]| -> Vec<f32> {
+            parts.iter().flat_map(|part| of(part).to_vec()).collect()
+        };
+        let found = PyDict::new(py);
+        let probs = all(|s| &s.probabilities).into_pyarray(py);
+        let probs: Bound<'_, PyArray3<f32>> = probs.reshape([n, steps, classes])?;
+        found.set_item("probs", probs)?;
+        let predictions: Vec<u32> = parts.iter().flat_map(|s| s.predictions.clone()).collect();
+        let predictions: Bound<'_, PyArray2<u32>> =
+            predictions.into_pyarray(py).reshape([n, steps])?;
+        found.set_item("predictions", predictions)?;
+        let confidence = all(|s| &s.confidence).into_pyarray(py);
+        let confidence: Bound<'_, PyArray2<f32>> = confidence.reshape([n, steps])?;
+        found.set_item("scores", confidence)?;
+        if self.0.shape().gap_head {
+            let gap = all(|s| s.gap.as_deref().unwrap_or_default()).into_pyarray(py);
+            let gap: Bound<'_, PyArray2<f32>> = gap.reshape([n, steps])?;
+            found.set_item("gap", gap)?;
+        }
+        Ok(found)
+    }
+
+    /// The sizes, the training and the classes, as JSON.
+    fn describe(&self) -> PyResult<String> {
+        let description = serde_json::json!({
+            "shape": self.0.shape(),
+            "classes": self.0.classes(),
+            "training": self.0.training(),
+        });
+        serde_json::to_string(&description).map_err(value_error)
+    }
+
+    /// Writes safetensors, whole or not at all.
+    fn save(&self, path: PathBuf) -> PyResult<()> {
+        self.0.save(&path).map_err(os_error)
+    }
+
+    /// Reads safetensors or a PyTorch state dict.
+    #[staticmethod]
+    fn load(path: PathBuf) -> PyResult<Self> {
+        haltwise_lstm::Model::load(&path)
+            .map(Self)
+            .map_err(value_error)
+    }
+
+    #[new]
+    fn new(bytes: &[u8]) -> PyResult<Self> {
+        haltwise_lstm::Model::from_safetensors_bytes(bytes)
+            .map(Self)
+            .map_err(value_error)
+    }
+
+    fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>,)> {
+        let bytes = self.0.to_safetensors_bytes().map_err(value_error)?;
+        Ok((PyBytes::new(py, &bytes),))
+    }
+}
+
+/// Lets Ctrl-C have its say, and tells of an epoch.
+fn tell(py: Python<'_>, progress: &Option<Py<PyAny>>, epoch: &Epoch) -> PyResult<()> {
+    py.check_signals()?;
+    let Some(progress) = progress else {
+        return Ok(());
+    };
+    let told = (
+        epoch.epoch,
+        epoch.train_loss,
+        epoch.validation_loss,
+        epoch.validation_accuracy,
+    );
+    progress.call1(py, told).map(drop)
+}
