@@ -17,6 +17,9 @@ pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
     let format = Format::of(path)?;
     let read = || {
         let file = File::open(path).map_err(Problem::unreadable)?;
+        if file.metadata().is_ok_and(|about| about.len() == 0) {
+            return Err(Problem::new("it is empty"));
+        }
         match format {
             Format::Npz => of_npz(BufReader::new(file)),
             Format::Parquet => of_parquet(&file),
