@@ -169,7 +169,10 @@ impl From<AtNeverArg> for AtNever {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
-    finish(&calibrate(&args)?, &args.output, args.json)
+    let files = [&args.traces[..], &args.fit, &args.screen].concat();
+    let classifier = show::classifier(&files)?;
+    let rule = calibrate(&args)?.with_classifier(classifier);
+    finish(&rule, &args.output, args.json)
 }
 
 /// Writes a rule and says what it is.

@@ -249,6 +249,7 @@ impl Calibration {
             screened_on: None,
             certified_on: None,
             split: None,
+            classifier: None,
             families: Vec::new(),
             chosen: None,
             seal: None,

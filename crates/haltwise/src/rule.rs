@@ -1,5 +1,7 @@
 //! Rules: when to halt, and everything needed to audit why.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::AtNever;
@@ -195,6 +197,10 @@ pub struct Expected {
     pub gap: f64,
 }
 
+/// What is known about a classifier, as names and values: enough to tell it
+/// from another, for which a rule would promise nothing.
+pub type Classifier = BTreeMap<String, String>;
+
 /// A stopping rule with the record of how it came about.
 ///
 /// Made by [`Calibration`](crate::Calibration), or read back from where it was
@@ -225,6 +231,8 @@ pub(crate) struct Record {
     pub(crate) screened_on: Option<SetRecord>,
     pub(crate) certified_on: Option<SetRecord>,
     pub(crate) split: Option<Split>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) classifier: Option<Classifier>,
     /// The families of `adaptive`, whose tests follow each other in the trail;
     /// the paper's methods have one family, tested at δ itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -325,6 +333,17 @@ impl Rule {
     /// Records how the sets were split from one.
     pub fn with_split(mut self, split: Split) -> Self {
         self.0.split = Some(split);
+        self
+    }
+
+    /// The classifier whose traces the rule was made from, where it is known.
+    pub fn classifier(&self) -> Option<&Classifier> {
+        self.0.classifier.as_ref()
+    }
+
+    /// Records whose traces the rule was made from.
+    pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
+        self.0.classifier = classifier;
         self
     }
 
