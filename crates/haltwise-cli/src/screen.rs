@@ -137,6 +137,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let t_max = args.t_max.unwrap_or(0) as usize;
         screen(&calibration, reader, part, t_max, plan)?
     };
+    let screened = screened.with_classifier(show::classifier(&snapshot.files())?);
     write_screened(&args.output, &screened)?;
     if args.json {
         show::print_json(&screened)?;

@@ -105,12 +105,15 @@ impl Proposal {
         &self.score
     }
 
+    /// Whether the families spend no more than δ.
+    pub(crate) fn spends_delta(&self) -> bool {
+        spend_delta(self.families.iter().map(|family| family.share))
+    }
+
     /// Refuses evidence that was gathered for something else, and families that
     /// spend more than δ.
     pub(crate) fn check(&self, evidence: &[Evidence]) -> Result<(), EvidenceError> {
-        let shares = self.families.iter().map(|family| family.share);
-        // The allowance is for the rounding of decimal shares.
-        if !shares.clone().all(|share| share > 0.0) || shares.sum::<f64>() > 1.0 + 1e-9 {
+        if !self.spends_delta() {
             return Err(EvidenceError::Damaged("the families spend more than delta"));
         }
         let proposed = self.families.iter().map(|family| &family.candidates);
@@ -122,6 +125,12 @@ impl Proposal {
             None => Ok(()),
         }
     }
+}
+
+/// Whether shares of δ are such, and no more than all of it.
+pub(crate) fn spend_delta(shares: impl Iterator<Item = f64> + Clone) -> bool {
+    // The allowance is for the rounding of their sum.
+    shares.clone().all(|share| share > 0.0) && shares.sum::<f64>() <= 1.0 + 1e-12
 }
 
 /// Fits a score and proposes candidates for certifying on so many traces of up

@@ -9,7 +9,7 @@ use crate::certify::{Promise, Test, p_value};
 use crate::evidence::{Counts, MOST_SEQUENCES};
 use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
-use crate::propose::FamilyKind;
+use crate::propose::{FamilyKind, spend_delta};
 use crate::score::ScoreSource;
 use crate::trace::{Fingerprint, Traces};
 
@@ -458,9 +458,7 @@ impl Record {
         if self.fitted_on.is_none() {
             return Some("no traces that its candidates were fitted to".into());
         }
-        let shares = self.families.iter().map(|family| family.share);
-        // The allowance is for the rounding of decimal shares.
-        if !shares.clone().all(|share| share > 0.0) || shares.sum::<f64>() > 1.0 + 1e-9 {
+        if !spend_delta(self.families.iter().map(|family| family.share)) {
             return Some("the families spend more than delta".into());
         }
         let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
