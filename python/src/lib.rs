@@ -10,6 +10,7 @@ mod evidence;
 mod failure;
 mod files;
 mod model;
+mod parts;
 mod rule;
 mod stream;
 
@@ -25,6 +26,8 @@ mod _core {
     use crate::files::{read_arrow, read_traces, write_traces};
     #[pymodule_export]
     use crate::model::Model;
+    #[pymodule_export]
+    use crate::parts::{Gathering, certify, draws, draws_below, most_fitting, screen};
     #[pymodule_export]
     use crate::rule::Rule;
     #[pymodule_export]

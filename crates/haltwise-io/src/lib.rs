@@ -18,7 +18,7 @@ pub use evidence_file::{EvidencePart, certify_parts, read_evidence, write_eviden
 pub use npz::{Integers, read_integers};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
 pub use screened_file::{read_screened, write_screened};
-pub use sets::{Input, Seen, SetReader, gather_evidence, read_fitting};
+pub use sets::{Gathering, Input, Seen, SetReader, gather_evidence, read_fitting};
 pub use traces::{
     Extent, Format, Given, Layout, Place, Snapshot, Take, TraceRow, TraceWriter, Visit,
     WriteOptions, fold_traces, gather_outputs, gather_scored, gather_traces, read_metadata,

@@ -289,6 +289,72 @@ pub fn read_fitting(
     Ok((Fitting::new(outputs), SetAside { seed, below }, seen))
 }
 
+/// Evidence under way: sequences are counted block by block and let go.
+#[derive(Debug)]
+pub struct Gathering {
+    screened: Screened,
+    certifying: TracesBuilder,
+    set_aside: TracesBuilder,
+    evidence: ProposalEvidence,
+}
+
+impl Gathering {
+    /// No evidence yet for these candidates.
+    pub fn new(screened: Screened) -> std::result::Result<Self, EvidenceError> {
+        let builder = || Traces::builder().source(screened.source().clone());
+        Ok(Self {
+            certifying: builder(),
+            set_aside: builder(),
+            evidence: screened.no_evidence()?,
+            screened,
+        })
+    }
+
+    /// Counts one sequence, unless it was set aside. Its fingerprint comes back
+    /// if the candidates judge its own scores.
+    pub fn visit(
+        &mut self,
+        key: Key,
+        row: &TraceRow<'_>,
+    ) -> std::result::Result<Option<Fingerprint>, String> {
+        let (found, t_max) = (row.scores.len(), self.screened.t_max());
+        if found > t_max {
+            return Err(EvidenceError::TooLong { found, t_max }.to_string());
+        }
+        let certifies = self.screened.certifies(key);
+        let block = match certifies {
+            true => &mut self.certifying,
+            false => &mut self.set_aside,
+        };
+        let print = push(block, key, row, self.screened.source())?;
+        if let Some(block) = block.take_block() {
+            self.count(block, certifies).map_err(|e| e.to_string())?;
+        }
+        Ok(print)
+    }
+
+    fn count(&mut self, block: Traces, certifies: bool) -> std::result::Result<(), EvidenceError> {
+        let Self {
+            screened, evidence, ..
+        } = self;
+        match certifies {
+            true => screened.count(evidence, &Certifying::new(block)),
+            false => screened.count_set_aside(evidence, block),
+        }
+    }
+
+    /// The evidence of all that was visited.
+    pub fn finish(mut self) -> std::result::Result<ProposalEvidence, EvidenceError> {
+        let (certifying, set_aside) = (
+            std::mem::take(&mut self.certifying).finish(),
+            std::mem::take(&mut self.set_aside).finish(),
+        );
+        self.count(certifying, true)?;
+        self.count(set_aside, false)?;
+        Ok(self.evidence)
+    }
+}
+
 /// Counts, for every candidate, what it would do to the sequences of files,
 /// block by block on all cores, and keeps nothing but the counts. What was set
 /// aside of the files is left out. Files that change meanwhile are refused.
@@ -297,62 +363,30 @@ pub fn gather_evidence(
     snapshot: &Snapshot,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<EvidencePart> {
-    struct State {
-        tally: Tally,
-        certifying: TracesBuilder,
-        set_aside: TracesBuilder,
-        evidence: ProposalEvidence,
-    }
-    let words = |e: EvidenceError| e.to_string();
     let files = snapshot.files();
-    let in_first = |problem: String| Error::new(&files[0], problem);
-    let none = screened.no_evidence().map_err(words).map_err(in_first)?;
-    let builder = || Traces::builder().source(screened.source().clone());
-    let start = || State {
-        tally: Tally::new(files.len()),
-        certifying: builder(),
-        set_aside: builder(),
-        evidence: none.clone(),
-    };
-    let visit = |state: &mut State, place: Place, row: &TraceRow<'_>| {
-        let (found, t_max) = (row.scores.len(), screened.t_max());
-        if found > t_max {
-            return Err(words(EvidenceError::TooLong { found, t_max }));
-        }
-        let key = Key::new(row.id, place.position);
-        let certifies = screened.certifies(key);
-        let block = match certifies {
-            true => &mut state.certifying,
-            false => &mut state.set_aside,
-        };
-        let print = push(block, key, row, screened.source())?;
-        state.tally.note(place, row, print);
-        match (block.take_block(), certifies) {
-            (None, _) => Ok(()),
-            (Some(block), true) => {
-                let block = Certifying::new(block);
-                screened.count(&mut state.evidence, &block).map_err(words)
-            }
-            (Some(block), false) => {
-                let counted = screened.count_set_aside(&mut state.evidence, block);
-                counted.map_err(words)
-            }
-        }
+    let in_first = |e: EvidenceError| Error::new(&files[0], e);
+    let mut evidence = screened.no_evidence().map_err(in_first)?;
+    let start = || (Tally::new(files.len()), Gathering::new(screened.clone()));
+    let visit = |(tally, gathering): &mut (Tally, std::result::Result<Gathering, _>),
+                 place: Place,
+                 row: &TraceRow<'_>| {
+        let gathering = gathering
+            .as_mut()
+            .map_err(|e: &mut EvidenceError| e.to_string())?;
+        let print = gathering.visit(Key::new(row.id, place.position), row)?;
+        tally.note(place, row, print);
+        Ok(())
     };
     let states = fold_traces(&files, progress, start, visit)?;
     snapshot.check_unchanged()?;
     let mut tally = Tally::new(files.len());
-    let mut evidence = none;
-    for state in states {
-        tally.add(&state.tally);
-        let certifying = Certifying::new(state.certifying.finish());
-        let set_aside = state.set_aside.finish();
-        let counted = evidence
-            .add(&state.evidence)
-            .and_then(|()| screened.count(&mut evidence, &certifying))
-            .and_then(|()| screened.count_set_aside(&mut evidence, set_aside));
-        counted.map_err(words).map_err(in_first)?;
+    for (seen, gathering) in states {
+        tally.add(&seen);
+        let counted = gathering.and_then(Gathering::finish);
+        counted
+            .and_then(|counted| evidence.add(&counted))
+            .map_err(in_first)?;
     }
     let inputs = tally.seen(&files).inputs;
-    EvidencePart::new(screened.clone(), inputs, evidence).map_err(in_first)
+    EvidencePart::new(screened.clone(), inputs, evidence).map_err(|e| Error::new(&files[0], e))
 }

@@ -339,10 +339,8 @@ impl Screened {
         if self.candidates().any(|c| c.t_max() != self.t_max()) || self.t_max() == 0 {
             return Some("they are not for the same number of steps, at least one");
         }
-        if self.split.is_some() != self.set_aside.is_some()
-            || self.split.is_some() && self.all.is_none()
-        {
-            return Some("a split, but not what was set aside, or of what");
+        if self.split.is_some() != self.set_aside.is_some() {
+            return Some("a split, but not what was set aside, or the reverse");
         }
         let used = self.made_from().map_or(0, |set| set.sequences);
         if self.is_split() && self.all.is_some_and(|all| all.sequences < used) {

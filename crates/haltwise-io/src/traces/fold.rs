@@ -121,7 +121,7 @@ fn visit_in_order(
         position += 1;
         visit(place, row)
     })
-    .map(drop)
+    .map(|_class_names| ())
 }
 
 /// A part of a file that one thread reads.

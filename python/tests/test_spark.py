@@ -1,0 +1,140 @@
+"""Calibrating on a real Spark cluster of several worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import simulated
+
+import haltwise
+
+pytest.importorskip("pyspark")
+psutil = pytest.importorskip("psutil")
+if not any(os.access(Path(d) / "java", os.X_OK) for d in os.environ["PATH"].split(":") if d):
+    pytest.skip("Spark needs Java", allow_module_level=True)
+
+import pyspark  # noqa: E402
+from pyspark.sql import SparkSession  # noqa: E402
+
+from haltwise import spark  # noqa: E402
+
+OPTIONS = {
+    "adaptive": {"seed": 3},
+    "conditional": {"screen_fraction": 0.4, "seed": 3},
+    "marginal": {},
+}
+
+
+@pytest.fixture(scope="module")
+def traces() -> haltwise.Traces:
+    plain = simulated(6000, seed=5)
+    ids = [f"s{i}" for i in range(len(plain))]
+    return haltwise.Traces(plain.scores, plain.predictions, plain.labels, ids=ids)
+
+
+@pytest.fixture(scope="module")
+def rules(traces) -> dict[str, haltwise.Rule]:
+    """What one machine makes of the same traces."""
+    return {
+        method: haltwise.calibrate(traces, method=method, **options)
+        for method, options in OPTIONS.items()
+    }
+
+
+def session(executors: int) -> SparkSession:
+    """A cluster of its own: each executor is a process with one core."""
+    os.environ["SPARK_HOME"] = os.path.dirname(pyspark.__file__)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    return (
+        SparkSession.builder.master(f"local-cluster[{executors},1,512]")
+        .config("spark.executor.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+
+
+def frame(cluster: SparkSession, traces: haltwise.Traces, partitions: int):
+    order = np.random.default_rng(1).permutation(len(traces))
+    rows = [
+        (
+            traces.ids[i],
+            int(traces.labels[i]),
+            [int(p) for p in traces.predictions[i]],
+            [float(s) for s in traces.scores[i]],
+        )
+        for i in order
+    ]
+    schema = "id string, label int, predictions array<int>, scores array<float>"
+    return cluster.createDataFrame(rows, schema).repartition(partitions)
+
+
+@pytest.mark.parametrize("executors", [1, 2, 4])
+def test_any_number_of_executors_gives_the_rule_of_one_machine(executors, traces, rules):
+    cluster = session(executors)
+    try:
+        df = frame(cluster, traces, 7).cache()
+        # With one executor the cluster itself is what is tested; one method will do.
+        for method in OPTIONS if executors == 2 else ["adaptive"]:
+            assert spark.calibrate(df, method=method, **OPTIONS[method]) == rules[method], method
+        if executors == 2:
+            with pytest.raises(ValueError, match="the id 's\\d+' comes twice"):
+                spark.calibrate(df.union(df.limit(1)))
+            with pytest.raises(ValueError, match="needs the columns id and label"):
+                spark.calibrate(df.drop("id"))
+    finally:
+        cluster.stop()
+
+
+def executors_of_this_process() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    found = []
+    for child in children:
+        try:
+            if any("CoarseGrainedExecutorBackend" in word for word in child.cmdline()):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            pass
+    return found
+
+
+def test_a_killed_executor_changes_nothing(traces, rules, tmp_path):
+    cluster = session(2)
+    try:
+        df = frame(cluster, traces, 8)
+        started = tmp_path / "started"
+
+        def slowly(batches):
+            # Tells that counting is under way, and gives time to be killed.
+            for batch in batches:
+                started.touch()
+                time.sleep(0.3)
+                yield batch
+
+        slow = df.mapInArrow(slowly, df.schema)
+        killed = []
+
+        def kill():
+            while not started.exists():
+                time.sleep(0.01)
+            victim = executors_of_this_process()[0]
+            victim.send_signal(signal.SIGKILL)
+            killed.append(victim.pid)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        rule = spark.calibrate(slow, method="conditional", **OPTIONS["conditional"])
+        killer.join()
+        assert killed and not psutil.pid_exists(killed[0])
+        assert rule == rules["conditional"]
+    finally:
+        cluster.stop()
