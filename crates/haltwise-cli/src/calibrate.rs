@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise::{
-    Alpha, AtNever, Calibration, Certifying, Counts, Delta, Fitting, GapScore, Grid, Key, Method,
-    Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetAside, SetRecord, Split, Test, Traces,
-    halted_needed,
+    Alpha, AtNever, CalibrateError, Calibration, Certifying, Counts, Delta, Fitting, GapScore,
+    Grid, Key, Method, Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetAside, SetRecord,
+    Split, Test, Traces, halted_needed,
 };
 use haltwise_io::{SetReader, Snapshot, certify_parts, gather_evidence, rule_json, write_rule};
 
@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     levels: Levels,
 
-    /// What the backward walk does at a step whose screened threshold is "never"
+    /// What the conditional method does at a step whose screened threshold is "never"
     #[arg(long, value_enum, default_value_t = AtNeverArg::Skip)]
     at_never: AtNeverArg,
 
@@ -100,7 +100,7 @@ pub(crate) struct Levels {
     #[arg(long, default_value = "0.01", value_parser = level::<Delta>)]
     pub(crate) delta: Delta,
 
-    /// The distance between the thresholds to choose from
+    /// The distance between the thresholds that the paper's methods choose from
     #[arg(long, default_value = "0.01", value_parser = level::<Grid>)]
     pub(crate) grid_step: Grid,
 }
@@ -169,7 +169,10 @@ impl From<AtNeverArg> for AtNever {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
-    finish(&calibrate(&args)?, &args.output, args.json)
+    let files = [&args.traces[..], &args.fit, &args.screen].concat();
+    let classifier = show::classifier(&files)?;
+    let rule = calibrate(&args)?.with_classifier(classifier);
+    finish(&rule, &args.output, args.json)
 }
 
 /// Writes a rule and says what it is.
@@ -206,6 +209,16 @@ impl Args {
         self.seed.unwrap_or(0)
     }
 
+    /// The seed of the split into a screening and a certifying part. Where a
+    /// part to fit to was drawn before, another one: the same draw again would
+    /// take from the rest only what is left of its share.
+    fn screen_seed(&self) -> u64 {
+        match self.fits() && self.fit.is_empty() {
+            true => !self.seed(),
+            false => self.seed(),
+        }
+    }
+
     /// How TRACES are split into a screening and a certifying part.
     fn screen_split(&self) -> Split {
         Split {
@@ -218,7 +231,7 @@ impl Args {
     /// The screening part.
     fn screens(&self) -> SetAside {
         let share = self.screen_fraction.unwrap_or(SCREEN_FRACTION);
-        SetAside::share(share, self.seed())
+        SetAside::share(share, self.screen_seed())
     }
 
     fn fit_fraction(&self) -> f64 {
@@ -296,7 +309,7 @@ fn kept(args: &Args, calibration: &Calibration, snapshot: &Snapshot) -> anyhow::
         let certifying = Certifying::new(parts.swap_remove(1));
         let screening = Screening::new(parts.swap_remove(0));
         let rule = calibration.conditional(&screening, &certifying);
-        return Ok(rule.with_context(|| too_few(total))?.with_split(split));
+        return Ok(rule.map_err(|e| too_few(e, total))?.with_split(split));
     }
     let all = |snapshot: &Snapshot| -> anyhow::Result<Traces> {
         Ok(read(snapshot, 1, &|_| Some(0))?.swap_remove(0))
@@ -377,9 +390,9 @@ fn adaptive(args: &Args, calibration: &Calibration) -> anyhow::Result<Rule> {
     let choice = choice(args.score);
     if !args.fit.is_empty() {
         let outputs = show::read_outputs(&args.traces)?;
-        let fitting = show::read_outputs(&args.fit)?;
-        refuse_same(fitting.fingerprint() == outputs.fingerprint())?;
-        return Ok(calibration.adaptive(&Fitting::new(fitting), &choice, &outputs)?);
+        let fitting = fitting(args, &outputs)?;
+        let rule = calibration.adaptive(&fitting, &choice, &outputs);
+        return rule.with_context(|| unlike(args));
     }
     let snapshot = Snapshot::new(&args.traces)?;
     let screened = fit(
@@ -394,23 +407,47 @@ fn adaptive(args: &Args, calibration: &Calibration) -> anyhow::Result<Rule> {
     Ok(certify_parts([Ok((args.traces[0].clone(), evidence))])?)
 }
 
+/// The traces to fit to, if none of them is to certify.
+fn fitting(args: &Args, certifying: &Outputs) -> anyhow::Result<Fitting> {
+    let fitting = show::read_outputs(&args.fit)?;
+    refuse_same(fitting.fingerprint() == certifying.fingerprint())?;
+    let shared = fitting.shared_with(certifying);
+    if shared > 0 {
+        bail!(
+            "{} in both --fit and TRACES, with the same ids, which voids the guarantee; drop \
+             them from one, or give one set, and it is split",
+            count(shared as u64, "sequence is", "sequences are")
+        );
+    }
+    Ok(Fitting::new(fitting))
+}
+
+/// Which sets do not go together.
+fn unlike(args: &Args) -> String {
+    let files = |paths: &[PathBuf]| {
+        let names: Vec<String> = paths
+            .iter()
+            .map(|path| show::file(path).to_string())
+            .collect();
+        names.join(", ")
+    };
+    let (traces, fit) = (files(&args.traces), files(&args.fit));
+    format!("{traces} (TRACES, beside {fit} to fit to)")
+}
+
 /// One of the paper's methods on a score that is learned first.
 fn learned(args: &Args, calibration: &Calibration) -> anyhow::Result<Rule> {
     let outputs = show::read_outputs(&args.traces)?;
     let (fitting, outputs) = match args.fit.is_empty() {
         true => outputs.split(args.fit_fraction(), args.seed()),
-        false => {
-            let fitting = show::read_outputs(&args.fit)?;
-            refuse_same(fitting.fingerprint() == outputs.fingerprint())?;
-            (Fitting::new(fitting), outputs)
-        }
+        false => (fitting(args, &outputs)?, outputs),
     };
     let score = GapScore::learn(&fitting, args.levels.alpha)?.context(
         "there is no gap in the traces to fit to, so nothing to learn a score from; use another \
          --score",
     )?;
     let source = ScoreSource::Gap(Box::new(score));
-    let scored = |outputs: &Outputs| outputs.traces(&source);
+    let scored = |outputs: &Outputs| outputs.traces(&source).with_context(|| unlike(args));
     let fitted_on = SetRecord::of(&scored(fitting.outputs())?);
     let screening = match args.screen.is_empty() {
         true => None,
@@ -451,12 +488,18 @@ fn of_the_paper(
     let share = split.screen_fraction.unwrap_or(SCREEN_FRACTION);
     let (screening, certifying) = traces.split(share, screens.seed);
     let rule = calibration.conditional(&screening, &certifying);
-    Ok(rule.with_context(|| too_few(total))?.with_split(split))
+    Ok(rule.map_err(|e| too_few(e, total))?.with_split(split))
 }
 
-pub(crate) fn too_few(total: usize) -> String {
+/// What went wrong with parts of so many traces; where one is empty, why.
+pub(crate) fn too_few(error: CalibrateError, total: usize) -> anyhow::Error {
+    let empty = matches!(error, CalibrateError::Empty(_));
+    let error = anyhow::Error::from(error);
+    if !empty {
+        return error;
+    }
     let traces = count(total as u64, "trace is", "traces are");
-    format!("{traces} too few to split in two")
+    error.context(format!("{traces} too few to split in two"))
 }
 
 /// Refuses to certify on what candidates were made from.
@@ -476,11 +519,27 @@ fn describe(rule: &Rule) -> String {
     text += &show::paragraph(&expectation(rule));
     text += &format!("\n{}\n", heading("Halt when the score reaches"));
     text += &show::thresholds(rule.thresholds());
+    text += &show::paragraph(&needed_live(rule));
     if rule.promise().is_some() {
         text += &format!("\n{}\n", heading("How it was certified"));
         text += &show::paragraph(&certification(rule));
     }
     text + "\n"
+}
+
+/// What the score is, and what a live stream must send for it.
+fn needed_live(rule: &Rule) -> String {
+    let source = rule.source();
+    let sends = match source {
+        ScoreSource::Confidence => "each step's \"score\"",
+        ScoreSource::MaxProbability | ScoreSource::Margin => "each step's \"probs\"",
+        ScoreSource::Gap(learned) => match (learned.uses_score(), learned.classes()) {
+            (true, 0) => "each step's \"score\" and \"prediction\"",
+            (true, _) => "each step's \"score\" and \"probs\"",
+            (false, _) => "each step's \"probs\"",
+        },
+    };
+    format!("The score is {source}; `haltwise decide` needs {sends}.")
 }
 
 fn guarantee(rule: &Rule) -> String {
@@ -558,15 +617,16 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     match (passed, first) {
         (0, Some((family, failed))) => {
             let level = rule.delta().get() * family.share;
-            let why = failure(rule, failed, level, sequences);
-            text += &format!(" The first one failed: {why}");
-            let level = Delta::try_from(level).unwrap_or(rule.delta());
-            if let Some(least) = halted_needed(Counts::default(), rule.alpha(), level) {
-                text += &format!(
-                    " Any rule needs at least {} without a gap to pass.",
-                    count(least, "halted sequence", "halted sequences")
-                );
+            let delta = Delta::try_from(level).unwrap_or(rule.delta());
+            let least = halted_needed(Counts::default(), rule.alpha(), delta).unwrap_or(0);
+            if sequences >= least {
+                let why = failure(rule, failed, level, sequences);
+                text += &format!(" The first one failed: {why}");
             }
+            text += &format!(
+                " Any rule needs at least {} without a gap to pass.",
+                count(least, "halted sequence", "halted sequences")
+            );
         }
         (0, None) => text += " There was none to test.",
         _ => text += " Of those that passed, the one that halts earliest was chosen.",
@@ -586,12 +646,11 @@ fn failure(rule: &Rule, test: &Test, level: f64, sequences: u64) -> String {
         None => format!("never halting at step {}", test.opens),
     };
     let found = format!(
-        "{tried} gives {} among {} by step {} (p-value {:.2e}, more than {}).",
+        "{tried} gives {} among {} by step {} (p-value {:.2e}, more than {level}).",
         count(test.gaps, "gap", "gaps"),
         count(test.halted, "halted sequence", "halted sequences"),
         test.step,
         test.p_value,
-        level,
     );
     let delta = Delta::try_from(level).unwrap_or(rule.delta());
     match halted_needed(seen, rule.alpha(), delta) {

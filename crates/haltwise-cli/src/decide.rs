@@ -41,7 +41,8 @@ A line that cannot be used is reported with its number, and the exit code is the
 a line that is no JSON at all (NaN is not) belongs to no stream, so send \"t\" to
 have the gap noticed.
 
-Memory: about 110 bytes for each open stream with an id of a dozen letters. Past
+Memory: about 110 bytes for each open stream with an id of a dozen letters; where the
+rule's score is learned, 100 more and 8 for each class. Past
 --max-streams, the longest-halted are forgotten to make room; should one of them
 send more, it counts as a new stream.")]
 pub(crate) struct Args {
@@ -111,7 +112,8 @@ struct Line<'a> {
     id: &'a RawValue,
     #[serde(borrow, default, deserialize_with = "present")]
     score: Option<&'a RawValue>,
-    probs: Option<Vec<f32>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    probs: Option<&'a RawValue>,
     #[serde(borrow)]
     prediction: Option<&'a RawValue>,
     t: Option<u64>,
@@ -287,20 +289,26 @@ impl<'r> Desk<'r> {
         match (score, self.rule.source()) {
             // What a learned score is computed from.
             (_, ScoreSource::Gap(_)) => {}
-            // The score itself, ready to use.
-            (Some(score), _) => {
+            // The score itself, ready to use; unless what it is computed from is
+            // there, and it may be another.
+            (Some(score), source) if *source == ScoreSource::Confidence || line.probs.is_none() => {
                 let score = Score::try_from(score).map_err(|e| e.to_string())?;
                 return Ok(stream.observe(score));
             }
-            (None, ScoreSource::Confidence) => {
+            (_, ScoreSource::Confidence) => {
                 return Err("the rule needs a \"score\", it cannot be had from \"probs\"".into());
             }
-            (None, _) => {}
+            _ => {}
         }
+        let probs: Option<Vec<f32>> = match line.probs {
+            None => None,
+            Some(raw) => serde_json::from_str(raw.get())
+                .map_err(|e| format!("\"probs\" is not a list of numbers: {e}"))?,
+        };
         let step = Step {
             prediction: line.prediction.map(|raw| class(raw.get())),
             score,
-            probs: line.probs.as_deref(),
+            probs: probs.as_deref(),
         };
         stream.observe_step(&step).map_err(|e| e.to_string())
     }
@@ -334,8 +342,10 @@ impl<'r> Desk<'r> {
 /// A predicted class as a number. A name becomes one that only tells it from
 /// others, which is all a score without class probabilities looks at.
 fn class(raw: &str) -> u32 {
-    raw.parse()
-        .unwrap_or_else(|_| xxhash_rust::xxh3::xxh3_64(raw.as_bytes()) as u32)
+    // Files may have numbers in quotes too.
+    let bare = raw.trim_matches('"');
+    bare.parse()
+        .unwrap_or_else(|_| xxhash_rust::xxh3::xxh3_64(bare.as_bytes()) as u32)
 }
 
 /// The id of a line as it is echoed and compared: a JSON string or number.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Rule, Traces};
+use haltwise::{Classifier, Rule, Traces};
 use haltwise_io::{read_rule, rule_json};
 use haltwise_lstm::Model;
 use serde::Serialize;
@@ -37,7 +37,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (true, true) => rule_json(&read_rule(path)?)?,
         (true, false) => describe_rule(path, &read_rule(path)?),
         (false, json) => {
-            let summary = Summary::of(&show::read(std::slice::from_ref(path))?);
+            let traces = show::read(std::slice::from_ref(path))?;
+            let summary = Summary::of(&traces, show::classifier(std::slice::from_ref(path))?);
             match json {
                 true => serde_json::to_string(&summary)? + "\n",
                 false => summary.describe(path),
@@ -119,6 +120,7 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
     text += &set("screened on", rule.screened_on());
     text += &set("certified on", rule.certified_on());
     text += &format!("  {:<16}{}\n", "score", rule.source());
+    text += &describe_classifier(rule.classifier());
     if let Some(expected) = rule.expected() {
         let (read, gap) = (percent(expected.t_avg), percent(expected.gap));
         text += &format!(
@@ -133,6 +135,13 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
         text += &trail(rule);
     }
     text
+}
+
+/// Whose traces they are, a line for each thing that is known.
+fn describe_classifier(classifier: Option<&Classifier>) -> String {
+    let line =
+        |(name, value): (&String, &String)| format!("  {name:<16}{}\n", value.escape_debug());
+    classifier.into_iter().flatten().map(line).collect()
 }
 
 fn trail(rule: &Rule) -> String {
@@ -186,10 +195,12 @@ struct Summary {
     late_accuracy: f64,
     first_step_accuracy: f64,
     fingerprint: haltwise::Fingerprint,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    classifier: Option<Classifier>,
 }
 
 impl Summary {
-    fn of(traces: &Traces) -> Self {
+    fn of(traces: &Traces, classifier: Option<Classifier>) -> Self {
         let (mut late, mut first) = (0_usize, 0_usize);
         for correct in (0..traces.len()).filter_map(|i| traces.correct(i)) {
             first += usize::from(correct[0]);
@@ -205,6 +216,7 @@ impl Summary {
             late_accuracy: share(late),
             first_step_accuracy: share(first),
             fingerprint: traces.fingerprint(),
+            classifier,
         }
     }
 
@@ -234,6 +246,6 @@ impl Summary {
             ),
         );
         row("fingerprint", self.fingerprint.to_string());
-        text
+        text + &describe_classifier(self.classifier.as_ref())
     }
 }

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ask;
 mod calibrate;
 mod certify;
 mod data;
@@ -14,6 +15,8 @@ mod evidence;
 mod inspect;
 mod memory;
 mod pages;
+mod read;
+mod reader;
 mod reproduce;
 mod score;
 mod screen;
@@ -61,6 +64,8 @@ enum Verb {
     Certify(certify::Args),
     Evaluate(evaluate::Args),
     Decide(decide::Args),
+    Read(read::Args),
+    Ask(ask::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
@@ -86,6 +91,8 @@ fn main() -> ExitCode {
         Verb::Certify(args) => certify::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
+        Verb::Read(args) => read::run(args),
+        Verb::Ask(args) => ask::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
 use haltwise::{Calibration, Candidates, ScoreChoice, Screened, Screening, SetAside, Split};
 use haltwise_io::{SetReader, Snapshot, read_fitting, write_screened};
 
@@ -138,6 +137,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let t_max = args.t_max.unwrap_or(0) as usize;
         screen(&calibration, reader, part, t_max, plan)?
     };
+    let screened = screened.with_classifier(show::classifier(&snapshot.files())?);
     write_screened(&args.output, &screened)?;
     if args.json {
         show::print_json(&screened)?;
@@ -162,7 +162,7 @@ pub(crate) fn fit(
     let certifying = total - fitting.outputs().len();
     let screened = calibration
         .screened_adaptive(&fitting, choice, certifying, seen.t_max)
-        .with_context(|| too_few(total))?;
+        .map_err(|e| too_few(e, total))?;
     let split = Split {
         fit_fraction: Some(fit_fraction),
         screen_fraction: None,
@@ -213,7 +213,7 @@ pub(crate) fn screen(
         Part::Whole => calibration.screened_conditional(&screening, t_max)?,
         Part::Split(split, set_aside) => calibration
             .screened_conditional(&screening, t_max)
-            .with_context(|| too_few(seen.set().sequences as usize))?
+            .map_err(|e| too_few(e, seen.set().sequences as usize))?
             .of_all(seen.set())
             .with_split(split, set_aside),
     })

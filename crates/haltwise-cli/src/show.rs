@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use haltwise::{FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
-use haltwise_io::{read_traces, trace_files, write_whole};
+use anyhow::{Context, bail};
+use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
+use haltwise_io::{read_metadata, read_traces, trace_files, write_whole};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A heading.
@@ -108,6 +109,33 @@ pub(crate) fn family(kind: FamilyKind) -> &'static str {
         FamilyKind::Curves => "threshold curves",
         FamilyKind::Clock => "everyone at one step",
     }
+}
+
+/// The remark in a trace file that says whose traces they are.
+pub(crate) const CLASSIFIER: &str = "classifier";
+
+/// The classifier whose traces the files hold, where they say so. A rule is for
+/// one: files of different ones are refused.
+pub(crate) fn classifier(paths: &[PathBuf]) -> anyhow::Result<Option<Classifier>> {
+    let mut found: Option<(PathBuf, Option<Classifier>)> = None;
+    for path in trace_files(paths)? {
+        let remarks = read_metadata(&path)?;
+        let remark = remarks.into_iter().find(|(name, _)| name == CLASSIFIER);
+        let parsed = remark.map(|(_, text)| serde_json::from_str(&text));
+        let classifier = parsed
+            .transpose()
+            .with_context(|| format!("{}: its remark about the classifier", file(&path)))?;
+        match &found {
+            Some((other, first)) if *first != classifier => bail!(
+                "{} and {} are traces of different classifiers",
+                file(other),
+                file(&path)
+            ),
+            Some(_) => {}
+            None => found = Some((path, classifier)),
+        }
+    }
+    Ok(found.and_then(|(_, classifier)| classifier))
 }
 
 /// Writes a page, whole or not at all.

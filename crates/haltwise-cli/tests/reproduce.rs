@@ -385,3 +385,34 @@ fn the_paper_s_table() {
         }
     }
 }
+
+#[test]
+fn a_language_model_s_traces_stand_beside_the_paper_s_model() {
+    let Some(data) = data_folder() else { return };
+    let folder = folder();
+    let traces = |name: &str, file: &str| {
+        let file = data.join(format!("quality/{file}.qwen2.5-1.5b.traces.npz"));
+        format!("{name}={}", file.display())
+    };
+    let two = traces("QuALITY", "two_choice");
+    let four = traces("QuALITY-four", "leval");
+    let args = ["--traces", &two, "--traces", &four, "--no-sweep"];
+    let run = reproduce(&folder, &args);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let words = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        words.matches("the paper 0.523 0.494").count(),
+        2,
+        "{}",
+        run.stdout
+    );
+    assert_eq!(
+        words.matches("the paper 0.523 0.518").count(),
+        2,
+        "{}",
+        run.stdout
+    );
+    for expected in ["QuALITY-four", "adaptive", "another model's, Vicuna-13B's"] {
+        assert!(words.contains(expected), "{expected}: {}", run.stdout);
+    }
+}

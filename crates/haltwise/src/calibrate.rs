@@ -79,8 +79,9 @@ impl Calibration {
     /// Earlier halting under the conditional promise: a learned score, threshold
     /// curves and a choice among all that pass.
     ///
-    /// `fitting` must not have been used to train the classifier, and is never
-    /// certified on; `certifying` must have been drawn independently of it.
+    /// `certifying` must not have been used to train the classifier, and must
+    /// have been drawn independently of `fitting`. Fitting traces that the
+    /// classifier was trained on make a poor rule, but a valid one.
     pub fn adaptive(
         &self,
         fitting: &Fitting,
@@ -90,7 +91,7 @@ impl Calibration {
         let proposal = self.propose(fitting, choice, certifying.len(), certifying.t_max())?;
         let traces = certifying.traces(proposal.source())?;
         let evidence = ProposalEvidence::collect(&proposal, &Certifying::new(traces))?;
-        Ok(self.certify_proposal(&proposal, &evidence, None))
+        self.certify_proposal(&proposal, &evidence, None)
     }
 
     /// The same on one set, of which a part is set aside for fitting.
@@ -113,7 +114,7 @@ impl Calibration {
             screen_fraction: None,
             seed,
         };
-        Ok(self.certify_proposal(&proposal, &evidence, Some(split)))
+        self.certify_proposal(&proposal, &evidence, Some(split))
     }
 
     /// Fixes what `adaptive` will certify, on so many traces of up to so many
@@ -142,7 +143,8 @@ impl Calibration {
         proposal: &Proposal,
         evidence: &ProposalEvidence,
         split: Option<Split>,
-    ) -> Rule {
+    ) -> Result<Rule, CalibrateError> {
+        proposal.check(&evidence.0)?;
         let mut trail = Vec::new();
         let mut families = Vec::new();
         let mut best: Option<(f64, usize, Thresholds, Expected)> = None;
@@ -185,7 +187,8 @@ impl Calibration {
         });
         (record.families, record.trail, record.chosen) = (families, trail, chosen);
         (record.expected, record.split) = (expected, split);
-        Rule::from_record(record)
+        record.seal = Some(record.digest());
+        Ok(Rule::from_record(record))
     }
 
     /// The paper's Algorithm 1 alone. The rule promises nothing.
@@ -246,8 +249,10 @@ impl Calibration {
             screened_on: None,
             certified_on: None,
             split: None,
+            classifier: None,
             families: Vec::new(),
             chosen: None,
+            seal: None,
             trail: Vec::new(),
         }
     }

@@ -6,17 +6,17 @@
 //!
 //! Candidates are screened on the same traces. Screened with scores that were
 //! fitted to them, they would look better than they are, so for screening each
-//! sequence is scored by a fit that left it out, with four fifths of the
-//! others (cross-fitting). None of this touches the guarantee: that needs only
+//! sequence is scored by a fit that left it and a fifth of the others out
+//! (cross-fitting; roughly, as that fit starts from the full one). None of this touches the guarantee: that needs only
 //! that the certifying traces took no part.
 
 use rayon::prelude::*;
 
 use crate::gap_score::{Features, GapScore, Memory, log_odds, probability};
 use crate::level::Alpha;
-use crate::logistic::{Rows, dot};
+use crate::logistic::Rows;
 use crate::loss::gap;
-use crate::outputs::Fitting;
+use crate::outputs::{Fitting, Outputs};
 use crate::score::StepError;
 
 /// Steps of a sequence that are fitted to, at the most.
@@ -45,16 +45,6 @@ pub(crate) struct Fit {
     pub(crate) held_out: Vec<Vec<f32>>,
 }
 
-/// The features of every step of every sequence, and where a gap would be.
-struct Table {
-    width: usize,
-    /// Standardised, a 1 behind each step's.
-    values: Vec<f32>,
-    gaps: Vec<bool>,
-    /// Behind the last step of each sequence.
-    ends: Vec<usize>,
-}
-
 impl GapScore {
     /// Learns the score from traces that certifying never sees; `None` where
     /// they have no gap to learn from.
@@ -66,43 +56,53 @@ impl GapScore {
 /// Fits the gap score; `None` where there is nothing to learn from: no gap at
 /// all.
 pub(crate) fn fit(fitting: &Fitting, alpha: Alpha) -> Result<Option<Fit>, StepError> {
-    let features = fitting.outputs().features();
-    let (table, scale) = Table::new(fitting, features)?;
+    let outputs = fitting.outputs();
+    let features = outputs.features();
     let steps = fitted_steps(features.t_max);
-    let fitted = table.fitted_rows(&steps);
-    let outcomes: Vec<bool> = fitted.iter().map(|&row| table.gaps[row]).collect();
-    let share = outcomes.iter().filter(|&&gap| gap).count() as f64 / outcomes.len() as f64;
+    let (mut table, sequences) = Table::new(outputs, features, &steps)?;
+    let gaps = table.gaps.iter().filter(|&&gap| gap).count();
+    let share = gaps as f64 / table.gaps.len() as f64;
     if !(share > 0.0 && share < 1.0) {
         return Ok(None);
     }
-    let values = fitted.iter().flat_map(|&row| table.row(row)).copied();
-    let rows = Rows::new(table.width, values.collect(), outcomes);
-    let ridge = ridge(table.ends.len());
+    let scale = table.standardise();
+    let rows = Rows::new(table.width, table.values, table.gaps);
+    let ridge = ridge(outputs.len());
 
     let mut start = vec![0.0; table.width];
     start[table.width - 1] = log_odds(share);
-    let first = rows.fit(&vec![1.0; fitted.len()], ridge, start, ITERATIONS);
-    let weights = table.decision_weights(&first, &fitted, alpha);
+    let first = rows.fit(&vec![1.0; sequences.len()], ridge, start, ITERATIONS);
+    let weights = decision_weights(outputs, &scale.score(features, &first), &steps, alpha)?;
     let beta = rows.fit(&weights, ridge, first, ITERATIONS);
 
-    let fold_of_row = table.sequence_of_rows(&fitted);
-    let held_out: Vec<Vec<f64>> = (0..FOLDS)
+    let held_out: Vec<GapScore> = (0..FOLDS)
         .into_par_iter()
         .map(|fold| {
-            let kept = std::iter::zip(&weights, &fold_of_row);
+            let kept = std::iter::zip(&weights, &sequences);
             let kept = kept.map(|(&w, &i)| if i % FOLDS == fold { 0.0 } else { w });
             let kept: Vec<f64> = kept.collect();
-            rows.fit(&kept, ridge, beta.clone(), MORE_ITERATIONS)
+            let beta = rows.fit(&kept, ridge, beta.clone(), MORE_ITERATIONS);
+            scale.score(features, &beta)
         })
         .collect();
-    let scores = |i: usize| -> Vec<f32> {
-        let odds = table.odds(i, &held_out[i % FOLDS]);
-        odds.map(|odds| probability(-odds)).collect()
+    let scores = |i: usize| -> Result<Vec<f32>, StepError> {
+        let odds = odds(outputs, i, &held_out[i % FOLDS])?;
+        Ok(odds.into_iter().map(probability).collect())
     };
+    let held_out = (0..outputs.len()).into_par_iter().map(scores);
     Ok(Some(Fit {
-        held_out: (0..table.ends.len()).into_par_iter().map(scores).collect(),
+        held_out: held_out.collect::<Result<_, _>>()?,
         score: scale.score(features, &beta),
     }))
+}
+
+/// The log-odds of no gap at each step of a sequence.
+fn odds(outputs: &Outputs, i: usize, score: &GapScore) -> Result<Vec<f64>, StepError> {
+    let mut memory = Memory::default();
+    let steps = outputs.steps(i).enumerate();
+    steps
+        .map(|(t, step)| score.log_odds(&step, t, &mut memory))
+        .collect()
 }
 
 /// The 0-based steps to fit to: all but the last, or some of them, closer
@@ -139,19 +139,40 @@ impl Scale {
     }
 }
 
+/// The features of the steps that are fitted to, and where a gap would be.
+struct Table {
+    width: usize,
+    /// Row by row, a 1 behind each.
+    values: Vec<f32>,
+    gaps: Vec<bool>,
+}
+
 impl Table {
-    fn new(fitting: &Fitting, features: Features) -> Result<(Self, Scale), StepError> {
-        let outputs = fitting.outputs();
+    /// The given steps of each sequence, except its last, where there is no gap
+    /// to foresee; and the sequence that each row belongs to.
+    fn new(
+        outputs: &Outputs,
+        features: Features,
+        steps: &[usize],
+    ) -> Result<(Self, Vec<usize>), StepError> {
         let of_sequence = |i: usize| -> Result<(Vec<f32>, Vec<bool>), StepError> {
             let correct = outputs.correct(i);
             let full = correct.last().is_some_and(|&c| c);
-            let mut values = Vec::with_capacity(correct.len() * (features.len() + 1));
+            let (mut values, mut gaps) = (Vec::new(), Vec::new());
             let mut memory = Memory::default();
-            for (t, step) in outputs.steps(i).enumerate() {
-                features.observe(&step, t, &mut memory, &mut |x| values.push(x as f32))?;
-                values.push(1.0);
+            for (t, step) in outputs.steps(i).enumerate().take(correct.len() - 1) {
+                let fitted = steps.binary_search(&t).is_ok();
+                features.observe(&step, t, &mut memory, &mut |x| {
+                    if fitted {
+                        values.push(x as f32);
+                    }
+                })?;
+                if fitted {
+                    values.push(1.0);
+                    gaps.push(gap(full, correct[t]));
+                }
             }
-            Ok((values, correct.iter().map(|&c| gap(full, c)).collect()))
+            Ok((values, gaps))
         };
         let found: Vec<(Vec<f32>, Vec<bool>)> = (0..outputs.len())
             .into_par_iter()
@@ -161,59 +182,27 @@ impl Table {
             width: features.len() + 1,
             values: Vec::new(),
             gaps: Vec::new(),
-            ends: Vec::new(),
         };
-        for (values, gaps) in found {
+        let mut sequences = Vec::new();
+        for (i, (values, gaps)) in found.into_iter().enumerate() {
             table.values.extend(values);
+            sequences.extend(std::iter::repeat_n(i, gaps.len()));
             table.gaps.extend(gaps);
-            table.ends.push(table.gaps.len());
         }
-        let scale = table.standardise(&fitted_steps(features.t_max));
-        Ok((table, scale))
+        Ok((table, sequences))
     }
 
-    fn row(&self, row: usize) -> &[f32] {
-        &self.values[row * self.width..(row + 1) * self.width]
-    }
-
-    /// The rows of a sequence.
-    fn span(&self, i: usize) -> std::ops::Range<usize> {
-        i.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[i]
-    }
-
-    /// The rows to fit to: the given steps of each sequence, except its last,
-    /// where there is no gap to foresee.
-    fn fitted_rows(&self, steps: &[usize]) -> Vec<usize> {
-        let of_sequence = |i: usize| {
-            let span = self.span(i);
-            let before_last = span.len() - 1;
-            steps
-                .iter()
-                .filter(move |&&t| t < before_last)
-                .map(move |&t| span.start + t)
-        };
-        (0..self.ends.len()).flat_map(of_sequence).collect()
-    }
-
-    /// The sequence that each of some rising rows belongs to.
-    fn sequence_of_rows(&self, rows: &[usize]) -> Vec<usize> {
-        let sequence = |&row: &usize| self.ends.partition_point(|&end| end <= row);
-        rows.iter().map(sequence).collect()
-    }
-
-    /// Shifts and scales all features to mean 0 and deviation 1 over the rows
-    /// that are fitted to.
-    fn standardise(&mut self, steps: &[usize]) -> Scale {
-        let rows = self.fitted_rows(steps);
-        let (width, n) = (self.width - 1, rows.len().max(1) as f64);
+    /// Shifts and scales all features to mean 0 and deviation 1.
+    fn standardise(&mut self) -> Scale {
+        let (width, n) = (self.width - 1, self.gaps.len() as f64);
         let (mut mean, mut deviation) = (vec![0.0; width], vec![0.0; width]);
-        for &row in &rows {
-            for (mean, &x) in mean.iter_mut().zip(self.row(row)) {
+        for row in self.values.chunks_exact(self.width) {
+            for (mean, &x) in mean.iter_mut().zip(row) {
                 *mean += f64::from(x) / n;
             }
         }
-        for &row in &rows {
-            let centred = std::iter::zip(self.row(row), &mean);
+        for row in self.values.chunks_exact(self.width) {
+            let centred = std::iter::zip(row, &mean);
             for (deviation, (&x, mean)) in deviation.iter_mut().zip(centred) {
                 *deviation += (f64::from(x) - mean).powi(2) / n;
             }
@@ -225,50 +214,51 @@ impl Table {
                 *deviation = 1.0;
             }
         }
-        let rows = self.values.par_chunks_exact_mut(self.width);
-        rows.for_each(|row| {
+        for row in self.values.chunks_exact_mut(self.width) {
             for (x, (mean, deviation)) in row.iter_mut().zip(mean.iter().zip(&deviation)) {
                 *x = ((f64::from(*x) - mean) / deviation) as f32;
             }
-        });
+        }
         Scale { mean, deviation }
     }
+}
 
-    /// The log-odds of a gap at each step of a sequence.
-    fn odds(&self, i: usize, beta: &[f64]) -> impl Iterator<Item = f64> {
-        self.span(i).map(|row| dot(self.row(row), beta))
-    }
-
-    /// How much each fitted row counts in the second pass: most where a rule
-    /// would still be running and the score is near the level that α asks for.
-    fn decision_weights(&self, beta: &[f64], rows: &[usize], alpha: Alpha) -> Vec<f64> {
-        let level = log_odds(1.0 - 1.2 * alpha.get());
-        let of_sequence = |i: usize| -> Vec<f64> {
-            let mut highest = f64::NEG_INFINITY;
-            self.odds(i, beta)
-                .map(|odds| {
-                    let score = -odds;
-                    let running = if highest < level + 0.5 { 1.0 } else { 0.02 };
-                    highest = highest.max(score);
-                    let near = (-0.5 * ((score - level) / 1.5).powi(2)).exp();
-                    running * (near + 0.05) + 0.02
-                })
-                .collect()
-        };
-        let all: Vec<f64> = (0..self.ends.len())
-            .into_par_iter()
-            .flat_map_iter(of_sequence)
-            .collect();
-        let weights: Vec<f64> = rows.iter().map(|&row| all[row]).collect();
-        let mean = weights.iter().sum::<f64>() / weights.len() as f64;
-        weights.into_iter().map(|w| 0.5 * w / mean).collect()
-    }
+/// How much each fitted row counts in the second pass: most where a rule would
+/// still be running and the score is near the level that α asks for.
+fn decision_weights(
+    outputs: &Outputs,
+    score: &GapScore,
+    steps: &[usize],
+    alpha: Alpha,
+) -> Result<Vec<f64>, StepError> {
+    let level = log_odds(1.0 - 1.2 * alpha.get());
+    let of_sequence = |i: usize| -> Result<Vec<f64>, StepError> {
+        let odds = odds(outputs, i, score)?;
+        let mut highest = f64::NEG_INFINITY;
+        let mut weights = Vec::new();
+        for (t, &odds) in odds.iter().enumerate().take(odds.len() - 1) {
+            if steps.binary_search(&t).is_ok() {
+                let running = if highest < level + 0.5 { 1.0 } else { 0.02 };
+                let near = (-0.5 * ((odds - level) / 1.5).powi(2)).exp();
+                weights.push(running * (near + 0.05) + 0.02);
+            }
+            highest = highest.max(odds);
+        }
+        Ok(weights)
+    };
+    let weights: Vec<Vec<f64>> = (0..outputs.len())
+        .into_par_iter()
+        .map(of_sequence)
+        .collect::<Result<_, _>>()?;
+    let weights = weights.concat();
+    let mean = weights.iter().sum::<f64>() / weights.len() as f64;
+    Ok(weights.into_iter().map(|w| 0.5 * w / mean).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outputs::{Outputs, Sequence};
+    use crate::outputs::Sequence;
     use rand::rngs::Xoshiro256PlusPlus;
     use rand::{RngExt, SeedableRng};
 

@@ -122,12 +122,22 @@ impl GapScore {
         t: usize,
         memory: &mut Memory,
     ) -> Result<f32, StepError> {
+        Ok(probability(self.log_odds(step, t, memory)?))
+    }
+
+    /// The same as log-odds.
+    pub(crate) fn log_odds(
+        &self,
+        step: &Step<'_>,
+        t: usize,
+        memory: &mut Memory,
+    ) -> Result<f64, StepError> {
         let mut sum = self.intercept;
         let mut weights = self.weights.iter();
         self.features.observe(step, t, memory, &mut |x| {
             sum += weights.next().map_or(0.0, |w| w * x);
         })?;
-        Ok(probability(sum))
+        Ok(sum)
     }
 }
 
@@ -147,7 +157,7 @@ pub(crate) fn log_odds(p: f64) -> f64 {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// Whether no step was seen yet.
+    /// Whether a step was seen yet.
     begun: bool,
     prediction: u32,
     /// For how many steps the prediction has been the same.
@@ -202,6 +212,12 @@ impl Features {
         };
         let prediction = step.prediction.or(largest.map(|(class, ..)| class));
         let prediction = prediction.ok_or(StepError::NoPrediction)?;
+        if self.classes > 0 && prediction as usize >= self.classes {
+            return Err(StepError::Prediction {
+                found: prediction,
+                classes: self.classes,
+            });
+        }
 
         let odds = log_odds(f64::from(confidence));
         memory.take(prediction, odds);
@@ -230,7 +246,7 @@ impl Features {
         memory.take_probs(probs);
         let spread: f64 = probs
             .iter()
-            .map(|&p| f64::from(p.max(0.0)))
+            .map(|&p| f64::from(p.clamp(0.0, 1.0)))
             .map(|p| -p * (p + 1e-9).ln())
             .sum();
         let smoothed = probs.len() + prediction as usize;
@@ -251,8 +267,8 @@ impl Features {
         if self.by_class() {
             let is = |k: u32| if k == prediction { 1.0 } else { 0.0 };
             (0..self.classes as u32).map(is).for_each(&mut *out);
-            let logs = probs.iter().map(|&p| (f64::from(p.max(0.0)) + 1e-3).ln());
-            logs.for_each(&mut *out);
+            let logs = probs.iter().map(|&p| f64::from(p.clamp(0.0, 1.0)));
+            logs.map(|p| (p + 1e-3).ln()).for_each(&mut *out);
         }
         Ok(())
     }
@@ -293,19 +309,23 @@ impl Memory {
     }
 
     fn take_probs(&mut self, probs: &[f32]) {
+        // As the readers of files do with what rounding left outside.
+        let probs = || probs.iter().map(|p| p.clamp(0.0, 1.0));
         if self.probs.is_empty() {
-            self.probs = [probs, probs].concat();
+            self.probs = probs().chain(probs()).collect();
             return;
         }
-        let (last, smoothed) = self.probs.split_at_mut(probs.len());
-        let moved: f64 = std::iter::zip(probs, &*last)
-            .map(|(&now, &before)| f64::from((now - before).abs()))
+        let (last, smoothed) = self.probs.split_at_mut(probs().len());
+        let moved: f64 = std::iter::zip(probs(), &*last)
+            .map(|(now, before)| f64::from((now - before).abs()))
             .sum();
         self.drift = (1.0 - NEWEST) * self.drift + NEWEST * moved;
-        for (smoothed, &now) in std::iter::zip(smoothed, probs) {
+        for (smoothed, now) in std::iter::zip(smoothed, probs()) {
             *smoothed = (1.0 - NEWEST as f32) * *smoothed + NEWEST as f32 * now;
         }
-        last.copy_from_slice(probs);
+        for (last, now) in std::iter::zip(last, probs()) {
+            *last = now;
+        }
     }
 }
 
@@ -393,6 +413,23 @@ mod tests {
         assert!(matches!(
             features(BOTH, &[step]),
             Err(StepError::Classes { found: 2, .. })
+        ));
+    }
+
+    #[test]
+    fn what_rounding_left_outside_counts_as_on_the_border() {
+        let (inside, outside) = ([1.0, 0.0, 0.0], [1.00009, -0.00009, 0.0]);
+        let of = |probs| features(BOTH, &[step(0, 0.5, probs), step(0, 0.5, probs)]).unwrap();
+        assert_eq!(of(&outside), of(&inside));
+    }
+
+    #[test]
+    fn a_class_that_does_not_exist_is_refused() {
+        let probs = [0.5, 0.25, 0.25];
+        let refused = features(BOTH, &[step(3, 0.5, &probs)]);
+        assert!(matches!(
+            refused,
+            Err(StepError::Prediction { found: 3, .. })
         ));
     }
 

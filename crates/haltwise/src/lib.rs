@@ -41,9 +41,10 @@ pub use outputs::{Fitting, Outputs, Sequence};
 pub use propose::{FamilyKind, Proposal, ScoreChoice};
 pub use pvalue::{binomial_tail, clopper_pearson};
 pub use rule::{
-    Expected, FamilyRecord, Method, Rule, RuleError, SetRecord, Split, ThresholdError, Thresholds,
+    Classifier, Expected, FamilyRecord, Method, Rule, RuleError, SetRecord, Split, ThresholdError,
+    Thresholds,
 };
-pub use score::{Score, ScoreSource, Step, StepError};
+pub use score::{OVERSHOOT, SUM_TOLERANCE, Score, ScoreSource, Step, StepError};
 pub use screen::screen;
 pub use screened::{Screened, ScreenedError, SetAside};
 pub use stream::{Decision, Stream};

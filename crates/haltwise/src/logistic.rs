@@ -202,7 +202,7 @@ impl Sums {
 
 /// Added up in four strands, a fixed order that vectors can follow.
 #[inline(always)]
-pub(crate) fn dot(row: &[f32], beta: &[f64]) -> f64 {
+fn dot(row: &[f32], beta: &[f64]) -> f64 {
     let mut strands = [0.0; 4];
     let (fours, rest) = row.as_chunks::<4>();
     let (beta_fours, beta_rest) = beta.as_chunks::<4>();

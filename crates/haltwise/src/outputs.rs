@@ -6,6 +6,10 @@
 //! and the predictions themselves. They are kept here, sequence by sequence,
 //! until it is known which score is wanted.
 
+use std::collections::HashSet;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
 use crate::gap_score::Features;
@@ -29,6 +33,8 @@ pub struct Outputs {
     scores: Vec<f32>,
     probs: Vec<f32>,
     keys: Vec<Key>,
+    /// How many sequences came without an id.
+    nameless: usize,
 }
 
 /// One sequence as it is added.
@@ -84,7 +90,21 @@ impl Outputs {
     /// Adds one sequence. On an error nothing is added.
     pub fn push(&mut self, sequence: Sequence<'_>) -> Result<(), TraceError> {
         let key = Key::new(sequence.id, self.len() as u64);
-        self.push_with_key(key, sequence)
+        self.push_with_key(key, sequence)?;
+        self.nameless += usize::from(sequence.id.is_none());
+        Ok(())
+    }
+
+    /// How many sequences are in another set too: the same id, and the same was
+    /// said about it. Without ids that cannot be known, and the answer is 0.
+    pub fn shared_with(&self, other: &Self) -> usize {
+        if self.nameless + other.nameless > 0 {
+            return 0;
+        }
+        let digest = |set: &Self, i: usize| (set.keys[i], set.fingerprint_of(i));
+        let known: HashSet<_> = (0..other.len()).map(|i| digest(other, i)).collect();
+        let shared = |i: &usize| known.contains(&digest(self, *i));
+        (0..self.len()).filter(shared).count()
     }
 
     /// Adds one sequence whose key is known: where it is picked from a larger
@@ -131,20 +151,21 @@ impl Outputs {
 
     /// The digest of what the classifier said, as it stands.
     pub fn fingerprint(&self) -> Fingerprint {
-        let of_sequence = |i: usize| {
-            let span = self.span(i);
-            let mut bytes: Vec<u8> = self.correct(i).iter().map(|&c| u8::from(c)).collect();
-            // +0.0 turns −0 into 0: equal numbers hash alike.
-            let mut add = |numbers: &[f32]| {
-                bytes.extend(numbers.iter().flat_map(|x| (x + 0.0).to_le_bytes()));
-            };
-            add(&self.probs[span.start * self.classes..span.end * self.classes]);
-            if self.scored {
-                add(&self.scores[span]);
-            }
-            Fingerprint::of(&bytes)
+        (0..self.len()).map(|i| self.fingerprint_of(i)).sum()
+    }
+
+    fn fingerprint_of(&self, i: usize) -> Fingerprint {
+        let span = self.span(i);
+        let mut bytes: Vec<u8> = self.correct(i).iter().map(|&c| u8::from(c)).collect();
+        // +0.0 turns −0 into 0: equal numbers hash alike.
+        let mut add = |numbers: &[f32]| {
+            bytes.extend(numbers.iter().flat_map(|x| (x + 0.0).to_le_bytes()));
         };
-        (0..self.len()).map(of_sequence).sum()
+        add(&self.probs[span.start * self.classes..span.end * self.classes]);
+        if self.scored {
+            add(&self.scores[span]);
+        }
+        Fingerprint::of(&bytes)
     }
 
     /// Where the steps of a sequence stand.
@@ -201,6 +222,18 @@ impl Outputs {
         part
     }
 
+    /// As many sequences as asked for, drawn with replacement; each draw counts
+    /// as a sequence of its own.
+    pub fn resample(&self, n: usize, seed: u64) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let draws = if self.is_empty() { 0 } else { n };
+        let mut drawn = self.select((0..draws).map(|_| rng.random_range(0..self.len())));
+        for (i, key) in drawn.keys.iter_mut().enumerate() {
+            *key = Key::new(None, i as u64);
+        }
+        drawn
+    }
+
     /// Sets a part aside for fitting.
     ///
     /// As with [`Traces::split`], the draw is by a hash of the seed and the id,
@@ -247,8 +280,7 @@ impl Outputs {
         &self,
         source: ScoreSource,
         scores: impl Fn(usize) -> &'a [f32],
-    ) -> Traces
-where {
+    ) -> Traces {
         let mut builder = Traces::builder().source(source);
         for i in 0..self.len() {
             let correct = self.correct(i);
@@ -329,6 +361,26 @@ mod tests {
         assert_eq!(fit.outputs().len() + rest.len(), 300);
         assert!((60..120).contains(&fit.outputs().len()));
         assert!(rest.keys.iter().all(|k| !fit.outputs().keys.contains(k)));
+    }
+
+    #[test]
+    fn sequences_of_two_sets_are_recognised_by_id_and_content() {
+        let (few, many) = (outputs(3), outputs(9));
+        assert_eq!(few.shared_with(&many), 3);
+        assert_eq!(many.shared_with(&few), 3);
+        let mut other = Outputs::new();
+        let mut sequence = Sequence {
+            id: Some("s0"),
+            label: 0,
+            predictions: &[1],
+            scores: None,
+            probs: Some(&[0.25, 0.75]),
+        };
+        other.push(sequence).unwrap();
+        assert_eq!(other.shared_with(&many), 0, "another label");
+        sequence.id = None;
+        other.push(sequence).unwrap();
+        assert_eq!(many.shared_with(&other), 0, "not known");
     }
 
     #[test]

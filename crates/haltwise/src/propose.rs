@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::Candidates;
-use crate::evidence::{Counts, count_rule};
+use crate::evidence::{Counts, Evidence, EvidenceError, count_rule};
 use crate::fit::{FEW, fit};
 use crate::gap_score::probability;
 use crate::level::{Alpha, Delta};
@@ -27,8 +27,9 @@ use crate::rule::{SetRecord, Thresholds};
 use crate::score::{ScoreSource, StepError};
 use crate::trace::Traces;
 
-/// The shares of δ: the best curves, those that open one step later, the clock.
-const SHARES: [f64; 3] = [0.5, 0.25, 0.25];
+/// The shares of δ: the best curves, and those that open later. The clock has
+/// the rest.
+const SHARES: [f64; 2] = [0.5, 0.25];
 
 /// The p-values that a family's curves are screened for, in units of the best
 /// family's level: the first is the reference, the others are ever bolder.
@@ -51,7 +52,7 @@ const NOT_FLAT: f64 = 0.002;
 /// be less kind than the fitting ones.
 const CAUTION: f64 = 0.7;
 
-/// Steps at which the clock may be tried, at the most.
+/// Up to this step the clock may strike at each; after it, at ever fewer.
 const CLOCK_STEPS: usize = 384;
 
 /// Which scores may be chosen from.
@@ -103,6 +104,33 @@ impl Proposal {
     pub fn source(&self) -> &ScoreSource {
         &self.score
     }
+
+    /// Whether the families spend no more than δ.
+    pub(crate) fn spends_delta(&self) -> bool {
+        spend_delta(self.families.iter().map(|family| family.share))
+    }
+
+    /// Refuses evidence that was gathered for something else, and families that
+    /// spend more than δ.
+    pub(crate) fn check(&self, evidence: &[Evidence]) -> Result<(), EvidenceError> {
+        if !self.spends_delta() {
+            return Err(EvidenceError::Damaged("the families spend more than delta"));
+        }
+        let proposed = self.families.iter().map(|family| &family.candidates);
+        if !proposed.eq(evidence.iter().map(Evidence::candidates)) {
+            return Err(EvidenceError::OtherCandidates);
+        }
+        match evidence.iter().find(|e| *e.source() != self.score) {
+            Some(other) => Err(EvidenceError::other_score(other.source(), &self.score)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether shares of δ are such, and no more than all of it.
+pub(crate) fn spend_delta(shares: impl Iterator<Item = f64> + Clone) -> bool {
+    // The allowance is for the rounding of their sum.
+    shares.clone().all(|share| share > 0.0) && shares.sum::<f64>() <= 1.0 + 1e-12
 }
 
 /// Fits a score and proposes candidates for certifying on so many traces of up
@@ -157,11 +185,15 @@ pub(crate) fn propose(
             candidates: extended(screen.family(start)),
         })
         .collect();
-    families.push(ProposedFamily {
-        kind: FamilyKind::Clock,
-        share: SHARES[SHARES.len() - 1],
-        candidates: extended(clock(traces.t_max())),
-    });
+    let clock = clock(longest);
+    if !clock.is_empty() {
+        let spent: f64 = families.iter().map(|family| family.share).sum();
+        families.push(ProposedFamily {
+            kind: FamilyKind::Clock,
+            share: 1.0 - spent,
+            candidates: extended(clock),
+        });
+    }
     let score = traces.source().clone();
     // On record are the scores that the rule gives, not the held-out ones.
     let fitted_on = SetRecord::of(&outputs.traces(&score)?);
@@ -173,11 +205,17 @@ pub(crate) fn propose(
 }
 
 /// Everyone halts at one step, from the last but one back.
+///
+/// The family does not depend on the data, although it begins at the longest
+/// sequence: a rule that would open later halts no one early, has no gap and so
+/// the least p-value there can be; it passes whenever any other would.
 fn clock(t_max: usize) -> Vec<Thresholds> {
-    let before_last = t_max.saturating_sub(1);
-    let apart = before_last.div_ceil(CLOCK_STEPS).max(1);
-    let steps = (0..before_last).rev().step_by(apart);
+    let after = |&step: &usize| Some(step + 1 + step.saturating_sub(CLOCK_STEPS) / 64);
+    let steps = std::iter::successors(Some(0), after);
+    let steps: Vec<usize> = steps.take_while(|step| step + 1 < t_max).collect();
     steps
+        .into_iter()
+        .rev()
         .map(|opens| {
             let mut thresholds = vec![0.0; t_max];
             thresholds[..opens].fill(f32::INFINITY);
@@ -458,10 +496,10 @@ impl<'t> Screen<'t> {
         let i = cheapest(&coarse);
         let fine = tried(around(&grid, i));
         let mut best = coarse[i].clone();
-        if let Some(finer) = fine.get(cheapest(&fine)) {
-            if finer.value < best.value {
-                best = finer.clone();
-            }
+        if let Some(finer) = fine.get(cheapest(&fine))
+            && finer.value < best.value
+        {
+            best = finer.clone();
         }
         let later = coarse.into_iter().find(|start| start.opens > best.opens);
         std::iter::once(best).chain(later).collect()
@@ -587,7 +625,12 @@ mod tests {
         let never = f32::INFINITY;
         assert_eq!(rules[0].values(), [never, never, 0.0, 0.0]);
         assert_eq!(rules[2].values(), [0.0; 4]);
-        assert!(clock(5000).len() <= CLOCK_STEPS);
+        assert!(clock(5000).len() < 2 * CLOCK_STEPS);
+        // Longer sequences only add rules in front.
+        let (few, many) = (clock(900), clock(1000));
+        let opens = |rule: &Thresholds| rule.opens().unwrap();
+        let many: Vec<usize> = many.iter().map(opens).collect();
+        assert!(many.ends_with(&few.iter().map(opens).collect::<Vec<_>>()));
         assert!(clock(1).is_empty());
     }
 

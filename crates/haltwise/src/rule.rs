@@ -1,5 +1,7 @@
 //! Rules: when to halt, and everything needed to audit why.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::AtNever;
@@ -7,7 +9,7 @@ use crate::certify::{Promise, Test, p_value};
 use crate::evidence::{Counts, MOST_SEQUENCES};
 use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
-use crate::propose::FamilyKind;
+use crate::propose::{FamilyKind, spend_delta};
 use crate::score::ScoreSource;
 use crate::trace::{Fingerprint, Traces};
 
@@ -195,6 +197,10 @@ pub struct Expected {
     pub gap: f64,
 }
 
+/// What is known about a classifier, as names and values: enough to tell it
+/// from another, for which a rule would promise nothing.
+pub type Classifier = BTreeMap<String, String>;
+
 /// A stopping rule with the record of how it came about.
 ///
 /// Made by [`Calibration`](crate::Calibration), or read back from where it was
@@ -225,6 +231,8 @@ pub(crate) struct Record {
     pub(crate) screened_on: Option<SetRecord>,
     pub(crate) certified_on: Option<SetRecord>,
     pub(crate) split: Option<Split>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) classifier: Option<Classifier>,
     /// The families of `adaptive`, whose tests follow each other in the trail;
     /// the paper's methods have one family, tested at δ itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -233,6 +241,10 @@ pub(crate) struct Record {
     /// rule that was chosen among all that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chosen: Option<usize>,
+    /// With several families, the digest of score and thresholds, of which the
+    /// trail has but one number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seal: Option<Fingerprint>,
     pub(crate) trail: Vec<Test>,
 }
 
@@ -321,6 +333,17 @@ impl Rule {
     /// Records how the sets were split from one.
     pub fn with_split(mut self, split: Split) -> Self {
         self.0.split = Some(split);
+        self
+    }
+
+    /// The classifier whose traces the rule was made from, where it is known.
+    pub fn classifier(&self) -> Option<&Classifier> {
+        self.0.classifier.as_ref()
+    }
+
+    /// Records whose traces the rule was made from.
+    pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
+        self.0.classifier = classifier;
         self
     }
 
@@ -435,21 +458,20 @@ impl Record {
         if self.fitted_on.is_none() {
             return Some("no traces that its candidates were fitted to".into());
         }
-        let shares = self.families.iter().map(|family| family.share);
-        // The allowance is for the rounding of decimal shares.
-        if !shares.clone().all(|share| share > 0.0) || shares.sum::<f64>() > 1.0 + 1e-9 {
+        if !spend_delta(self.families.iter().map(|family| family.share)) {
             return Some("the families spend more than delta".into());
         }
         let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
         let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
-        let mut place = 0;
+        let mut place = 0_usize;
         for family in &self.families {
-            let with_fitted = family.kind == FamilyKind::Clock && self.split.is_some();
+            let with_fitted = family.kind == FamilyKind::Clock
+                && self.split.is_some_and(|split| split.fit_fraction.is_some());
             let on_both = certified.saturating_add(fitted);
             if family.sequences != certified && !(with_fitted && family.sequences == on_both) {
                 return Some("a family was tested on traces that are not on record".into());
             }
-            let end = place + family.tests.min(self.trail.len());
+            let end = place.saturating_add(family.tests);
             let Some(tests) = self.trail.get(place..end) else {
                 return Some("its families have more tests than the trail".into());
             };
@@ -475,7 +497,20 @@ impl Record {
                         && opens.map(|t| thresholds[t]) == test.threshold
                 }),
         };
-        (!agrees).then(|| "its thresholds are not those of a test that passed".into())
+        if !agrees {
+            return Some("its thresholds are not those of a test that passed".into());
+        }
+        (self.seal != Some(self.digest()))
+            .then(|| "its score or its thresholds are not those that were certified".into())
+    }
+
+    /// The digest of score and thresholds. It guards against mix-ups, not
+    /// against forgery.
+    pub(crate) fn digest(&self) -> Fingerprint {
+        let mut bytes = format!("{:?}", self.score).into_bytes();
+        let thresholds = self.thresholds.values().iter();
+        bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
+        Fingerprint::of(&bytes)
     }
 
     /// The thresholds that a walk down the grid ends with; `None` where the

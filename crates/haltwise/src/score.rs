@@ -78,6 +78,14 @@ pub enum StepError {
     /// The score is to be computed from probabilities that are not there.
     #[error("the class probabilities, \"probs\", are needed at each step, and there are none")]
     NoProbs,
+    /// The prediction is none of the classes.
+    #[error("the prediction {found} is none of the {classes} classes, counted from 0")]
+    Prediction {
+        /// The class that is said to be predicted.
+        found: u32,
+        /// How many there are.
+        classes: usize,
+    },
     /// The learned score looks at the prediction, and there is none.
     #[error("a \"prediction\" is needed at each step, and there is none")]
     NoPrediction,
@@ -97,14 +105,18 @@ pub enum StepError {
     Score(#[from] TraceError),
 }
 
-/// How far probabilities may be from adding up to 1, and outside [0, 1], and
-/// still be taken for such: what rounding leaves.
-const SUM_TOLERANCE: f32 = 1e-2;
-const OVERSHOOT: f32 = 1e-4;
+/// How far the probabilities of a step may be from adding up to 1. Wide enough
+/// for half precision and for three printed decimals, far too narrow for logits
+/// or per-class sigmoids.
+pub const SUM_TOLERANCE: f32 = 1e-2;
+
+/// How far a probability may lie outside [0, 1] and still be taken for 0 or 1:
+/// what rounding to half precision or in a softmax leaves, no more.
+pub const OVERSHOOT: f32 = 1e-4;
 
 impl<'a> Step<'a> {
-    /// The two largest class probabilities, and the class of the largest (the
-    /// first of equals).
+    /// The two largest class probabilities, in [0, 1], and the class of the
+    /// largest (the first of equals).
     pub(crate) fn largest_two(probs: &[f32]) -> (u32, f32, f32) {
         let (mut class, mut first, mut second) = (0, f32::NEG_INFINITY, 0.0);
         for (k, &p) in probs.iter().enumerate() {
@@ -115,7 +127,7 @@ impl<'a> Step<'a> {
                 second = p;
             }
         }
-        (class, first, second)
+        (class, first.clamp(0.0, 1.0), second.clamp(0.0, 1.0))
     }
 
     /// The probabilities, if they are such.

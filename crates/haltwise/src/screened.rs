@@ -11,7 +11,7 @@ use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
 use crate::outputs::Fitting;
 use crate::propose::{FamilyKind, Proposal, ScoreChoice};
-use crate::rule::{Rule, SetRecord, Split};
+use crate::rule::{Classifier, Rule, SetRecord, Split};
 use crate::score::ScoreSource;
 use crate::screen::screen;
 use crate::trace::{Certifying, Key, Screening, Traces};
@@ -28,6 +28,7 @@ pub struct Screened {
     split: Option<Split>,
     set_aside: Option<SetAside>,
     all: Option<SetRecord>,
+    classifier: Option<Classifier>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -117,6 +118,7 @@ impl Calibration {
             split: None,
             set_aside: None,
             all: None,
+            classifier: None,
         }
     }
 }
@@ -132,6 +134,12 @@ impl Screened {
     pub fn with_split(mut self, split: Split, set_aside: SetAside) -> Self {
         self.split = Some(split);
         self.set_aside = Some(set_aside);
+        self
+    }
+
+    /// Records the classifier that the traces are of, where it is known.
+    pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
+        self.classifier = classifier;
         self
     }
 
@@ -234,12 +242,11 @@ impl Screened {
             Proposed::Paper { screened_on, .. } => {
                 self.calibration.from_evidence(first, *screened_on)?
             }
-            Proposed::Adaptive(proposal) => {
-                return Ok(self
-                    .calibration
-                    .certify_proposal(proposal, evidence, self.split));
-            }
+            Proposed::Adaptive(proposal) => self
+                .calibration
+                .certify_proposal(proposal, evidence, self.split)?,
         };
+        let rule = rule.with_classifier(self.classifier.clone());
         Ok(match self.split {
             Some(split) => rule.with_split(split),
             None => rule,
@@ -271,6 +278,8 @@ struct Record {
     split: Option<Split>,
     set_aside: Option<SetAside>,
     all: Option<SetRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    classifier: Option<Classifier>,
     proposed: Proposed,
 }
 
@@ -295,6 +304,7 @@ impl From<Screened> for Record {
             split: screened.split,
             set_aside: screened.set_aside,
             all: screened.all,
+            classifier: screened.classifier,
             proposed: screened.proposed,
         }
     }
@@ -315,6 +325,7 @@ impl TryFrom<Record> for Screened {
             split: record.split,
             set_aside: record.set_aside,
             all: record.all,
+            classifier: record.classifier,
         };
         match screened.contradiction() {
             Some(what) => Err(ScreenedError(what)),
@@ -340,11 +351,7 @@ impl Screened {
                 (!candidates.on(&self.calibration.grid)).then_some("a threshold is not on the grid")
             }
             Proposed::Adaptive(proposal) => {
-                let shares = || proposal.families.iter().map(|family| family.share);
-                // The allowance is for the rounding of their sum.
-                let sound =
-                    shares().all(|share| share >= 0.0) && shares().sum::<f64>() <= 1.0 + 1e-12;
-                (!sound).then_some("the shares of delta are more than all of it")
+                (!proposal.spends_delta()).then_some("the shares of delta are more than all of it")
             }
         }
     }

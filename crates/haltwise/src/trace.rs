@@ -477,7 +477,7 @@ impl Certifying {
 
 /// What a sequence is split by: a hash of its id, or of its position where it
 /// has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
 impl Key {

@@ -87,7 +87,7 @@ fn noise(seed: u64) -> Outputs {
 }
 
 fn drawn(population: &Outputs, n: usize, rng: &mut Xoshiro256PlusPlus) -> Outputs {
-    population.select((0..n).map(|_| rng.random_range(0..population.len())))
+    population.resample(n, rng.random())
 }
 
 type Method = fn(&Outputs, &mut Xoshiro256PlusPlus) -> Rule;

@@ -87,10 +87,8 @@ pub(super) fn run(
         found
     };
     let own = adaptive(&plan.calibration)?;
-    let adaptive: Vec<Vec<Adaptive>> = swept
-        .par_iter()
-        .map(adaptive)
-        .collect::<anyhow::Result<_>>()?;
+    // One after the other: each is parallel inside, and holds much while it runs.
+    let adaptive: Vec<Vec<Adaptive>> = swept.iter().map(adaptive).collect::<anyhow::Result<_>>()?;
     progress.stage("split", splits.len());
     let found = (0..splits.len()).into_par_iter().map(|s| {
         let parts = Parts::new(&dataset, splits.split(s), &plan.calibration)?;
@@ -143,7 +141,7 @@ impl Dataset<'_> {
         let traces = self.outputs.traces(proposal.source())?;
         let evidence = ProposalEvidence::collect_parts(&proposal, &traces, &certifying)?;
         let of_split = |(s, evidence): (usize, &ProposalEvidence)| {
-            let rule = calibration.certify_proposal(&proposal, evidence, None);
+            let rule = calibration.certify_proposal(&proposal, evidence, None)?;
             let thresholds = self.over(&rule)?;
             let steps = halt_steps(&thresholds, &traces)?;
             let test = self.splits.split(s).test;

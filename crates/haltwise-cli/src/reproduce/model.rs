@@ -69,6 +69,15 @@ impl Prepared {
     }
 }
 
+/// Where given traces come from, and what stands beside them in the table.
+fn words_for(dataset: &str, path: &Path) -> String {
+    let words = format!("The traces are those of {}.", file_name(path));
+    match dataset.starts_with("QuALITY") {
+        true => words + " The paper's rows are another model's, Vicuna-13B's, on 4,609 questions.",
+        false => words,
+    }
+}
+
 /// Reads what the traces of a dataset are made from.
 pub(super) fn origin(
     args: &Args,
@@ -80,7 +89,7 @@ pub(super) fn origin(
             return Ok(Prepared {
                 record: Origin::File(kept::file_digest(path)?),
                 series: None,
-                words: format!("The traces are those of {}.", file_name(path)),
+                words: words_for(dataset.name(), path),
             });
         }
         Source::Series(series) => series,

@@ -1,6 +1,8 @@
 //! What the end-to-end tests share.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod server;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};

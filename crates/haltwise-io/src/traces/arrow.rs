@@ -7,8 +7,10 @@
 use std::io::{BufRead, Read, Seek, SeekFrom};
 
 use arrow_buffer::Buffer;
+use arrow_ipc::convert::try_fb_to_schema;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
+use arrow_schema::Schema;
 
 use super::columns::Columns;
 use super::intake::Intake;
@@ -64,6 +66,16 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
         (None, Some(schema)) => Columns::find(&schema).map(|_| ()),
         (None, None) => Err(damaged("it has no schema")),
     }
+}
+
+/// Reads the schema, which comes before all else.
+pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<Schema> {
+    find_stream(&mut reader)?;
+    let message = read_message(&mut reader)?;
+    let header = root_as_message(&message[END.len()..]).map_err(damaged)?;
+    let schema = header.header_as_schema();
+    let schema = schema.ok_or_else(|| damaged("it has no schema"))?;
+    unharmed(|| try_fb_to_schema(schema))?.map_err(damaged)
 }
 
 /// Moves to the start of the stream.

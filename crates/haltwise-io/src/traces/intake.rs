@@ -1,19 +1,12 @@
 //! Where every reader hands in its sequences: the checks that hold for all
 //! formats, made once.
 
+use haltwise::{OVERSHOOT, SUM_TOLERANCE};
+
 use super::classes::Classes;
 use super::ids::Ids;
 use super::{TraceRow, Visit};
 use crate::problem::Problem;
-
-/// How far a probability may lie outside [0, 1] and still be taken for 0 or 1:
-/// what rounding to half precision or in a softmax leaves, no more.
-const OVERSHOOT: f32 = 1e-4;
-
-/// How far the probabilities of a step may be from summing to 1. Wide enough
-/// for half precision and for three printed decimals, far too narrow for
-/// logits or per-class sigmoids.
-const SUM_TOLERANCE: f32 = 1e-2;
 
 /// How many bytes pass between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 20;

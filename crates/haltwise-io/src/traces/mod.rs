@@ -17,6 +17,7 @@ mod gather;
 mod ids;
 mod intake;
 mod jsonl;
+mod metadata;
 mod npz;
 mod parquet;
 mod steps;
@@ -40,6 +41,7 @@ pub use fold::{Place, fold_traces};
 pub use gather::{Given, Take, gather_outputs, gather_scored, gather_traces, visit_given};
 use ids::Ids;
 use intake::Intake;
+pub use metadata::read_metadata;
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
 /// One sequence, as a reader hands it on and as a writer takes it.

@@ -101,10 +101,12 @@ pub const PAPER: [PaperRow; 12] = [
 ];
 
 impl PaperRow {
-    /// The paper's row for a dataset and a method, if it has one.
+    /// The paper's row for a dataset and a method, if it has one. Traces named
+    /// `QuALITY-four` are of QuALITY too.
     pub fn find(dataset: &str, method: Method) -> Option<&'static Self> {
+        let dataset = dataset.split('-').next();
         PAPER
             .iter()
-            .find(|row| row.dataset == dataset && row.method == method)
+            .find(|row| Some(row.dataset) == dataset && row.method == method)
     }
 }

@@ -1,0 +1,399 @@
+//! `haltwise ask`: a language model that stops reading when it knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use haltwise::{Decision, Rule, Step, Stream};
+use haltwise_io::read_rule;
+use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
+use serde::Serialize;
+
+use crate::read::{OPTIONS, padded};
+use crate::reader::{QuestionArgs, ReaderArgs};
+use crate::show::{self, count, number, percent};
+
+/// Answer a question about a document, reading no more of it than the rule asks for
+///
+/// Reads part by part, asks the model after each, and stops when the rule says
+/// so. The model, the template and all else are as the rule recorded them when
+/// it was calibrated on the traces of `read`; another model or template is refused.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  haltwise ask --rule rule.json --server http://localhost:8000 \\
+      --document report.txt --question 'Who signed it?' --options Ann Bob Cem
+  haltwise ask --rule rule.json --server http://localhost:8000 questions.jsonl > answers.jsonl")]
+pub(crate) struct Args {
+    /// Questions to answer, a JSON object per line as for `read`; a label is not needed
+    #[arg(required_unless_present = "document", conflicts_with_all = ["document", "question", "options"])]
+    questions: Option<PathBuf>,
+
+    /// The rule to stop by
+    #[arg(long, value_name = "RULE")]
+    rule: PathBuf,
+
+    /// The document to read
+    #[arg(long, value_name = "FILE", requires = "question", requires = "options")]
+    document: Option<PathBuf>,
+
+    /// What to ask about it
+    #[arg(long, value_name = "TEXT", requires = "document")]
+    question: Option<String>,
+
+    /// The answers to choose from
+    #[arg(long, value_name = "OPTION", num_args = 2..=26, requires = "document",
+          allow_negative_numbers = true)]
+    options: Vec<String>,
+
+    #[command(flatten)]
+    question_args: QuestionArgs,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+
+    /// Use the rule although it is for another model or template: nothing is promised then
+    #[arg(long)]
+    force: bool,
+
+    /// Print JSON instead of words (questions from a file are answered in JSON anyway)
+    #[arg(long)]
+    json: bool,
+}
+
+/// One answer, as it is printed.
+#[derive(Serialize)]
+struct Answered<'a> {
+    id: &'a str,
+    answer: &'a str,
+    /// The option's place, from 0.
+    option: usize,
+    probs: Vec<f32>,
+    /// The part after which it stopped, and how many there are.
+    t: usize,
+    parts: usize,
+    reason: &'static str,
+    /// The share of the document that was read.
+    read: f64,
+    tokens: u64,
+    tokens_cached: u64,
+    /// About how many tokens more reading to the end would have sent.
+    tokens_saved: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    right: Option<bool>,
+    /// Whether the rule's promise covers this reader.
+    promised: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let rule = read_rule(&args.rule)?;
+    let questions = questions(&args)?;
+    let reader = args
+        .reader
+        .connect(rule.classifier(), |text| show::warn(text))?;
+    let promised = check(&args, &rule, &reader)?;
+    let documents = by_document(&questions);
+    let desk = Mutex::new(Desk::new(&args, &reader));
+    let at_desk = || desk.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = for_each(documents.len(), args.reader.concurrency, |d| {
+        let members: Vec<&Question> = documents[d].iter().map(|&q| &questions[q]).collect();
+        let ends = reader.part_ends(&members[0].document)?;
+        for question in members {
+            check_fits(&rule, question, ends.len())?;
+            let answered = answer(&rule, &reader, question, &ends, promised)?;
+            at_desk().take(d, answered)?;
+        }
+        at_desk().end(d)
+    });
+    let mut desk = desk.into_inner().unwrap_or_else(PoisonError::into_inner);
+    desk.finish()?;
+    asked?;
+    if args.questions.is_some() {
+        anstream::eprintln!("{}", desk.totals.describe());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints answers in the order of the documents, whichever is read first.
+struct Desk<'a> {
+    reader: &'a Reader,
+    as_json: bool,
+    /// The document whose answers are printed as they come.
+    current: usize,
+    /// Answers about later documents, and which of those are done.
+    waiting: BTreeMap<usize, Vec<Answered<'a>>>,
+    done: BTreeSet<usize>,
+    totals: Totals,
+}
+
+impl<'a> Desk<'a> {
+    fn new(args: &Args, reader: &'a Reader) -> Self {
+        Self {
+            reader,
+            as_json: args.questions.is_some() || args.json,
+            current: 0,
+            waiting: BTreeMap::new(),
+            done: BTreeSet::new(),
+            totals: Totals::default(),
+        }
+    }
+
+    /// Takes an answer about a document.
+    fn take(&mut self, document: usize, answered: Answered<'a>) -> anyhow::Result<()> {
+        if document == self.current {
+            return self.print(&answered);
+        }
+        self.waiting.entry(document).or_default().push(answered);
+        Ok(())
+    }
+
+    /// A document is done: its successors come to be printed.
+    fn end(&mut self, document: usize) -> anyhow::Result<()> {
+        self.done.insert(document);
+        while self.done.remove(&self.current) {
+            self.current += 1;
+            let waiting = self.waiting.remove(&self.current);
+            for answered in waiting.into_iter().flatten() {
+                self.print(&answered)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints what waited for a document that failed.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        for answered in std::mem::take(&mut self.waiting).into_values().flatten() {
+            self.print(&answered)?;
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, answered: &Answered<'_>) -> anyhow::Result<()> {
+        self.totals.add(answered);
+        match self.as_json {
+            true => show::print_json(answered),
+            false => Ok(show::print(&describe(answered, self.reader))?),
+        }
+    }
+}
+
+fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
+    if let Some(path) = &args.questions {
+        return args.question_args.read(path);
+    }
+    let (Some(path), Some(question)) = (&args.document, &args.question) else {
+        bail!("give a file of questions, or --document, --question and --options");
+    };
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    if text.trim().is_empty() {
+        bail!("{}: the document is empty", show::file(path));
+    }
+    Ok(vec![Question {
+        id: path.display().to_string(),
+        document: text.trim().into(),
+        question: question.trim().to_owned(),
+        options: args.options.clone(),
+        label: None,
+    }])
+}
+
+/// Refuses a rule that was calibrated for another reader. Returns whether its
+/// promise holds for this one.
+fn check(args: &Args, rule: &Rule, reader: &Reader) -> anyhow::Result<bool> {
+    let file = show::file(&args.rule);
+    let Some(record) = rule.classifier() else {
+        let unknown = format!("{file}: the rule does not say which model it was calibrated for");
+        if !args.force {
+            bail!("{unknown}; calibrate it on traces of `haltwise read`, or use it with --force");
+        }
+        show::warn(format_args!("{unknown}: nothing is promised"));
+        return Ok(false);
+    };
+    let (voids, others): (Vec<_>, Vec<_>) = Mismatch::between(record, &reader.record())
+        .into_iter()
+        .partition(|mismatch| mismatch.voids);
+    let list = |mismatches: &[Mismatch]| {
+        let line = |m: &Mismatch| {
+            let value =
+                |v: &Option<String>| v.as_ref().map_or("unknown".into(), |v| format!("{v:?}"));
+            format!(
+                "\n  {}: {}, but here {}",
+                m.what,
+                value(&m.rule),
+                value(&m.here)
+            )
+        };
+        mismatches.iter().map(line).collect::<String>()
+    };
+    if !others.is_empty() {
+        show::warn(format_args!(
+            "{file}: the rule was calibrated with another server, which may answer a little \
+             differently{}",
+            list(&others)
+        ));
+    }
+    if rule.promise().is_none() {
+        show::warn(format_args!(
+            "{file}: the rule was screened, not certified: nothing is promised"
+        ));
+    }
+    if voids.is_empty() {
+        return Ok(rule.promise().is_some());
+    }
+    let differs = format!(
+        "{file}: the rule was calibrated for another reader{}",
+        list(&voids)
+    );
+    if !args.force {
+        bail!("{differs}\nCalibrate one for this reader, or use it with --force");
+    }
+    show::warn(format_args!("{differs}\nNothing is promised"));
+    Ok(false)
+}
+
+/// How many options the questions had that the rule was calibrated on.
+fn most_options(rule: &Rule) -> Option<usize> {
+    rule.classifier()?.get(OPTIONS)?.parse().ok()
+}
+
+/// Refuses a question unlike all that the rule was calibrated on.
+fn check_fits(rule: &Rule, question: &Question, parts: usize) -> anyhow::Result<()> {
+    if parts > rule.t_max() {
+        bail!(
+            "question {}: its document has {parts} parts, but the rule is for {} at the most; \
+             calibrate on documents as long as this",
+            question.id,
+            rule.t_max()
+        );
+    }
+    let options = question.options.len();
+    if let Some(most) = most_options(rule).filter(|&most| options > most) {
+        bail!(
+            "question {}: it has {options} options, but the rule is for {most} at the most",
+            question.id
+        );
+    }
+    Ok(())
+}
+
+/// Reads until the rule says stop.
+fn answer<'a>(
+    rule: &Rule,
+    reader: &Reader,
+    question: &'a Question,
+    ends: &[usize],
+    promised: bool,
+) -> anyhow::Result<Answered<'a>> {
+    let document = &question.document;
+    let options = most_options(rule).unwrap_or(question.options.len());
+    let mut stream = Stream::new(rule);
+    let (mut tokens, mut bytes) = (Tokens::default(), 0);
+    for (part, &end) in ends.iter().enumerate() {
+        let asked = reader.ask(&document[..end], question)?;
+        tokens += asked.tokens;
+        bytes += asked.bytes;
+        let step = Step {
+            prediction: Some(asked.answer.choice() as u32),
+            score: None,
+            probs: Some(&padded(&asked.answer.probs, options)),
+        };
+        let halted = stream.observe_step(&step)? == Decision::Halt;
+        let last = part + 1 == ends.len();
+        if !halted && !last {
+            continue;
+        }
+        let rest = ends[part + 1..].iter();
+        let unsent: usize = rest
+            .map(|&end| reader.prompt_bytes(&document[..end], question))
+            .sum::<haltwise_llm::Result<_>>()?;
+        let option = asked.answer.choice();
+        return Ok(Answered {
+            id: &question.id,
+            answer: &question.options[option],
+            option,
+            probs: asked.answer.probs,
+            t: part + 1,
+            parts: ends.len(),
+            reason: if last { "end" } else { "threshold" },
+            read: end as f64 / document.len() as f64,
+            tokens: tokens.sent,
+            tokens_cached: tokens.cached,
+            tokens_saved: (tokens.sent as f64 * unsent as f64 / bytes as f64).round() as u64,
+            right: question.label.map(|label| label == option),
+            promised,
+        });
+    }
+    bail!("question {}: its document has no parts", question.id)
+}
+
+fn describe(a: &Answered<'_>, reader: &Reader) -> String {
+    let letter = reader.letters.first(a.probs.len()).map(|l| l[a.option]);
+    let letter = letter.map_or(String::new(), |letter| format!("{letter}. "));
+    let mut text = format!(
+        "{} (probability {})\n",
+        show::styled(show::GOOD, format!("{letter}{}", a.answer)),
+        percent(f64::from(a.probs[a.option])),
+    );
+    text += &format!(
+        "Read {} of {} parts, {} of the document{}.\n",
+        a.t,
+        a.parts,
+        percent(a.read),
+        if a.reason == "end" {
+            ": to its end"
+        } else {
+            ""
+        },
+    );
+    text += &format!(
+        "{} sent, {} of them kept by the server from before; about {} saved.\n",
+        count(a.tokens, "token", "tokens"),
+        number(a.tokens_cached),
+        number(a.tokens_saved),
+    );
+    text
+}
+
+/// What a batch came to.
+#[derive(Default)]
+struct Totals {
+    questions: u64,
+    labelled: u64,
+    right: u64,
+    read: f64,
+    tokens: Tokens,
+    saved: u64,
+}
+
+impl Totals {
+    fn add(&mut self, answered: &Answered<'_>) {
+        self.questions += 1;
+        self.labelled += u64::from(answered.right.is_some());
+        self.right += u64::from(answered.right == Some(true));
+        self.read += answered.t as f64 / answered.parts as f64;
+        self.tokens += Tokens {
+            sent: answered.tokens,
+            cached: answered.tokens_cached,
+        };
+        self.saved += answered.tokens_saved;
+    }
+
+    fn describe(&self) -> String {
+        let mut text = format!(
+            "{} answered, after {} of the parts on average; {} sent ({} from the server's \
+             cache), about {} saved",
+            count(self.questions, "question", "questions"),
+            percent(self.read / self.questions.max(1) as f64),
+            count(self.tokens.sent, "token", "tokens"),
+            number(self.tokens.cached),
+            number(self.saved),
+        );
+        if self.labelled > 0 {
+            let share = percent(self.right as f64 / self.labelled as f64);
+            text += &format!("; {share} of {} are right", number(self.labelled));
+        }
+        text
+    }
+}

@@ -1,0 +1,319 @@
+//! `haltwise read`: a language model's answers after each part of its documents.
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use haltwise_io::{Format, TraceRow, TraceWriter, WriteOptions};
+use haltwise_llm::{Answer, Progress, Question, Reader, Reading};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::reader::{QuestionArgs, ReaderArgs};
+use crate::show::{self, count, number, percent};
+
+/// Ask a language model every question after every part of its document
+///
+/// The answers become traces: `calibrate` and `evaluate` take them from there.
+/// They are kept as they come, in OUTPUT.journal: run the same command again
+/// after an interruption, and it goes on where it was, asking nothing twice.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  haltwise read QuALITY.v1.0.1.htmlstripped.dev --server http://localhost:8000 -o traces.parquet
+  haltwise read questions.jsonl --documents papers --server http://localhost:8080 \\
+      --chat-format chatml --split sentences --parts 20 -o traces.parquet
+
+Questions: QuALITY's JSONL, L-Eval's, or one question per line:
+  {\"document\": \"…\", \"question\": \"…\", \"options\": [\"…\", \"…\"], \"label\": 1}
+with the label counted from 0, or the text of the right option; \"id\" is optional.
+
+The model, the template and all else that the answers depend on is recorded in the traces and
+in the rules made from them: `ask` refuses a rule that was calibrated for another reader.")]
+pub(crate) struct Args {
+    /// The questions
+    questions: PathBuf,
+
+    /// Where to write the traces: .parquet, .arrow or .npz
+    #[arg(short, long, value_name = "TRACES")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    question_args: QuestionArgs,
+
+    #[command(flatten)]
+    reader: ReaderArgs,
+
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    check_output(&args.output)?;
+    let questions = args.question_args.read(&args.questions)?;
+    let labels = labels(&questions, &args.questions)?;
+    let bar = Bar::new();
+    let notices = bar.bar.clone();
+    let reader = args.reader.connect(None, move |text| {
+        notices.suspend(|| show::warn(text));
+    })?;
+    if !reader.template.reads_document_first() {
+        show::warn(
+            "the template puts the question before the document: the server reads every \
+             document anew for each question",
+        );
+    }
+    let reading = Reading::new(&reader, &questions)?;
+    let journal = journal_path(&args.output);
+    let ran = reading.run(&journal, args.reader.concurrency, &|progress| {
+        bar.show(progress)
+    });
+    bar.bar.finish_and_clear();
+    let answers = ran.with_context(|| kept(&bar, &journal))?;
+    let right = write(&args.output, &reader, &questions, &labels, &answers)?;
+    std::fs::remove_file(&journal).with_context(|| format!("{}", journal.display()))?;
+    report(&args, &reading, &answers, right, bar.last())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses a format without a place for what the traces are worthless without.
+fn check_output(path: &Path) -> anyhow::Result<()> {
+    if let Format::Jsonl | Format::Csv = Format::of(path)? {
+        bail!(
+            "{}: this format has no place for the model and the template that the traces are \
+             of; write .parquet, .arrow or .npz",
+            show::file(path)
+        );
+    }
+    Ok(())
+}
+
+fn labels(questions: &[Question], path: &Path) -> anyhow::Result<Vec<u32>> {
+    let label = |q: &Question| match q.label {
+        Some(label) => Ok(label as u32),
+        None => bail!(
+            "{}: the question {} has no label; a rule is calibrated on questions whose right \
+             answer is known",
+            show::file(path),
+            q.id
+        ),
+    };
+    questions.iter().map(label).collect()
+}
+
+fn journal_path(output: &Path) -> PathBuf {
+    let mut name = OsString::from(output);
+    name.push(".journal");
+    name.into()
+}
+
+fn kept(bar: &Bar, journal: &Path) -> String {
+    let progress = bar.last();
+    format!(
+        "{} of {} answers are kept in {}; run the same command again to go on",
+        number(progress.answered as u64),
+        number(progress.total as u64),
+        show::file(journal)
+    )
+}
+
+/// Writes the traces, and returns how many full predictions are right.
+fn write(
+    output: &Path,
+    reader: &Reader,
+    questions: &[Question],
+    labels: &[u32],
+    answers: &[Vec<Answer>],
+) -> anyhow::Result<usize> {
+    // Questions may have unequally many options; those that one lacks have
+    // probability 0.
+    let classes = questions.iter().map(|q| q.options.len()).max().unwrap_or(0);
+    let mut record = reader.record();
+    record.insert(OPTIONS.into(), classes.to_string());
+    let options = WriteOptions {
+        metadata: vec![(show::CLASSIFIER.into(), serde_json::to_string(&record)?)],
+        ..WriteOptions::default()
+    };
+    let mut writer = TraceWriter::create(output, options)?;
+    let mut right = 0;
+    for (i, answers) in answers.iter().enumerate() {
+        let predictions: Vec<u32> = answers.iter().map(|a| a.choice() as u32).collect();
+        let largest = |a: &Answer| a.probs.iter().copied().fold(0.0, f32::max);
+        let scores: Vec<f32> = answers.iter().map(largest).collect();
+        let padded = |a: &Answer| padded(&a.probs, classes);
+        let probs: Vec<f32> = answers.iter().flat_map(padded).collect();
+        right += usize::from(predictions.last() == Some(&labels[i]));
+        writer.write(&TraceRow {
+            id: Some(&questions[i].id),
+            label: labels[i],
+            predictions: &predictions,
+            scores: &scores,
+            probs: Some(&probs),
+            scores_given: false,
+        })?;
+    }
+    writer.finish()?;
+    Ok(right)
+}
+
+/// What a classifier's record calls the most options of a question.
+pub(crate) const OPTIONS: &str = "options";
+
+/// Probabilities with 0 for the options that a question lacks.
+pub(crate) fn padded(probs: &[f32], options: usize) -> Vec<f32> {
+    let lacking = options.saturating_sub(probs.len());
+    let lacking = std::iter::repeat_n(0.0, lacking);
+    probs.iter().copied().chain(lacking).collect()
+}
+
+fn report(
+    args: &Args,
+    reading: &Reading<'_>,
+    answers: &[Vec<Answer>],
+    right: usize,
+    progress: Progress,
+) -> anyhow::Result<()> {
+    let all = answers.iter().flatten();
+    let some = all.clone().filter(|a| !a.missing.is_empty()).count();
+    let none = all.filter(|a| a.knows_nothing()).count();
+    let accuracy = right as f64 / answers.len() as f64;
+    let total = progress.total as u64;
+    if none > 0 {
+        show::warn(format_args!(
+            "{} of {} had no letter of an option among the likeliest tokens: the model may need \
+             --chat-format, --endpoint chat or another template; every option counts as equally \
+             likely there",
+            count(none as u64, "answer", "answers"),
+            number(total)
+        ));
+    }
+    if args.json {
+        return show::print_json(&serde_json::json!({
+            "questions": answers.len(), "documents": reading.documents(),
+            "t_max": reading.most_parts(), "answers": total,
+            "answered_earlier": progress.earlier, "late_accuracy": accuracy,
+            "tokens": progress.tokens.sent, "tokens_cached": progress.tokens.cached,
+            "answers_missing_letters": some, "answers_without_letters": none,
+        }));
+    }
+    let tokens = progress.tokens;
+    let mut text = format!(
+        "Asked {} about {} after each of up to {} parts; read to the end, {} are right.\n",
+        count(answers.len() as u64, "question", "questions"),
+        count(reading.documents() as u64, "document", "documents"),
+        reading.most_parts(),
+        percent(accuracy),
+    );
+    text += &format!(
+        "{} sent, {} of them kept by the server from before: {} computed.\n",
+        count(tokens.sent, "token", "tokens"),
+        number(tokens.cached),
+        number(tokens.sent.saturating_sub(tokens.cached)),
+    );
+    if some > 0 {
+        text += &format!(
+            "In {} of {} answers some letter was not among the likeliest tokens; its option \
+             counts as impossible there.\n",
+            number(some as u64),
+            number(total)
+        );
+    }
+    text += &format!("Written to {}.\n", show::file(&args.output));
+    Ok(show::print(&text)?)
+}
+
+/// How far the reading is, on standard error: a line that moves on a terminal,
+/// a line every half minute elsewhere.
+struct Bar {
+    bar: ProgressBar,
+    state: Mutex<(Progress, Instant, Instant)>,
+}
+
+const QUIET: Duration = Duration::from_secs(30);
+
+impl Bar {
+    fn new() -> Self {
+        let bar = ProgressBar::hidden();
+        if io::stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
+        }
+        if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}]") {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        let now = Instant::now();
+        Self {
+            bar,
+            state: Mutex::new((Progress::default(), now, now)),
+        }
+    }
+
+    fn last(&self) -> Progress {
+        self.state.lock().map(|state| state.0).unwrap_or_default()
+    }
+
+    fn show(&self, progress: Progress) {
+        let Ok(mut state) = self.state.lock() else {
+            return;
+        };
+        if progress.answered == progress.earlier {
+            state.1 = Instant::now();
+        }
+        state.0 = progress;
+        let words = words(progress, state.1.elapsed());
+        if !io::stderr().is_terminal() && state.2.elapsed() >= QUIET {
+            state.2 = Instant::now();
+            anstream::eprintln!("{words}");
+        }
+        self.bar.set_length(progress.total as u64);
+        self.bar.set_position(progress.answered as u64);
+        self.bar.set_message(words);
+    }
+}
+
+fn words(progress: Progress, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    let mut text = format!(
+        "{} of {} answers",
+        number(progress.answered as u64),
+        number(progress.total as u64)
+    );
+    let here = progress.answered - progress.earlier;
+    if here > 0 && seconds > 0.0 {
+        let rate = progress.tokens.sent as f64 / seconds;
+        let left = seconds / here as f64 * (progress.total - progress.answered) as f64;
+        text += &format!(
+            ", {} tokens/s ({} from the cache), {} left",
+            number(rate as u64),
+            percent(progress.tokens.cached as f64 / progress.tokens.sent.max(1) as f64),
+            indicatif::HumanDuration(Duration::from_secs_f64(left.ceil())),
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haltwise_llm::Tokens;
+
+    #[test]
+    fn progress_tells_the_speed_and_the_time_left_of_this_run() {
+        let progress = Progress {
+            answered: 60,
+            total: 100,
+            earlier: 40,
+            tokens: Tokens {
+                sent: 20_000,
+                cached: 15_000,
+            },
+        };
+        assert_eq!(
+            words(progress, Duration::from_secs(10)),
+            "60 of 100 answers, 2,000 tokens/s (75% from the cache), 20 seconds left"
+        );
+    }
+}

@@ -1,0 +1,227 @@
+//! Which model reads, where it is and how it is asked: what `read` and `ask`
+//! have in common.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use haltwise_llm::{
+    ApiKey, CHAT_FORMATS, Endpoint, Letters, Question, Reader, Record, Server, ServerOptions,
+    Split, Template, Unit, read_questions, shuffle_options,
+};
+
+/// The server, and how it is asked.
+#[derive(clap::Args)]
+pub(crate) struct ReaderArgs {
+    /// The address of an OpenAI-compatible server (vLLM, llama.cpp, SGLang)
+    #[arg(long, value_name = "URL", help_heading = "Server")]
+    pub(crate) server: String,
+
+    /// The model's name on the server [default: the only one there is]
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub(crate) model: Option<String>,
+
+    /// How the server is asked [default: completions]
+    #[arg(long, value_enum, help_heading = "Server")]
+    endpoint: Option<EndpointArg>,
+
+    /// How many of the likeliest tokens to ask for [default: 20]
+    #[arg(long, value_name = "N", help_heading = "Server",
+          value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    logprobs: Option<u32>,
+
+    /// Seconds that one answer may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds,
+          help_heading = "Server")]
+    timeout: f64,
+
+    /// How often to try again when the server is busy or gone
+    #[arg(long, value_name = "N", default_value_t = 6, help_heading = "Server")]
+    retries: u32,
+
+    /// Documents that are read at the same time
+    #[arg(long, value_name = "N", default_value = "4", help_heading = "Server")]
+    pub(crate) concurrency: NonZeroUsize,
+
+    /// The environment variable that holds the API key, if one is needed
+    #[arg(
+        long,
+        value_name = "VARIABLE",
+        default_value = "HALTWISE_API_KEY",
+        help_heading = "Server"
+    )]
+    api_key_env: String,
+
+    /// What to record about the server beside what it says itself, such as its flags
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        help_heading = "Server"
+    )]
+    server_flags: Option<String>,
+
+    /// A file with the prompt's template [default: the paper's wording]
+    #[arg(long, value_name = "FILE", help_heading = "Prompt")]
+    template: Option<PathBuf>,
+
+    /// Put the prompt into the chat format of a family of models
+    #[arg(long, value_name = "FAMILY", help_heading = "Prompt",
+          value_parser = clap::builder::PossibleValuesParser::new(CHAT_FORMATS.map(|(name, _)| name)))]
+    chat_format: Option<String>,
+
+    /// What the options are called, a character each [default: A to Z]
+    #[arg(long, value_name = "LETTERS", help_heading = "Prompt")]
+    letters: Option<Letters>,
+
+    /// What documents are cut into [default: periods]
+    #[arg(long, value_enum, help_heading = "Parts")]
+    split: Option<UnitArg>,
+
+    /// Cut documents where this text begins, such as '\f' or '\n# '
+    #[arg(
+        long,
+        value_name = "TEXT",
+        conflicts_with = "split",
+        help_heading = "Parts"
+    )]
+    mark: Option<String>,
+
+    /// Into how many parts of equally many pieces [default: 10; with --mark, each is a part]
+    #[arg(long, value_name = "N", help_heading = "Parts")]
+    parts: Option<NonZeroUsize>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum EndpointArg {
+    /// /v1/completions: the prompt as it is
+    Completions,
+    /// /v1/chat/completions: the server adds the model's chat format
+    Chat,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum UnitArg {
+    /// Sentences as the paper finds them, ended by ". "
+    Periods,
+    /// Sentences by Unicode's rules, abbreviations minded
+    Sentences,
+    /// The model's tokens, as the server counts them
+    Tokens,
+}
+
+/// Where questions come from.
+#[derive(clap::Args)]
+pub(crate) struct QuestionArgs {
+    /// The "document" of a question is the name of a file in this folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Questions")]
+    documents: Option<PathBuf>,
+
+    /// Put the options of each question in an order drawn from this seed
+    #[arg(long, value_name = "SEED", help_heading = "Questions")]
+    shuffle_options: Option<u64>,
+}
+
+impl QuestionArgs {
+    pub(crate) fn read(&self, path: &std::path::Path) -> anyhow::Result<Vec<Question>> {
+        let mut questions = read_questions(path, self.documents.as_deref())?;
+        if let Some(seed) = self.shuffle_options {
+            shuffle_options(&mut questions, seed);
+        }
+        Ok(questions)
+    }
+}
+
+impl ReaderArgs {
+    /// Connects to the server. What was not said is as in the record, of the
+    /// reader that a rule is for, where there is one.
+    pub(crate) fn connect(
+        &self,
+        record: Option<&Record>,
+        notice: impl Fn(&str) + Send + Sync + 'static,
+    ) -> anyhow::Result<Reader> {
+        let recorded = |name: &str| record.and_then(|r| r.get(name)).map(String::as_str);
+        let mut options = ServerOptions::new(&self.server);
+        options.endpoint = match (self.endpoint, recorded("endpoint")) {
+            (Some(EndpointArg::Chat), _) | (None, Some("chat")) => Endpoint::Chat,
+            _ => Endpoint::Completions,
+        };
+        let logprobs = recorded("logprobs").and_then(|n| n.parse().ok());
+        options.logprobs = self.logprobs.or(logprobs).unwrap_or(options.logprobs);
+        options.timeout = Duration::from_secs_f64(self.timeout);
+        options.retries = self.retries;
+        options.api_key = ApiKey::from_env(&self.api_key_env);
+        options.notice = Arc::new(notice);
+        if self.chat_format.is_some() && options.endpoint == Endpoint::Chat {
+            bail!("--chat-format goes with --endpoint completions: with chat, the server adds it");
+        }
+        Ok(Reader {
+            template: self.template(recorded("template"))?,
+            letters: match (&self.letters, recorded("letters")) {
+                (Some(letters), _) => letters.clone(),
+                (None, Some(letters)) => letters.parse()?,
+                (None, None) => Letters::default(),
+            },
+            split: self.split(recorded("split"))?,
+            flags: self
+                .server_flags
+                .clone()
+                .or(recorded("flags").map(str::to_owned)),
+            server: Server::connect(options, self.model.as_deref().or(recorded("model")))?,
+        })
+    }
+
+    fn template(&self, recorded: Option<&str>) -> anyhow::Result<Template> {
+        if let (None, None, Some(source)) = (&self.template, &self.chat_format, recorded) {
+            return Ok(Template::new(source)?);
+        }
+        let template = match &self.template {
+            None => Template::default(),
+            Some(path) => {
+                let source = std::fs::read_to_string(path);
+                let source = source.with_context(|| format!("{}", path.display()))?;
+                Template::new(&source).with_context(|| format!("{}", path.display()))?
+            }
+        };
+        Ok(match &self.chat_format {
+            Some(format) => template.in_chat(format)?,
+            None => template,
+        })
+    }
+
+    fn split(&self, recorded: Option<&str>) -> anyhow::Result<Split> {
+        let mut split: Split = match recorded {
+            Some(split) => split.parse()?,
+            None => Split::default(),
+        };
+        if let Some(unit) = self.split {
+            split.unit = match unit {
+                UnitArg::Periods => Unit::Periods,
+                UnitArg::Sentences => Unit::Sentences,
+                UnitArg::Tokens => Unit::Tokens,
+            };
+        }
+        if let Some(mark) = &self.mark {
+            split.unit = Unit::Mark(unescaped(mark));
+            split.parts = None;
+        }
+        split.parts = self.parts.or(split.parts);
+        Ok(split)
+    }
+}
+
+/// A mark as it was meant: shells make it hard to give a line break.
+fn unescaped(text: &str) -> String {
+    text.replace("\\n", "\n")
+        .replace("\\t", "\t")
+        .replace("\\f", "\u{c}")
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 1e6 => Ok(seconds),
+        _ => Err("give a number of seconds above 0".into()),
+    }
+}

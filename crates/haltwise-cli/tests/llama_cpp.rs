@@ -1,0 +1,217 @@
+//! `read` and `ask` with a real model on a real server: SmolLM2-135M-Instruct on
+//! llama.cpp. `make test` installs both; without them these tests are skipped.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use common::{haltwise, ran};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The server's address while it is this test's alone, or `None`, said aloud,
+/// where it is not installed.
+///
+/// It ends when its standard input closes, with this process.
+fn server() -> Option<(&'static str, MutexGuard<'static, ()>)> {
+    static SERVER: OnceLock<Option<(Child, String)>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let server = SERVER.get_or_init(|| python().map(|python| start(&python)));
+    if server.is_none() {
+        let test = thread::current().name().unwrap_or("a test").to_owned();
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED {test}: no llama.cpp; run `make llama`"
+        );
+        let required = std::env::var_os("HALTWISE_REQUIRE_LLAMA").is_some();
+        assert!(
+            !required,
+            "llama.cpp's server is required and not installed"
+        );
+    }
+    server.as_ref().map(|(_, url)| (url.as_str(), turn))
+}
+
+fn python() -> Option<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/llama/bin/python");
+    let python = std::env::var_os("HALTWISE_LLAMA_PYTHON").map_or(default, PathBuf::from);
+    python.is_file().then_some(python)
+}
+
+fn start(python: &Path) -> (Child, String) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/llama_server.py");
+    let mut child = Command::new(python)
+        .arg(script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let url = lines.find_map(|line| line.ok().filter(|line| line.starts_with("http")));
+    // Someone must go on listening, or it would block on a full pipe.
+    thread::spawn(move || lines.for_each(drop));
+    (child, url.expect("the server says where it listens"))
+}
+
+const TEXT: &str = "\
+The ferry to the island left at nine. Mrs. Oduya had bought two tickets, one for herself and one \
+for the large brown dog that sat on her feet. The sea was calm that morning. The captain, a thin \
+man called Ferrand, counted the passengers twice and wrote a number in his book. Nobody spoke to \
+him. Halfway across, the engine stopped. For an hour the boat drifted among the gulls while \
+Ferrand took the pump apart and found a small blue stone in it. He put the stone in his pocket. \
+At noon the engine started again. On the island a boy was waiting at the pier with a cart full of \
+onions. The dog ran to him at once, and Mrs. Oduya laughed. She paid the boy for the onions and \
+gave the captain one of them, which he ate like an apple.";
+
+fn folder() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let question = |question: &str, options: &[&str], label: usize| json!({"document": TEXT, "question": question, "options": options, "label": label});
+    let lines = [
+        question(
+            "What animal does Mrs. Oduya travel with?",
+            &["A cat", "A dog"],
+            1,
+        ),
+        question(
+            "What was found in the pump?",
+            &["A stone", "A ring", "A fish"],
+            0,
+        ),
+        question(
+            "Who is the captain?",
+            &["Oduya", "A boy", "Nobody", "Ferrand"],
+            3,
+        ),
+    ];
+    let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+    fs::write(folder.path().join("q.jsonl"), text.join("\n")).unwrap();
+    folder
+}
+
+const READ: [&str; 7] = [
+    "read",
+    "q.jsonl",
+    "--parts",
+    "4",
+    "--concurrency",
+    "1",
+    "--server",
+];
+
+#[test]
+fn a_real_model_reads_is_calibrated_and_answers() {
+    let Some((url, _turn)) = server() else {
+        return;
+    };
+    let folder = folder();
+    for (name, more) in [
+        (
+            "chat.parquet",
+            &["--split", "sentences", "--endpoint", "chat"][..],
+        ),
+        (
+            "plain.parquet",
+            &["--split", "periods", "--chat-format", "chatml"],
+        ),
+        (
+            "tokens.parquet",
+            &["--split", "tokens", "--chat-format", "chatml"],
+        ),
+    ] {
+        let args = [&READ[..], &[url, "--json", "-o", name], more].concat();
+        let run = ran(haltwise().current_dir(&folder).args(args));
+        assert_eq!(run.code, 0, "{name}: {}", run.stderr);
+        let said: Value = serde_json::from_str(&run.stdout).unwrap();
+        assert_eq!(
+            (&said["answers"], &said["t_max"]),
+            (&json!(12), &json!(4)),
+            "{name}"
+        );
+        // What is read once is not computed again.
+        let (sent, kept) = (said["tokens"].as_u64(), said["tokens_cached"].as_u64());
+        assert!(
+            kept.unwrap() * 2 > sent.unwrap(),
+            "{name}: {kept:?} of {sent:?} were kept"
+        );
+        assert_eq!(said["answers_without_letters"], 0, "{name}");
+    }
+    let inspected =
+        ran(haltwise()
+            .current_dir(&folder)
+            .args(["inspect", "chat.parquet", "--json"]));
+    let inspected: Value = serde_json::from_str(&inspected.stdout).unwrap();
+    assert_eq!(inspected["classifier"]["model"], "SmolLM2-135M-Instruct");
+    let software = inspected["classifier"]["server"].as_str().unwrap();
+    assert!(software.starts_with("llama.cpp"), "{software}");
+
+    let calibrate = ["calibrate", "--method", "screen-only", "--alpha", "0.9"];
+    let files = ["chat.parquet", "-o", "rule.json"];
+    haltwise()
+        .current_dir(&folder)
+        .args(calibrate)
+        .args(files)
+        .assert()
+        .success();
+    let ask = ["ask", "q.jsonl", "--rule", "rule.json", "--server", url];
+    let run = ran(haltwise().current_dir(&folder).args(ask));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let answers: Vec<Value> = run
+        .stdout
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(answers.len(), 3);
+    for answer in &answers {
+        assert!(answer["t"].as_u64() < Some(4), "{answer}");
+        assert!(answer["tokens_saved"].as_u64() > Some(0), "{answer}");
+    }
+}
+
+#[test]
+fn killed_and_resumed_on_a_real_server_the_file_is_the_same() {
+    let Some((url, _turn)) = server() else {
+        return;
+    };
+    let folder = folder();
+    let args = |output| [&READ[..], &[url, "--endpoint", "chat", "-o", output]].concat();
+    haltwise()
+        .current_dir(&folder)
+        .args(args("whole.parquet"))
+        .assert()
+        .success();
+
+    let journal = folder.path().join("t.parquet.journal");
+    let answers = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+        .current_dir(&folder)
+        .args(args("t.parquet"))
+        .spawn()
+        .unwrap();
+    while answers() < 6 && child.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = answers();
+    assert!((6..13).contains(&before), "killed after {before} lines");
+
+    haltwise()
+        .current_dir(&folder)
+        .args(args("t.parquet"))
+        .assert()
+        .success();
+    let read = |name| fs::read(folder.path().join(name)).unwrap();
+    assert!(
+        read("whole.parquet") == read("t.parquet"),
+        "killed after {before} lines"
+    );
+}

@@ -1,0 +1,119 @@
+//! The remarks that are stored with traces.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::path::Path;
+
+use parquet::file::metadata::ParquetMetaDataReader;
+
+use super::{Format, arrow, parquet as parquet_file};
+use crate::error::Result;
+use crate::npz::Archive;
+use crate::problem::{Checked, Problem};
+
+/// Reads the remarks of a trace file, as [`WriteOptions`](super::WriteOptions)
+/// stored them. JSONL and CSV have none.
+pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
+    let format = Format::of(path)?;
+    let read = || {
+        let file = File::open(path).map_err(Problem::unreadable)?;
+        if file.metadata().is_ok_and(|about| about.len() == 0) {
+            return Err(Problem::new("it is empty"));
+        }
+        match format {
+            Format::Npz => of_npz(BufReader::new(file)),
+            Format::Parquet => of_parquet(&file),
+            Format::Arrow => of_arrow(BufReader::new(file)),
+            Format::Jsonl | Format::Csv => Ok(Vec::new()),
+        }
+    };
+    read().map_err(|problem| problem.in_file(path))
+}
+
+fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
+    const NAME: &str = "metadata";
+    let mut archive = Archive::open(reader)?;
+    if !archive.names().iter().any(|name| name == NAME) {
+        return Ok(Vec::new());
+    }
+    let mut array = archive.array(NAME)?;
+    let mut text = String::new();
+    // Someone else's array of that name is no remark of ours.
+    if array.rows() != 1 || array.row_values() != 1 || !array.is_text() {
+        return Ok(Vec::new());
+    }
+    array.advance()?;
+    array.text(&mut text)?;
+    let fields: serde_json::Map<String, serde_json::Value> =
+        serde_json::from_str(&text).unwrap_or_default();
+    let remark =
+        |(key, value): (String, serde_json::Value)| Some((key, value.as_str()?.to_owned()));
+    Ok(fields.into_iter().filter_map(remark).collect())
+}
+
+fn of_parquet(file: &File) -> Checked<Vec<(String, String)>> {
+    let decode = || ParquetMetaDataReader::new().parse_and_finish(file);
+    let metadata = parquet_file::unharmed(decode)?.map_err(parquet_file::damaged)?;
+    let pairs = metadata.file_metadata().key_value_metadata();
+    let pairs = pairs.into_iter().flatten();
+    Ok(pairs
+        .filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?)))
+        .collect())
+}
+
+fn of_arrow(reader: impl BufRead + Seek) -> Checked<Vec<(String, String)>> {
+    let schema = arrow::read_schema(reader)?;
+    let mut remarks: Vec<_> = schema.metadata().clone().into_iter().collect();
+    remarks.sort();
+    Ok(remarks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{TraceRow, TraceWriter, WriteOptions};
+
+    #[test]
+    fn remarks_are_read_back_from_every_format_that_has_a_place_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let remark = ("classifier".to_owned(), "{\"model\": \"é\\n\"}".to_owned());
+        for name in ["t.npz", "t.parquet", "t.arrow", "t.jsonl", "t.csv"] {
+            let path = folder.path().join(name);
+            let write = |metadata| {
+                let options = WriteOptions {
+                    metadata,
+                    ..WriteOptions::default()
+                };
+                let mut writer = TraceWriter::create(&path, options).unwrap();
+                let row = TraceRow {
+                    id: None,
+                    label: 0,
+                    predictions: &[0],
+                    scores: &[0.5],
+                    probs: None,
+                    scores_given: true,
+                };
+                writer.write(&row).unwrap();
+                writer.finish().unwrap();
+            };
+            write(vec![remark.clone()]);
+            let found = read_metadata(&path).unwrap();
+            let has_a_place = !matches!(name, "t.jsonl" | "t.csv");
+            assert_eq!(found.contains(&remark), has_a_place, "{name}");
+            write(Vec::new());
+            let found = read_metadata(&path).unwrap();
+            assert!(found.iter().all(|(key, _)| key != "classifier"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["t.npz", "t.parquet", "t.arrow"] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "not traces").unwrap();
+            let error = read_metadata(&path).unwrap_err().to_string();
+            assert!(error.contains(name), "{error}");
+        }
+    }
+}

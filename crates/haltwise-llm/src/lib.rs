@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod answer;
+mod document;
+mod error;
+mod journal;
+mod letters;
+mod prompt;
+mod questions;
+mod reader;
+mod reading;
+mod reply;
+mod server;
+
+pub use answer::Answer;
+pub use document::{Split, Unit};
+pub use error::{Error, Result};
+pub use letters::Letters;
+pub use prompt::{CHAT_FORMATS, Template};
+pub use questions::{Question, parse_questions, read_questions, shuffle_options};
+pub use reader::{Asked, Mismatch, Reader, Record};
+pub use reading::{Progress, Reading, by_document, for_each};
+pub use reply::Tokens;
+pub use server::{ApiKey, Endpoint, Server, ServerOptions};

@@ -1,0 +1,494 @@
+//! Multiple-choice questions about documents, from the files they come in.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::error::Error;
+use crate::letters::OPTIONS;
+
+/// A question about a document, with the options to choose from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// What the file calls it; unique in the file.
+    pub id: String,
+    /// The document. Questions about the same text share it.
+    pub document: Arc<str>,
+    /// What is asked.
+    pub question: String,
+    /// 2 to 26 answers.
+    pub options: Vec<String>,
+    /// The right one, counted from 0, where it is known.
+    pub label: Option<usize>,
+}
+
+/// What is wrong with a line of a file.
+type Parsed<T> = std::result::Result<T, String>;
+
+/// Reads the questions of a JSONL file: QuALITY's (an article and its questions
+/// per line, or one of its questions), L-Eval's, or ours. Where `documents` names
+/// a folder, the `document` of a line of ours is the name of a file in it.
+pub fn read_questions(path: &Path, documents: Option<&Path>) -> crate::Result<Vec<Question>> {
+    let text = fs::read_to_string(path)
+        .map_err(|e| Error::file(path, format_args!("cannot read it: {e}")))?;
+    parse_questions(&text, documents).map_err(|e| Error::file(path, e))
+}
+
+/// Reads the questions in the text of a file.
+pub fn parse_questions(
+    text: &str,
+    documents: Option<&Path>,
+) -> std::result::Result<Vec<Question>, String> {
+    let mut intake = Intake {
+        documents,
+        texts: HashMap::new(),
+        ids: HashSet::new(),
+        questions: Vec::new(),
+    };
+    for (number, line) in text.lines().enumerate() {
+        if !line.trim().is_empty() {
+            let taken = intake.take(line, number + 1);
+            taken.map_err(|e| format!("line {}: {e}", number + 1))?;
+        }
+    }
+    match intake.questions.is_empty() {
+        true => Err("there is no question in it".into()),
+        false => Ok(intake.questions),
+    }
+}
+
+/// Puts the options of every question in an order drawn from the seed and the
+/// question's id: where the right one always comes first, a model that favours
+/// the letter A would look clever.
+pub fn shuffle_options(questions: &mut [Question], seed: u64) {
+    for question in questions {
+        let draw = |i: &usize| xxh3_64_with_seed(format!("{i}:{}", question.id).as_bytes(), seed);
+        let mut order: Vec<usize> = (0..question.options.len()).collect();
+        order.sort_by_key(draw);
+        question.label = question
+            .label
+            .and_then(|label| order.iter().position(|&i| i == label));
+        question.options = order.iter().map(|&i| question.options[i].clone()).collect();
+    }
+}
+
+struct Intake<'a> {
+    documents: Option<&'a Path>,
+    texts: HashMap<String, Arc<str>>,
+    ids: HashSet<String>,
+    questions: Vec<Question>,
+}
+
+impl Intake<'_> {
+    fn take(&mut self, line: &str, number: usize) -> Parsed<()> {
+        let fields: Map<String, Value> =
+            serde_json::from_str(line).map_err(|e| format!("it is no JSON object: {e}"))?;
+        let has = |name: &str| fields.contains_key(name);
+        if has("article") && has("questions") {
+            self.quality(parsed(fields)?, number)
+        } else if has("article") && has("question") {
+            self.quality_question(parsed(fields)?, number)
+        } else if has("instructions") && has("input") {
+            self.l_eval(parsed(fields)?, number)
+        } else if has("document") {
+            self.ours(parsed(fields)?, number)
+        } else {
+            Err(
+                "it has neither \"document\" (ours) nor \"article\" (QuALITY) nor \
+                 \"instructions\" and \"input\" (L-Eval)"
+                    .into(),
+            )
+        }
+    }
+
+    fn quality(&mut self, article: QualityArticle, number: usize) -> Parsed<()> {
+        let text = self.text(&article.article)?;
+        let name = article.set_unique_id.unwrap_or_else(|| number.to_string());
+        for (i, question) in article.questions.into_iter().enumerate() {
+            // Only the later releases name the questions.
+            let id = question.question_unique_id.clone();
+            let id = id.unwrap_or_else(|| format!("{name}_{}", i + 1));
+            self.quality_one(id, &text, question)?;
+        }
+        Ok(())
+    }
+
+    fn quality_question(&mut self, line: QualityLine, number: usize) -> Parsed<()> {
+        let text = self.text(&line.article)?;
+        let id = line.question.question_unique_id.clone();
+        self.quality_one(
+            id.unwrap_or_else(|| number.to_string()),
+            &text,
+            line.question,
+        )
+    }
+
+    fn quality_one(&mut self, id: String, text: &Arc<str>, q: QualityQuestion) -> Parsed<()> {
+        // Counted from 1; the test split has none.
+        let label = match q.gold_label {
+            None => None,
+            Some(label) => Some(
+                label
+                    .checked_sub(1)
+                    .ok_or("gold_label is 0; it counts from 1")?,
+            ),
+        };
+        self.add(id, text, &q.question, q.options, label)
+    }
+
+    fn l_eval(&mut self, line: LEval, number: usize) -> Parsed<()> {
+        let text = self.text(&line.input)?;
+        if !line.outputs.is_empty() && line.outputs.len() != line.instructions.len() {
+            return Err(format!(
+                "{} instructions but {} outputs",
+                line.instructions.len(),
+                line.outputs.len()
+            ));
+        }
+        for (i, instruction) in line.instructions.iter().enumerate() {
+            let (question, options) = lettered_options(instruction);
+            let label = match line.outputs.get(i) {
+                None => None,
+                Some(output) => Some(first_letter(output).ok_or_else(|| {
+                    format!("the output {output:?} does not begin with the letter of an option")
+                })?),
+            };
+            self.add(
+                format!("{number}_{}", i + 1),
+                &text,
+                question,
+                options,
+                label,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn ours(&mut self, line: Ours, number: usize) -> Parsed<()> {
+        let text = match self.documents {
+            None => self.text(&line.document)?,
+            Some(folder) => {
+                let file = folder.join(&line.document);
+                let text = fs::read_to_string(&file)
+                    .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+                self.text(&text)?
+            }
+        };
+        let label = match line.label {
+            None => None,
+            Some(Label::Position(label)) => Some(label),
+            Some(Label::Option(label)) => {
+                let place = line.options.iter().position(|option| *option == label);
+                Some(place.ok_or_else(|| format!("the label {label:?} is none of the options"))?)
+            }
+        };
+        let id = match line.id {
+            None => number.to_string(),
+            Some(Id::Number(id)) => id.to_string(),
+            Some(Id::Text(id)) => id,
+        };
+        self.add(id, &text, &line.question, line.options, label)
+    }
+
+    /// A document's text, the same for all questions about it.
+    fn text(&mut self, text: &str) -> Parsed<Arc<str>> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err("the document is empty".into());
+        }
+        if let Some(known) = self.texts.get(text) {
+            return Ok(Arc::clone(known));
+        }
+        let shared: Arc<str> = text.into();
+        self.texts.insert(text.to_owned(), Arc::clone(&shared));
+        Ok(shared)
+    }
+
+    fn add(
+        &mut self,
+        id: String,
+        document: &Arc<str>,
+        question: &str,
+        options: Vec<String>,
+        label: Option<usize>,
+    ) -> Parsed<()> {
+        if !OPTIONS.contains(&options.len()) {
+            return Err(format!(
+                "the question {id} has {} options; {} to {} can be asked",
+                options.len(),
+                OPTIONS.start(),
+                OPTIONS.end()
+            ));
+        }
+        if let Some(label) = label.filter(|&label| label >= options.len()) {
+            return Err(format!(
+                "the label of the question {id} is {label}, of {} options counted from 0",
+                options.len()
+            ));
+        }
+        if !self.ids.insert(id.clone()) {
+            return Err(format!("the id {id} occurs twice"));
+        }
+        self.questions.push(Question {
+            id,
+            document: Arc::clone(document),
+            question: question.trim().to_owned(),
+            options: options
+                .iter()
+                .map(|option| option.trim().to_owned())
+                .collect(),
+            label,
+        });
+        Ok(())
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(fields: Map<String, Value>) -> Parsed<T> {
+    serde_json::from_value(Value::Object(fields)).map_err(|e| e.to_string())
+}
+
+/// A line of QuALITY: an article and its questions.
+#[derive(Deserialize)]
+struct QualityArticle {
+    set_unique_id: Option<String>,
+    article: String,
+    questions: Vec<QualityQuestion>,
+}
+
+#[derive(Deserialize)]
+struct QualityQuestion {
+    question: String,
+    question_unique_id: Option<String>,
+    options: Vec<String>,
+    gold_label: Option<usize>,
+}
+
+/// A line of QuALITY with one question, as it is published in tables.
+#[derive(Deserialize)]
+struct QualityLine {
+    article: String,
+    #[serde(flatten)]
+    question: QualityQuestion,
+}
+
+/// A line of L-Eval: an article, its questions with their options in the same
+/// text, and their answers.
+#[derive(Deserialize)]
+struct LEval {
+    input: String,
+    instructions: Vec<String>,
+    #[serde(default)]
+    outputs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ours {
+    id: Option<Id>,
+    document: String,
+    question: String,
+    options: Vec<String>,
+    label: Option<Label>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "an id is a string or a number")]
+enum Id {
+    Number(i64),
+    Text(String),
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a label is the place of the right option, counted from 0, or its text"
+)]
+enum Label {
+    Position(usize),
+    Option(String),
+}
+
+/// Takes a question and its options apart: lines that begin with (A), or else
+/// with A. or A), in the alphabet's order.
+fn lettered_options(text: &str) -> (&str, Vec<String>) {
+    let in_brackets = option_starts(text, true);
+    let starts = match in_brackets.len() >= *OPTIONS.start() {
+        true => in_brackets,
+        false => option_starts(text, false),
+    };
+    let ends = starts.iter().skip(1).copied().chain([text.len()]);
+    let options = std::iter::zip(starts.iter().copied(), ends)
+        .map(|(start, end)| without_letter(&text[start..end]).trim().to_owned())
+        .collect();
+    let question = &text[..starts.first().copied().unwrap_or(text.len())];
+    (question, options)
+}
+
+/// Where the lines of the options begin.
+fn option_starts(text: &str, in_brackets: bool) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let brackets = line.trim_start().starts_with('(');
+        if brackets == in_brackets && first_letter(line) == Some(starts.len()) {
+            starts.push(at);
+        }
+        at += line.len();
+    }
+    starts
+}
+
+/// Which option's letter a text begins with, from 0.
+fn first_letter(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let bare = text.strip_prefix('(').unwrap_or(text);
+    let letter = bare.bytes().next().filter(u8::is_ascii_uppercase)?;
+    let after = bare[1..].chars().next();
+    let ends = match bare.len() < text.len() {
+        true => after == Some(')'),
+        false => matches!(after, None | Some('.' | ')' | ':')),
+    };
+    ends.then(|| usize::from(letter - b'A'))
+}
+
+fn without_letter(text: &str) -> &str {
+    let text = text.trim_start();
+    let bare = text.strip_prefix('(').unwrap_or(text);
+    bare.get(2..).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Parsed<Vec<Question>> {
+        parse_questions(text, None)
+    }
+
+    #[test]
+    fn every_release_of_quality_is_read() {
+        // The first release: no names for questions. The test split: no labels.
+        let text = r#"{"article_id": "1", "set_unique_id": "1_A", "batch_num": "2", "writer_id": "9", "source": "G", "title": "T", "year": 1950, "author": "x", "topic": "y", "url": "u", "license": "l", "article": " Once. ", "questions": [{"question": "Who? ", "options": ["a", "b", "c", "d"], "gold_label": 4, "writer_label": 4, "validation": [], "speed_validation": [], "difficult": 1}, {"question": "Why?", "options": ["a", "b", "c", "d"]}]}
+{"article_id": "1", "set_unique_id": "1_B", "article": "Once.", "questions": [{"question": "When?", "question_unique_id": "1_B_7", "options": ["a", "b", "c", "d"], "gold_label": 1, "difficult": 0}]}
+{"article_id": 1, "article": "Once.", "question": "How?", "question_unique_id": "1_C_1", "options": ["a", "b", "c", "d"], "gold_label": 2}"#;
+        let questions = read(text).unwrap();
+        let ids: Vec<&str> = questions.iter().map(|q| q.id.as_str()).collect();
+        assert_eq!(ids, ["1_A_1", "1_A_2", "1_B_7", "1_C_1"]);
+        let labels: Vec<_> = questions.iter().map(|q| q.label).collect();
+        assert_eq!(labels, [Some(3), None, Some(0), Some(1)]);
+        assert_eq!(
+            (&*questions[0].document, questions[0].question.as_str()),
+            ("Once.", "Who?")
+        );
+        assert!(Arc::ptr_eq(&questions[0].document, &questions[3].document));
+    }
+
+    #[test]
+    fn l_evals_options_are_taken_out_of_the_instruction() {
+        let text = r#"{"instructions": ["Who is\nA. Smith?\n\n (A) A man. \n (B) (C) or\nnot \n (C) No", "Why?\nA. a\nB. b"], "outputs": ["(B) (C) or not", "A"], "input": "Once.", "source": "quality", "evaluation": "exam"}"#;
+        let questions = read(text).unwrap();
+        assert_eq!(questions[0].question, "Who is\nA. Smith?");
+        assert_eq!(questions[0].options, ["A man.", "(C) or\nnot", "No"]);
+        assert_eq!(questions[1].options, ["a", "b"]);
+        assert_eq!(questions[1].label, Some(0));
+        assert_eq!(questions[0].id, "1_1");
+        assert_eq!(questions[0].label, Some(1));
+    }
+
+    #[test]
+    fn our_labels_are_positions_or_texts() {
+        let text = r#"{"id": "x", "document": "d", "question": "q", "options": ["no", "yes"], "label": "yes"}
+{"id": 7, "document": "d", "question": "q", "options": ["no", "yes"], "label": 0}
+
+{"document": "d", "question": "q", "options": ["no", "yes"]}"#;
+        let questions = read(text).unwrap();
+        let found: Vec<_> = questions.iter().map(|q| (q.id.as_str(), q.label)).collect();
+        assert_eq!(found, [("x", Some(1)), ("7", Some(0)), ("4", None)]);
+    }
+
+    #[test]
+    fn documents_may_be_files_in_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("a.txt"), "The text.\n").unwrap();
+        let path = folder.path().join("q.jsonl");
+        let line = |name: &str| {
+            format!(r#"{{"document": "{name}", "question": "q", "options": ["a", "b"]}}"#)
+        };
+        fs::write(&path, line("a.txt")).unwrap();
+        let questions = read_questions(&path, Some(folder.path())).unwrap();
+        assert_eq!(&*questions[0].document, "The text.");
+        fs::write(&path, line("b.txt")).unwrap();
+        let error = read_questions(&path, Some(folder.path())).unwrap_err();
+        assert!(error.to_string().contains("line 1: cannot read"), "{error}");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        let good =
+            r#"{"id": 1, "document": "d", "question": "q", "options": ["a", "b"], "label": 0}"#;
+        for (line, expected) in [
+            ("{", "line 2: it is no JSON object"),
+            ("{}", "neither \"document\""),
+            (good, "line 2: the id 1 occurs twice"),
+            (
+                r#"{"document": " ", "question": "q", "options": ["a", "b"]}"#,
+                "is empty",
+            ),
+            (
+                r#"{"document": "d", "question": "q", "options": ["a"]}"#,
+                "1 options; 2 to 26",
+            ),
+            (
+                r#"{"document": "d", "question": "q", "options": ["a", "b"], "label": 2}"#,
+                "is 2, of 2",
+            ),
+            (
+                r#"{"document": "d", "question": "q", "options": ["a", "b"], "label": "c"}"#,
+                "none of the options",
+            ),
+            (
+                r#"{"document": "d", "question": "q", "options": ["a", "b"], "lable": 1}"#,
+                "unknown field `lable`",
+            ),
+            (
+                r#"{"article": "d", "questions": [{"question": "q", "options": ["a", "b"], "gold_label": 0}]}"#,
+                "counts from 1",
+            ),
+            (
+                r#"{"input": "d", "instructions": ["q\n(A) a\n(B) b"], "outputs": ["yes"]}"#,
+                "does not begin with the letter",
+            ),
+        ] {
+            let error = read(&format!("{good}\n{line}")).unwrap_err();
+            assert!(error.contains(expected), "{expected:?} is not in {error}");
+        }
+        assert!(read("\n").unwrap_err().contains("no question"));
+    }
+
+    #[test]
+    fn shuffling_moves_the_label_with_its_option_and_is_drawn_from_the_seed() {
+        let line = |i: usize| {
+            format!(
+                r#"{{"id": {i}, "document": "d", "question": "q", "options": ["right", "wrong"], "label": 0}}"#
+            )
+        };
+        let text: Vec<String> = (0..200).map(line).collect();
+        let questions = read(&text.join("\n")).unwrap();
+        let shuffled = |seed| {
+            let mut shuffled = questions.clone();
+            shuffle_options(&mut shuffled, seed);
+            shuffled
+        };
+        let once = shuffled(1);
+        assert!(once.iter().all(|q| q.options[q.label.unwrap()] == "right"));
+        let first = once.iter().filter(|q| q.label == Some(0)).count();
+        assert!((70..=130).contains(&first), "{first} of 200 come first");
+        assert_eq!(once, shuffled(1));
+        assert_ne!(once, shuffled(2));
+    }
+}
