@@ -1,26 +1,28 @@
-//! The ids met so far, by their hashes: two of 10⁹ different ids share one
-//! with probability 10⁻²¹.
+//! The ids met so far, by their hashes.
 
 use std::collections::HashSet;
 
 use rayon::prelude::*;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
 /// How many lists the hashes of [`Ids::Later`] are in, by their first bits:
 /// each is sorted within a cache.
 const LISTS: usize = 64;
 
 /// How many bytes an id takes here, at most, whatever its length.
-pub(super) const BYTES_PER_ID: u64 = 32;
+pub(super) const BYTES_PER_ID: u64 = 16;
 
 /// Which ids were met.
 #[derive(Debug)]
 pub(super) enum Ids {
-    /// A repeat is noticed as soon as it comes.
+    /// A repeat is noticed as soon as it comes. Two of 10⁹ different ids share
+    /// a hash with probability 10⁻²¹.
     Now(HashSet<u128>),
     /// Repeats are looked for in the end. Many ids do not fit a cache, and
-    /// looking each up would take longer than reading its sequence.
-    Later(Vec<Vec<u128>>),
+    /// looking each up would take longer than reading its sequence. Hashes are
+    /// shorter, so that two ids may share one: whoever finds a repeat must
+    /// look again.
+    Later(Vec<Vec<u64>>),
 }
 
 impl Ids {
@@ -34,31 +36,29 @@ impl Ids {
 
     /// Adds an id; `false` if it is known to have been there.
     pub(super) fn insert(&mut self, id: &str) -> bool {
-        let hash = xxh3_128(id.as_bytes());
         match self {
-            Self::Now(ids) => ids.insert(hash),
+            Self::Now(ids) => ids.insert(xxh3_128(id.as_bytes())),
             Self::Later(lists) => {
-                lists[(hash >> 64) as usize % LISTS].push(hash);
+                let hash = xxh3_64(id.as_bytes());
+                lists[(hash >> 32) as usize % LISTS].push(hash);
                 true
             }
         }
     }
 
-    /// Whether an id was met twice, be it by the same or by two that looked.
+    /// Whether an id seems to have been met twice later than now, be it by the
+    /// same or by two that looked.
     pub(super) fn any_twice(all: Vec<Self>) -> bool {
         let mut lists = vec![Vec::new(); LISTS];
-        for ids in all {
-            match ids {
-                Self::Later(own) => {
-                    for (list, own) in std::iter::zip(&mut lists, own) {
-                        list.push(own);
-                    }
+        for own in all {
+            if let Self::Later(own) = own {
+                for (list, own) in std::iter::zip(&mut lists, own) {
+                    list.push(own);
                 }
-                Self::Now(ids) => lists[0].push(ids.into_iter().collect()),
             }
         }
         lists.into_par_iter().any(|list| {
-            let mut hashes = list.concat();
+            let mut hashes: Vec<u64> = list.concat();
             hashes.sort_unstable();
             hashes.windows(2).any(|pair| pair[0] == pair[1])
         })
