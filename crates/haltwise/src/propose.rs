@@ -52,6 +52,12 @@ const NOT_FLAT: f64 = 0.002;
 /// be less kind than the fitting ones.
 const CAUTION: f64 = 0.7;
 
+/// So many more for the cautious curves, from the one next to the reference on,
+/// and so many less for the bold ones, where a thousand times as many certify
+/// as fit; where as many do, nothing. Many traces tell a gap just above α from
+/// one just below, which the fitting traces cannot.
+const MORE_CAUTION: [f64; 3] = [0.7, 1.4, 2.1];
+
 /// Up to this step the clock may strike at each; after it, at ever fewer.
 const CLOCK_STEPS: usize = 384;
 
@@ -289,11 +295,13 @@ fn first_failing(from: u64, passes: impl Fn(u64) -> bool) -> u64 {
     passing + 1
 }
 
-/// A budget that is another's until so many have halted.
+/// A budget that is another's until so many have halted, and the caution with
+/// which it is kept to.
 struct Limit<'l> {
     early: &'l Budget,
     late: &'l Budget,
     from: f64,
+    caution: f64,
 }
 
 impl Limit<'_> {
@@ -326,24 +334,36 @@ impl Levels {
     }
 
     fn reference(&self) -> Limit<'_> {
-        Self::plain(&self.budgets[0])
+        self.bold(0, 1.0)
     }
 
-    fn plain(budget: &Budget) -> Limit<'_> {
+    /// The limit of a bold curve, or of the reference, where so many certify
+    /// for each that fits.
+    fn bold(&self, i: usize, scale: f64) -> Limit<'_> {
+        let less = i.checked_sub(1).map_or(0.0, |i| MORE_CAUTION[i]);
         Limit {
-            early: budget,
-            late: budget,
+            early: &self.budgets[i],
+            late: &self.budgets[i],
             from: 0.0,
+            caution: CAUTION - many(scale) * less,
         }
     }
 
-    fn strict(&self, i: usize) -> Limit<'_> {
+    /// The limit of a cautious curve, where so many certify for each that fits.
+    fn strict(&self, i: usize, scale: f64) -> Limit<'_> {
+        let more = MORE_CAUTION[STRICT_LEVELS.len() - 1 - i];
         Limit {
             early: &self.budgets[0],
             late: &self.strict[i],
             from: 0.5 * self.certifying as f64,
+            caution: CAUTION + many(scale) * more,
         }
     }
+}
+
+/// Whether many certify for each that fits: 0 if one does, 1 if a thousand do.
+fn many(scale: f64) -> f64 {
+    (scale.log10() / 3.0).clamp(0.0, 1.0)
 }
 
 /// Where a curve opens, the log-odds at its knots, and its price.
@@ -408,7 +428,7 @@ impl<'t> Screen<'t> {
             }
             let halted = self.scale * halted_by.halted as f64;
             let gaps = halted_by.gaps as f64;
-            let gaps = self.scale * (gaps + CAUTION * (gaps + 1.0).sqrt());
+            let gaps = self.scale * (gaps + limit.caution * (gaps + 1.0).sqrt());
             worst = worst.max((gaps - limit.gaps(halted)) / (halted + 1.0).sqrt());
         }
         let mean = steps / self.traces.len() as f64 / self.t_max as f64;
@@ -511,12 +531,17 @@ impl<'t> Screen<'t> {
         let sizes = [0.5, 0.25, 0.12];
         let mut chain = vec![start.clone()];
         for i in (0..STRICT_LEVELS.len()).rev() {
-            let stricter = self.descend(chain[0].clone(), &self.levels.strict(i), &sizes, 3);
+            let stricter = self.descend(
+                chain[0].clone(),
+                &self.levels.strict(i, self.scale),
+                &sizes,
+                3,
+            );
             chain.insert(0, stricter);
         }
         let mut last = start;
-        for budget in &self.levels.budgets[1..] {
-            last = self.descend(last, &Levels::plain(budget), &sizes, 3);
+        for i in 1..LEVELS.len() {
+            last = self.descend(last, &self.levels.bold(i, self.scale), &sizes, 3);
             chain.push(last.clone());
         }
         let mut rules = Vec::new();
