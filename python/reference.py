@@ -10,7 +10,7 @@ from haltwise import plot
 
 HEAD = """# Python API
 
-Printed by `python python/reference.py`; a test compares it with the code. For a walk
+Printed by `python -I python/reference.py`; a test compares it with the code. For a walk
 through, see [python.md](python.md).
 """
 
