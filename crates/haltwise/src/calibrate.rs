@@ -144,7 +144,10 @@ impl Calibration {
         evidence: &ProposalEvidence,
         split: Option<Split>,
     ) -> Result<Rule, CalibrateError> {
-        proposal.check(&evidence.0)?;
+        if !proposal.spends_delta() {
+            return Err(EvidenceError::Damaged("the families spend more than delta").into());
+        }
+        evidence.check(proposal.candidates(), proposal.source())?;
         let mut trail = Vec::new();
         let mut families = Vec::new();
         let mut best: Option<(f64, usize, Thresholds, Expected)> = None;
@@ -266,13 +269,9 @@ impl ProposalEvidence {
     /// Counts what every candidate would do to the certifying traces, whose
     /// scores must be of the proposal's [`source`](Proposal::source).
     pub fn collect(proposal: &Proposal, certifying: &Certifying) -> Result<Self, EvidenceError> {
-        let found = certifying.traces().source();
-        if found != proposal.source() {
-            return Err(EvidenceError::other_score(found, proposal.source()));
-        }
+        proposal.check_source(certifying.traces())?;
         let collect = |candidates: &Candidates| Evidence::collect(candidates.clone(), certifying);
-        let families = proposal.families.iter();
-        let evidence = families.map(|family| collect(&family.candidates));
+        let evidence = proposal.candidates().map(collect);
         Ok(Self(evidence.collect::<Result<_, _>>()?))
     }
 
@@ -288,20 +287,30 @@ impl ProposalEvidence {
         traces: &Traces,
         parts: &[&[usize]],
     ) -> Result<Vec<Self>, EvidenceError> {
-        if traces.source() != proposal.source() {
-            return Err(EvidenceError::other_score(
-                traces.source(),
-                proposal.source(),
-            ));
-        }
+        proposal.check_source(traces)?;
         let mut found: Vec<Self> = parts.iter().map(|_| Self(Vec::new())).collect();
-        for family in &proposal.families {
-            let evidence = Evidence::collect_parts(&family.candidates, traces, parts)?;
+        for candidates in proposal.candidates() {
+            let evidence = Evidence::collect_parts(candidates, traces, parts)?;
             for (found, evidence) in std::iter::zip(&mut found, evidence) {
                 found.0.push(evidence);
             }
         }
         Ok(found)
+    }
+
+    /// Refuses evidence that was gathered for other candidates or scores.
+    pub(crate) fn check<'a>(
+        &self,
+        candidates: impl Iterator<Item = &'a Candidates>,
+        source: &ScoreSource,
+    ) -> Result<(), EvidenceError> {
+        if !candidates.eq(self.0.iter().map(Evidence::candidates)) {
+            return Err(EvidenceError::OtherCandidates);
+        }
+        match self.0.iter().find(|evidence| evidence.source() != source) {
+            Some(other) => Err(EvidenceError::other_score(other.source(), source)),
+            None => Ok(()),
+        }
     }
 
     /// Adds the evidence of other certifying traces for the same proposal.
@@ -328,7 +337,7 @@ impl ProposalEvidence {
         let fitting = Certifying::new(fitting);
         for (family, evidence) in std::iter::zip(&proposal.families, &mut self.0) {
             if family.kind == FamilyKind::Clock {
-                evidence.add(&Evidence::collect(family.candidates.clone(), &fitting)?)?;
+                evidence.count(&fitting)?;
             }
         }
         Ok(())

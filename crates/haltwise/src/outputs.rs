@@ -14,6 +14,7 @@ use rayon::prelude::*;
 
 use crate::gap_score::Features;
 use crate::score::{ScoreSource, Step, StepError};
+use crate::screened::SetAside;
 use crate::trace::{Fingerprint, Key, TraceError, Traces};
 
 /// What a classifier said about a set of sequences.
@@ -241,18 +242,15 @@ impl Outputs {
     /// [`Fitting::MOST`] are set aside, those with the smallest hashes: past
     /// that, a trace is worth more to certifying.
     pub fn split(self, fit_fraction: f64, seed: u64) -> (Fitting, Self) {
-        let cut = (fit_fraction.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
-        let hashes = self.keys.iter().map(|key| key.draw(seed));
-        let mut fits: Vec<(u64, usize)> = hashes
-            .enumerate()
-            .filter_map(|(i, hash)| (hash < cut).then_some((hash, i)))
-            .collect();
+        let set_aside = SetAside::share(fit_fraction, seed);
+        let draw = |i: usize| (self.keys[i].draw(seed), i);
+        let fitted = (0..self.len()).filter(|&i| set_aside.has(self.keys[i]));
+        let mut fits: Vec<(u64, usize)> = fitted.map(draw).collect();
         fits.sort_unstable();
         fits.truncate(Fitting::MOST);
         // However few there are, both parts get one.
         if fits.is_empty() && self.len() > 1 {
-            let hash = |i: usize| (self.keys[i].draw(seed), i);
-            fits.extend((0..self.len()).map(hash).min());
+            fits.extend((0..self.len()).map(draw).min());
         }
         if fits.len() == self.len() && self.len() > 1 {
             fits.pop();

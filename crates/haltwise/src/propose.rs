@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::Candidates;
-use crate::evidence::{Counts, Evidence, EvidenceError, count_rule};
+use crate::evidence::{Counts, EvidenceError, count_rule};
 use crate::fit::{FEW, fit};
 use crate::gap_score::probability;
 use crate::level::{Alpha, Delta};
@@ -116,19 +116,16 @@ impl Proposal {
         spend_delta(self.families.iter().map(|family| family.share))
     }
 
-    /// Refuses evidence that was gathered for something else, and families that
-    /// spend more than δ.
-    pub(crate) fn check(&self, evidence: &[Evidence]) -> Result<(), EvidenceError> {
-        if !self.spends_delta() {
-            return Err(EvidenceError::Damaged("the families spend more than delta"));
-        }
-        let proposed = self.families.iter().map(|family| &family.candidates);
-        if !proposed.eq(evidence.iter().map(Evidence::candidates)) {
-            return Err(EvidenceError::OtherCandidates);
-        }
-        match evidence.iter().find(|e| *e.source() != self.score) {
-            Some(other) => Err(EvidenceError::other_score(other.source(), &self.score)),
-            None => Ok(()),
+    /// The candidates of each family.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = &Candidates> {
+        self.families.iter().map(|family| &family.candidates)
+    }
+
+    /// Refuses traces whose scores were computed in another way.
+    pub(crate) fn check_source(&self, traces: &Traces) -> Result<(), EvidenceError> {
+        match traces.source() {
+            source if *source == self.score => Ok(()),
+            other => Err(EvidenceError::other_score(other, &self.score)),
         }
     }
 }
@@ -142,8 +139,9 @@ pub(crate) fn spend_delta(shares: impl Iterator<Item = f64> + Clone) -> bool {
 /// Fits a score and proposes candidates for certifying on so many traces of up
 /// to so many steps.
 ///
-/// Of the certifying traces only their number is used, which says nothing about
-/// gaps; rules never halt at steps that no fitting trace has.
+/// Of the certifying traces only their number and the longest length are used,
+/// which say nothing about gaps; curves never halt at steps that no fitting trace
+/// has.
 pub(crate) fn propose(
     fitting: &Fitting,
     choice: &ScoreChoice,
@@ -161,22 +159,27 @@ pub(crate) fn propose(
         ScoreChoice::Fixed(_) => None,
         _ => fit(fitting, alpha)?,
     };
-    let plain = outputs.traces(&plain_source)?;
     let levels = Levels::new(certifying, alpha, delta);
-    let screened = |traces: &Traces| Screen::new(traces, &levels).best_starts();
-    let mut chosen = None;
-    if let Some(learned) = learned {
-        let source = ScoreSource::Gap(Box::new(learned.score));
-        let held_out = outputs.with_scores(source, |i| &learned.held_out[i]);
-        let starts = screened(&held_out);
-        if *choice == ScoreChoice::Learned || starts[0].value < screened(&plain)[0].value {
-            chosen = Some((held_out, starts));
+    let screened = |traces: Traces| {
+        let starts = Screen::new(&traces, &levels).best_starts();
+        (traces, starts)
+    };
+    let plain = || outputs.traces(&plain_source).map(screened);
+    let (traces, starts) = match learned {
+        None => plain()?,
+        Some(learned) => {
+            let source = ScoreSource::Gap(Box::new(learned.score));
+            let learned = screened(outputs.with_scores(source, |i| &learned.held_out[i]));
+            match choice {
+                ScoreChoice::Learned => learned,
+                _ => {
+                    let plain = plain()?;
+                    let earlier = learned.1[0].value < plain.1[0].value;
+                    if earlier { learned } else { plain }
+                }
+            }
         }
-    }
-    let (traces, starts) = chosen.unwrap_or_else(|| {
-        let starts = screened(&plain);
-        (plain, starts)
-    });
+    };
     let screen = Screen::new(&traces, &levels);
     let longest = t_max.max(traces.t_max());
     let extended = |rules: Vec<Thresholds>| {

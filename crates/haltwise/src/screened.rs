@@ -10,7 +10,7 @@ use crate::evidence::{Evidence, EvidenceError};
 use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
 use crate::outputs::Fitting;
-use crate::propose::{FamilyKind, Proposal, ScoreChoice};
+use crate::propose::{Proposal, ScoreChoice};
 use crate::rule::{Classifier, Rule, SetRecord, Split};
 use crate::score::ScoreSource;
 use crate::screen::screen;
@@ -220,16 +220,10 @@ impl Screened {
         evidence: &mut ProposalEvidence,
         set_aside: Traces,
     ) -> Result<(), EvidenceError> {
-        let Proposed::Adaptive(proposal) = &self.proposed else {
-            return Ok(());
-        };
-        let set_aside = Certifying::new(set_aside);
-        for (family, evidence) in std::iter::zip(&proposal.families, &mut evidence.0) {
-            if family.kind == FamilyKind::Clock {
-                evidence.count(&set_aside)?;
-            }
+        match &self.proposed {
+            Proposed::Adaptive(proposal) => evidence.add_fitting(proposal, set_aside),
+            Proposed::Paper { .. } => Ok(()),
         }
-        Ok(())
     }
 
     /// Certifies the candidates on all the evidence there is for them.
@@ -255,15 +249,7 @@ impl Screened {
 
     /// Refuses evidence for other candidates.
     pub fn check(&self, evidence: &ProposalEvidence) -> Result<(), EvidenceError> {
-        let found = evidence.0.iter().map(Evidence::candidates);
-        if !self.candidates().eq(found) {
-            return Err(EvidenceError::OtherCandidates);
-        }
-        let other = |evidence: &&Evidence| evidence.source() != self.source();
-        match evidence.0.iter().find(other) {
-            Some(other) => Err(EvidenceError::other_score(other.source(), self.source())),
-            None => Ok(()),
-        }
+        evidence.check(self.candidates(), self.source())
     }
 }
 

@@ -144,9 +144,8 @@ impl Dataset<'_> {
             let rule = calibration.certify_proposal(&proposal, evidence, None)?;
             let thresholds = self.over(&rule)?;
             let steps = halt_steps(&thresholds, &traces)?;
-            let test = self.splits.split(s).test;
-            let sum: u64 = test.iter().map(|&i| u64::from(steps[i])).sum();
-            let t_avg = sum as f64 / test.len() as f64 / thresholds.t_max() as f64;
+            let test = self.splits.split(s).test.iter().map(|&i| steps[i]);
+            let t_avg = mean(test, thresholds.t_max());
             Ok(Adaptive { rule, t_avg })
         };
         evidence.par_iter().enumerate().map(of_split).collect()
@@ -241,8 +240,14 @@ impl<'d> Parts<'d> {
 /// The mean of halt step / t_max, without all else that an evaluation measures.
 fn t_avg(thresholds: &Thresholds, test: &Traces) -> anyhow::Result<f64> {
     let steps = halt_steps(thresholds, test)?;
-    let sum: u64 = steps.iter().map(|&t| u64::from(t)).sum();
-    Ok(sum as f64 / steps.len() as f64 / thresholds.t_max() as f64)
+    Ok(mean(steps.into_iter(), thresholds.t_max()))
+}
+
+/// The mean of halt step / t_max.
+fn mean(steps: impl ExactSizeIterator<Item = u32>, t_max: usize) -> f64 {
+    let n = steps.len() as f64;
+    let sum: u64 = steps.map(u64::from).sum();
+    sum as f64 / n / t_max as f64
 }
 
 /// The mean of the first step without a gap / t_max.
