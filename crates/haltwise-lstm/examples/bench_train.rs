@@ -99,10 +99,8 @@ fn measure(dimensions: Dimensions) -> Result<(f64, f64), Box<dyn Error>> {
     let labels: Vec<u32> = (0..n).map(|i| (i % classes) as u32).collect();
     let series = Series::new(&values, steps, features)?;
     let data = Labelled::new(series, &labels)?;
-    let one = Labelled::new(
-        Series::new(&values[..steps * features], steps, features)?,
-        &labels[..1],
-    )?;
+    // One step of one sequence to validate on: an epoch is its training steps.
+    let one = Labelled::new(Series::new(&values[..features], 1, features)?, &labels[..1])?;
     let options = TrainOptions {
         hidden,
         layers,

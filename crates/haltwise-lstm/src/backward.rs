@@ -95,13 +95,17 @@ pub(crate) fn times<S: Simd, const M: usize>(
     }
 }
 
-/// Steps whose inputs are transposed together: they fill a quarter of the
-/// first-level cache, and each sum is loaded and stored once for all of them.
-const STEPS_TOGETHER: usize = 8;
+/// Steps that are taken together by [`weight_gradient`]: their inputs to one
+/// vector of sums fill a quarter of the first-level cache, and each sum is
+/// loaded and stored once for all of them.
+pub(crate) const STEPS_TOGETHER: usize = 8;
 
 /// Adds `Σ rows ⊗ inputs` over steps and sequences to `sums`
 /// (`[row][input / 16]`). `rows` is `[step][row_stride]`, `inputs` is
-/// `[step][width]`.
+/// `[step][width]`; `room`, `[width / 16][step]`, is for the transposed inputs.
+///
+/// A few steps at a time, so that rows and inputs, which may be larger than any
+/// cache, are read from far away only once.
 #[inline(always)]
 pub(crate) fn weight_gradient<S: Simd, const M: usize>(
     simd: S,
@@ -109,26 +113,27 @@ pub(crate) fn weight_gradient<S: Simd, const M: usize>(
     row_stride: usize,
     inputs: &[Lanes],
     width: usize,
+    room: &mut [[Lanes; LANES]],
     sums: &mut [Lanes],
 ) {
     let vectors = width.div_ceil(LANES);
-    for vector in 0..vectors {
-        for (rows, inputs) in rows
-            .chunks(row_stride * STEPS_TOGETHER)
-            .zip(inputs.chunks(width * STEPS_TOGETHER))
-        {
-            let mut transposed = [[Lanes::ZERO; LANES]; STEPS_TOGETHER];
-            for (t, inputs) in inputs.chunks_exact(width).enumerate() {
-                let slice = &inputs[vector * LANES..width.min((vector + 1) * LANES)];
-                transpose_into(simd, slice, &mut transposed[t]);
+    for (rows, inputs) in rows
+        .chunks(row_stride * STEPS_TOGETHER)
+        .zip(inputs.chunks(width * STEPS_TOGETHER))
+    {
+        for (t, inputs) in inputs.chunks_exact(width).enumerate() {
+            for (vector, inputs) in inputs.chunks(LANES).enumerate() {
+                transpose_into(simd, inputs, &mut room[vector * STEPS_TOGETHER + t]);
             }
-            for tile in 0..row_stride / M {
-                let first = tile * M;
+        }
+        for tile in 0..row_stride / M {
+            let first = tile * M;
+            for (vector, transposed) in room.chunks_exact(STEPS_TOGETHER).enumerate() {
                 let mut acc = [f32x16::splat(simd, 0.0); M];
                 for (m, acc) in acc.iter_mut().enumerate() {
                     *acc = sums[(first + m) * vectors + vector].load(simd);
                 }
-                for (rows, transposed) in rows.chunks_exact(row_stride).zip(&transposed) {
+                for (rows, transposed) in rows.chunks_exact(row_stride).zip(transposed) {
                     if let Some(rows) = rows[first..].first_chunk::<M>() {
                         acc = outer(simd, rows, transposed, acc);
                     }
@@ -143,7 +148,10 @@ pub(crate) fn weight_gradient<S: Simd, const M: usize>(
 
 #[inline(always)]
 fn transpose_into<S: Simd>(simd: S, inputs: &[Lanes], out: &mut [Lanes; LANES]) {
-    let rows = std::array::from_fn(|i| inputs.get(i).unwrap_or(&Lanes::ZERO).load(simd));
+    let mut rows = [f32x16::splat(simd, 0.0); LANES];
+    for (row, input) in rows.iter_mut().zip(inputs) {
+        *row = input.load(simd);
+    }
     for (out, column) in out.iter_mut().zip(transpose(rows)) {
         out.store(column);
     }

@@ -1,9 +1,11 @@
 //! Sixteen sequences on their way through the network.
 
+use crate::backward::STEPS_TOGETHER;
 use crate::lanes::{LANES, Lanes};
 use crate::normalise::Normalisation;
 use crate::series::Series;
 use crate::shape::Shape;
+use std::sync::{Mutex, PoisonError};
 
 /// What one layer computed, step by step: what its backward pass needs.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +42,9 @@ pub(crate) struct Block {
     pub(crate) from_later: Vec<Lanes>,
     /// `[unit]`: the same of the cell.
     pub(crate) cell_from_later: Vec<Lanes>,
+    /// `[unit / 16][step]`: room for a few steps of a hidden state, lanes and
+    /// units exchanged.
+    pub(crate) transposed: Vec<[Lanes; LANES]>,
 }
 
 /// The most rows a register tile has; rows are padded to a multiple of it.
@@ -58,6 +63,7 @@ impl Block {
             from_above: Vec::new(),
             from_later: Vec::new(),
             cell_from_later: Vec::new(),
+            transposed: Vec::new(),
         }
     }
 
@@ -116,6 +122,28 @@ impl Block {
             self.from_above.resize(steps * hidden, Lanes::ZERO);
             self.from_later.resize(hidden, Lanes::ZERO);
             self.cell_from_later.resize(hidden, Lanes::ZERO);
+            let room = hidden.div_ceil(LANES) * STEPS_TOGETHER;
+            self.transposed.resize(room, [Lanes::ZERO; LANES]);
         }
+    }
+}
+
+/// One block for each thread, which keeps it: what a block holds at 46 steps fills
+/// a core's second-level cache, so a second one would push the first out.
+#[derive(Debug)]
+pub(crate) struct Blocks(Vec<Mutex<Block>>);
+
+impl Blocks {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let threads = rayon::current_num_threads();
+        Blocks((0..threads).map(|_| Block::new(shape).into()).collect())
+    }
+
+    /// Lends the calling thread its block.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Block) -> R) -> R {
+        // Threads of another pool than the one these blocks were made for share.
+        let slot = rayon::current_thread_index().unwrap_or(0) % self.0.len();
+        let mut block = self.0[slot].lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut block)
     }
 }

@@ -66,8 +66,26 @@ impl Gradients {
         self.head_bias.fill(Lanes::ZERO);
     }
 
-    /// Adds these gradients to `out`, which is laid out as the parameters are.
-    pub(crate) fn add_to(&self, shape: &Shape, out: &mut [f32]) {
+    /// Adds the gradients of other sequences to these.
+    pub(crate) fn add(&mut self, other: &Gradients) {
+        let add = |sums: &mut [Lanes], others: &[Lanes]| {
+            for (sum, other) in sums.iter_mut().zip(others) {
+                for (sum, other) in sum.0.iter_mut().zip(other.0) {
+                    *sum += other;
+                }
+            }
+        };
+        for (layer, other) in self.layers.iter_mut().zip(&other.layers) {
+            add(&mut layer.recurrent, &other.recurrent);
+            add(&mut layer.input, &other.input);
+            add(&mut layer.narrow, &other.narrow);
+        }
+        add(&mut self.heads, &other.heads);
+        add(&mut self.head_bias, &other.head_bias);
+    }
+
+    /// Writes these gradients to `out`, laid out as the parameters are.
+    pub(crate) fn write_to(&self, shape: &Shape, out: &mut [f32]) {
         let hidden = shape.hidden;
         let gates = (4 * hidden).next_multiple_of(MAX_TILE);
         let mut rest = out;
@@ -83,21 +101,21 @@ impl Gradients {
                 let row = (gate % 4) * hidden + gate / 4;
                 let narrow =
                     |input: usize| layer.narrow[input * vectors + gate / LANES].0[gate % LANES];
-                bias[row] += narrow(raw);
+                bias[row] = narrow(raw);
                 let w_ih = &mut w_ih[row * inputs..(row + 1) * inputs];
                 for (input, w) in w_ih.iter_mut().enumerate().take(raw) {
-                    *w += narrow(input);
+                    *w = narrow(input);
                 }
                 if raw == 0 {
-                    add_row(&layer.input, gate, w_ih);
+                    write_row(&layer.input, gate, w_ih);
                 }
-                add_row(&layer.recurrent, gate, &mut w_hh[row * hidden..][..hidden]);
+                write_row(&layer.recurrent, gate, &mut w_hh[row * hidden..][..hidden]);
             }
         }
         let (weights, bias) = head_places(shape);
         for output in 0..shape.outputs() {
-            add_row(&self.heads, output, &mut rest[weights[output]..][..hidden]);
-            rest[bias[output]] += self.head_bias[output / LANES].0[output % LANES];
+            write_row(&self.heads, output, &mut rest[weights[output]..][..hidden]);
+            rest[bias[output]] = self.head_bias[output / LANES].0[output % LANES];
         }
     }
 }
@@ -107,13 +125,11 @@ fn raw_inputs(shape: &Shape, layer: usize) -> usize {
     if layer == 0 { shape.features } else { 0 }
 }
 
-fn add_row(sums: &[Lanes], row: usize, out: &mut [f32]) {
+fn write_row(sums: &[Lanes], row: usize, out: &mut [f32]) {
     let vectors = out.len().div_ceil(LANES);
     let sums = &sums[row * vectors..(row + 1) * vectors];
     for (out, sum) in out.chunks_mut(LANES).zip(sums) {
-        for (out, sum) in out.iter_mut().zip(sum.0) {
-            *out += sum;
-        }
+        out.copy_from_slice(&sum.0[..out.len()]);
     }
 }
 
@@ -300,7 +316,15 @@ fn layers_backward<S: Simd, const M: usize>(
         let Gradients {
             heads, head_bias, ..
         } = gradients;
-        weight_gradient::<S, M>(simd, &block.logits, logit_stride, hidden, units, heads);
+        weight_gradient::<S, M>(
+            simd,
+            &block.logits,
+            logit_stride,
+            hidden,
+            units,
+            &mut block.transposed,
+            heads,
+        );
         narrow_gradient::<S, M>(simd, &block.logits, logit_stride, &[], 0, head_bias);
     }
     for (l, sums) in gradients.layers.iter_mut().enumerate().rev() {
@@ -321,6 +345,7 @@ fn layers_backward<S: Simd, const M: usize>(
                     gate_stride,
                     inputs,
                     units,
+                    &mut block.transposed,
                     &mut sums.input,
                 );
                 narrow_gradient::<S, M>(simd, &trace.gates, gate_stride, &[], 0, &mut sums.narrow);
@@ -345,6 +370,7 @@ fn layers_backward<S: Simd, const M: usize>(
             gate_stride,
             before,
             units,
+            &mut block.transposed,
             &mut sums.recurrent,
         );
     }

@@ -32,15 +32,14 @@ impl Lanes {
 /// Turns sixteen vectors of sixteen into their transpose: four perfect shuffles.
 #[inline(always)]
 pub(crate) fn transpose<S: Simd>(mut rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
+    // Plain loops: the closure of `array::from_fn` would be compiled without the
+    // instructions of the SIMD level.
     for _ in 0..4 {
-        rows = std::array::from_fn(|i| {
-            let (low, high) = (rows[i / 2], rows[i / 2 + 8]);
-            if i % 2 == 0 {
-                low.zip_low(high)
-            } else {
-                low.zip_high(high)
-            }
-        });
+        let halves = rows;
+        for i in 0..LANES / 2 {
+            rows[2 * i] = halves[i].zip_low(halves[i + LANES / 2]);
+            rows[2 * i + 1] = halves[i].zip_high(halves[i + LANES / 2]);
+        }
     }
     rows
 }

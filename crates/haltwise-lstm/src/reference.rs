@@ -293,15 +293,17 @@ mod tests {
         let identity = Normalisation::identity(shape.features);
         let prefixes: usize = (0..series.len()).map(|i| series.length(i)).sum();
         let rows: Vec<usize> = (0..series.len()).collect();
-        let mut gradient = vec![0.0; parameters.len()];
         let (mut block, mut sums) = (Block::new(shape), Gradients::new(&shape));
+        let mut total = Gradients::new(&shape);
         let mut loss = 0.0;
         for rows in rows.chunks(LANES) {
             block.load(series, rows, |r| labels[r], &identity);
             let weight = 1.0 / prefixes as f32;
             loss += engine.learn(&mut block, &mut sums, gamma, weight).loss;
-            sums.add_to(&shape, &mut gradient);
+            total.add(&sums);
         }
+        let mut gradient = vec![0.0; parameters.len()];
+        total.write_to(&shape, &mut gradient);
         (loss / prefixes as f64, gradient)
     }
 

@@ -1,6 +1,6 @@
 //! Scoring: what the model says about every prefix.
 
-use crate::block::Block;
+use crate::block::{Block, Blocks};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::lanes::LANES;
@@ -41,6 +41,7 @@ pub struct ScoreStream<'a> {
     model: &'a Model,
     series: Series<'a>,
     engine: Engine,
+    blocks: Blocks,
     next: usize,
 }
 
@@ -62,6 +63,7 @@ impl Model {
             model: self,
             series,
             engine,
+            blocks: Blocks::new(shape),
             next: 0,
         })
     }
@@ -144,18 +146,19 @@ impl ScoreStream<'_> {
             .zip(scores.confidence.par_chunks_mut(width))
             .zip(gaps)
             .zip(rows.par_chunks(LANES))
-            .for_each_init(
-                || Block::new(shape),
-                |block, ((((probabilities, predictions), confidence), gap), rows)| {
-                    block.load(&self.series, rows, |_| 0, self.model.normalisation());
-                    self.engine.score(block);
+            .for_each(
+                |((((probabilities, predictions), confidence), gap), rows)| {
                     let share = Share {
                         probabilities,
                         predictions,
                         confidence,
                         gap,
                     };
-                    share.fill(block, rows.len(), steps);
+                    self.blocks.with(|block| {
+                        block.load(&self.series, rows, |_| 0, self.model.normalisation());
+                        self.engine.score(block);
+                        share.fill(block, rows.len(), steps);
+                    });
                 },
             );
         scores

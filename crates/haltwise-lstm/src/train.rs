@@ -1,7 +1,7 @@
 //! Training: epochs of Adam until the validation loss stops improving.
 
 use crate::adam::Adam;
-use crate::block::Block;
+use crate::block::Blocks;
 use crate::engine::{Engine, Gradients};
 use crate::error::{Error, Result};
 use crate::heads::LossSums;
@@ -304,6 +304,7 @@ impl<'a> Trainer<'a> {
         let Workers {
             engine,
             blocks,
+            by_block,
             gradients,
         } = &mut self.workers;
         let state = &mut self.state;
@@ -311,20 +312,22 @@ impl<'a> Trainer<'a> {
         let gamma = self.options.gamma;
         let weight = 1.0 / prefixes_of(&data.series, batch) as f32;
         engine.load(&state.parameters, true);
-        let engine = &*engine;
-        let losses: Vec<f64> = blocks
+        let losses: Vec<f64> = by_block
             .par_iter_mut()
             .zip(batch.par_chunks(LANES))
-            .map(|((block, sums), rows)| {
-                block.load(&data.series, rows, |r| data.labels[r], normalisation);
-                engine.learn(block, sums, gamma, weight).loss
+            .map(|(sums, rows)| {
+                blocks.with(|block| {
+                    block.load(&data.series, rows, |r| data.labels[r], normalisation);
+                    engine.learn(block, sums, gamma, weight).loss
+                })
             })
             .collect();
-        gradients.fill(0.0);
         // In the order of the blocks, whichever thread computed them.
-        for (_, sums) in &blocks[..losses.len()] {
-            sums.add_to(&self.shape, gradients);
+        let (total, others) = by_block[..losses.len()].split_at_mut(1);
+        for sums in others {
+            total[0].add(sums);
         }
+        total[0].write_to(&self.shape, gradients);
         let rate = self.options.learning_rate;
         state.adam.step(&mut state.parameters, gradients, rate);
         losses.iter().sum()
@@ -333,19 +336,18 @@ impl<'a> Trainer<'a> {
     /// The summed loss on the validation part.
     fn evaluate(&mut self) -> LossSums {
         let (data, normalisation) = (&self.validation, &self.normalisation);
-        let (shape, gamma) = (self.shape, self.options.gamma);
-        self.workers.engine.load(&self.state.parameters, false);
-        let engine = &self.workers.engine;
+        let gamma = self.options.gamma;
+        let Workers { engine, blocks, .. } = &mut self.workers;
+        engine.load(&self.state.parameters, false);
         let sums: Vec<LossSums> = self
             .validation_rows
             .par_chunks(LANES)
-            .map_init(
-                || Block::new(shape),
-                |block, rows| {
+            .map(|rows| {
+                blocks.with(|block| {
                     block.load(&data.series, rows, |r| data.labels[r], normalisation);
                     engine.evaluate(block, gamma)
-                },
-            )
+                })
+            })
             .collect();
         sums.iter().fold(LossSums::default(), |a, b| LossSums {
             loss: a.loss + b.loss,
@@ -394,21 +396,23 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// What the steps reuse: blocks, gradients, laid-out weights.
+/// What the steps reuse.
 #[derive(Debug)]
 struct Workers {
     engine: Engine,
-    blocks: Vec<(Block, Gradients)>,
+    blocks: Blocks,
+    /// The gradients of each sixteen sequences of a batch.
+    by_block: Vec<Gradients>,
     gradients: Vec<f32>,
 }
 
 impl Workers {
     fn new(shape: &Shape, batch: usize) -> Self {
+        let blocks = batch.div_ceil(LANES);
         Workers {
             engine: Engine::new(*shape),
-            blocks: (0..batch.div_ceil(LANES))
-                .map(|_| (Block::new(*shape), Gradients::new(shape)))
-                .collect(),
+            blocks: Blocks::new(*shape),
+            by_block: (0..blocks).map(|_| Gradients::new(shape)).collect(),
             gradients: vec![0.0; shape.parameters()],
         }
     }
