@@ -1,8 +1,8 @@
 //! The way back through one layer, and the gradients of its weights.
 
 use crate::block::LayerTrace;
-use crate::kernel::{outer, product};
-use crate::lanes::{LANES, Lanes, lane_sums, transpose};
+use crate::kernel::{HALF_TILE, outer, product};
+use crate::lanes::{LANES, Lanes, lane_sums, transpose_into};
 use crate::pack::{PackedLayer, Tiles};
 use fearless_simd::{f32x16, prelude::*};
 
@@ -95,30 +95,43 @@ pub(crate) fn times<S: Simd, const M: usize>(
     }
 }
 
+/// What a weight gradient is summed over: `[step][stride]`, of which the first
+/// `used` of each step count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a> {
+    pub(crate) lanes: &'a [Lanes],
+    pub(crate) stride: usize,
+    pub(crate) used: usize,
+}
+
 /// Steps that are taken together by [`weight_gradient`]: their inputs to one
 /// vector of sums fill a quarter of the first-level cache, and each sum is
 /// loaded and stored once for all of them.
 pub(crate) const STEPS_TOGETHER: usize = 8;
 
 /// Adds `Σ rows ⊗ inputs` over steps and sequences to `sums`
-/// (`[row][input / 16]`). `rows` is `[step][row_stride]`, `inputs` is
-/// `[step][width]`; `room`, `[width / 16][step]`, is for the transposed inputs.
+/// (`[row][input / 16]`). `inputs` is `[step][width]`; `room`, `[width / 16][step]`,
+/// is for the transposed inputs.
 ///
 /// A few steps at a time, so that rows and inputs, which may be larger than any
 /// cache, are read from far away only once.
 #[inline(always)]
 pub(crate) fn weight_gradient<S: Simd, const M: usize>(
     simd: S,
-    rows: &[Lanes],
-    row_stride: usize,
+    rows: Rows<'_>,
     inputs: &[Lanes],
     width: usize,
     room: &mut [[Lanes; LANES]],
     sums: &mut [Lanes],
 ) {
     let vectors = width.div_ceil(LANES);
-    for (rows, inputs) in rows
-        .chunks(row_stride * STEPS_TOGETHER)
+    let Rows {
+        lanes,
+        stride,
+        used,
+    } = rows;
+    for (rows, inputs) in lanes
+        .chunks(stride * STEPS_TOGETHER)
         .zip(inputs.chunks(width * STEPS_TOGETHER))
     {
         for (t, inputs) in inputs.chunks_exact(width).enumerate() {
@@ -126,34 +139,41 @@ pub(crate) fn weight_gradient<S: Simd, const M: usize>(
                 transpose_into(simd, inputs, &mut room[vector * STEPS_TOGETHER + t]);
             }
         }
-        for tile in 0..row_stride / M {
-            let first = tile * M;
+        for first in (0..used).step_by(M) {
+            let sums = &mut sums[first * vectors..];
+            let rows = rows.chunks_exact(stride).map(|rows| &rows[first..]);
             for (vector, transposed) in room.chunks_exact(STEPS_TOGETHER).enumerate() {
-                let mut acc = [f32x16::splat(simd, 0.0); M];
-                for (m, acc) in acc.iter_mut().enumerate() {
-                    *acc = sums[(first + m) * vectors + vector].load(simd);
-                }
-                for (rows, transposed) in rows.chunks_exact(row_stride).zip(transposed) {
-                    if let Some(rows) = rows[first..].first_chunk::<M>() {
-                        acc = outer(simd, rows, transposed, acc);
-                    }
-                }
-                for (m, acc) in acc.iter().enumerate() {
-                    sums[(first + m) * vectors + vector].store(*acc);
+                let (rows, sums) = (rows.clone(), &mut sums[vector..]);
+                if used - first > HALF_TILE {
+                    gradient_tile::<S, M>(simd, rows, transposed, vectors, sums);
+                } else {
+                    gradient_tile::<S, HALF_TILE>(simd, rows, transposed, vectors, sums);
                 }
             }
         }
     }
 }
 
+/// The share of a few steps in a tile of [`weight_gradient`]'s sums.
 #[inline(always)]
-fn transpose_into<S: Simd>(simd: S, inputs: &[Lanes], out: &mut [Lanes; LANES]) {
-    let mut rows = [f32x16::splat(simd, 0.0); LANES];
-    for (row, input) in rows.iter_mut().zip(inputs) {
-        *row = input.load(simd);
+fn gradient_tile<'a, S: Simd, const N: usize>(
+    simd: S,
+    rows: impl Iterator<Item = &'a [Lanes]>,
+    transposed: &[[Lanes; LANES]],
+    vectors: usize,
+    sums: &mut [Lanes],
+) {
+    let mut acc = [f32x16::splat(simd, 0.0); N];
+    for (n, acc) in acc.iter_mut().enumerate() {
+        *acc = sums[n * vectors].load(simd);
     }
-    for (out, column) in out.iter_mut().zip(transpose(rows)) {
-        out.store(column);
+    for (rows, transposed) in rows.zip(transposed) {
+        if let Some(rows) = rows.first_chunk::<N>() {
+            acc = outer(simd, rows, transposed, acc);
+        }
+    }
+    for (n, acc) in acc.iter().enumerate() {
+        sums[n * vectors].store(*acc);
     }
 }
 
@@ -163,20 +183,19 @@ fn transpose_into<S: Simd>(simd: S, inputs: &[Lanes], out: &mut [Lanes; LANES]) 
 #[inline(always)]
 pub(crate) fn narrow_gradient<S: Simd, const M: usize>(
     simd: S,
-    rows: &[Lanes],
-    row_stride: usize,
+    rows: Rows<'_>,
     inputs: &[Lanes],
     width: usize,
     sums: &mut [Lanes],
 ) {
-    let vectors = row_stride.div_ceil(LANES);
+    let vectors = rows.stride.div_ceil(LANES);
     for vector in 0..vectors {
         // Two factors at a time, so that the rows are read half as often.
         for pair in (0..=width).step_by(2) {
             let mut partial = [[f32x16::splat(simd, 0.0); LANES]; 2];
             for first in (0..LANES).step_by(M) {
                 let mut acc = [[f32x16::splat(simd, 0.0); M]; 2];
-                for (t, rows) in rows.chunks_exact(row_stride).enumerate() {
+                for (t, rows) in rows.lanes.chunks_exact(rows.stride).enumerate() {
                     let rows = rows.get(vector * LANES + first..);
                     let Some(rows) = rows.and_then(|r| r.first_chunk::<M>()) else {
                         continue;

@@ -17,8 +17,16 @@ pub(crate) struct LayerTrace {
     /// `[step][unit]`: tanh of the cell.
     pub(crate) tanh_cell: Vec<Lanes>,
     /// `[step][unit][i, f, g, o]`: the gates, then in their place the gradients
-    /// of what went into them. Padded to whole tiles.
+    /// of what went into them; a single row where no gradient is wanted. Padded to
+    /// whole tiles.
     pub(crate) gates: Vec<Lanes>,
+}
+
+impl LayerTrace {
+    /// `[step][unit]`: the hidden state after each step.
+    pub(crate) fn states(&self, steps: usize, units: usize) -> &[Lanes] {
+        &self.hidden[units..(steps + 1) * units]
+    }
 }
 
 /// Up to sixteen sequences and all that the network computed about them.
@@ -33,8 +41,7 @@ pub(crate) struct Block {
     /// `[step][feature]`.
     pub(crate) inputs: Vec<Lanes>,
     pub(crate) layers: Vec<LayerTrace>,
-    /// `[step][output]`: the logits of all heads, then their gradients. Padded to
-    /// whole tiles.
+    /// `[step][output]`: the logits of all heads, then their gradients. Padded.
     pub(crate) logits: Vec<Lanes>,
     /// `[step][unit]`: the gradient of a layer's hidden state as seen from above.
     pub(crate) from_above: Vec<Lanes>,
@@ -72,10 +79,9 @@ impl Block {
         (4 * self.shape.hidden).next_multiple_of(MAX_TILE)
     }
 
-    /// Logits of a step and, where only scores are wanted, the prediction after
-    /// them; padded.
+    /// Logits of a step, padded so that sixteen at a time can be transposed.
     pub(crate) fn logit_stride(&self) -> usize {
-        (self.shape.outputs() + 1).next_multiple_of(MAX_TILE)
+        self.shape.outputs().next_multiple_of(LANES)
     }
 
     /// Loads the sequences `rows` of `series`, one per lane.
@@ -109,13 +115,15 @@ impl Block {
         let (steps, hidden) = (self.steps, self.shape.hidden);
         let gates = self.gate_stride();
         for layer in &mut self.layers {
+            // Room for the unit that an odd number of them lacks in its last tile.
+            let padded = |rows: usize| rows * hidden + 1;
             // The first row stays zero: there is no step before the first.
-            layer.hidden.resize((steps + 1) * hidden, Lanes::ZERO);
+            layer.hidden.resize(padded(steps + 1), Lanes::ZERO);
             let kept = if backward { steps } else { 0 };
-            layer.cell.resize((kept + 1) * hidden, Lanes::ZERO);
+            layer.cell.resize(padded(kept + 1), Lanes::ZERO);
             layer.cell[..hidden].fill(Lanes::ZERO);
-            layer.tanh_cell.resize(kept * hidden, Lanes::ZERO);
-            layer.gates.resize(kept * gates, Lanes::ZERO);
+            layer.tanh_cell.resize(padded(kept), Lanes::ZERO);
+            layer.gates.resize(kept.max(1) * gates, Lanes::ZERO);
         }
         self.logits.resize(steps * self.logit_stride(), Lanes::ZERO);
         if backward {

@@ -1,9 +1,9 @@
 //! One network ready to run: its weights laid out for this processor.
 
-use crate::backward::{Flow, layer_backward, narrow_gradient, weight_gradient};
+use crate::backward::{Flow, Rows, layer_backward, narrow_gradient, weight_gradient};
 use crate::block::{Block, MAX_TILE};
 use crate::forward::layer_forward;
-use crate::heads::{LossSums, Targets, heads_loss, heads_scores};
+use crate::heads::{LossSums, ScoreRows, Targets, heads_loss, heads_scores};
 use crate::kernel::wide;
 use crate::lanes::{LANES, Lanes};
 use crate::pack::{Packed, head_places};
@@ -41,7 +41,7 @@ struct LayerGradients {
 impl Gradients {
     pub(crate) fn new(shape: &Shape) -> Self {
         let gates = (4 * shape.hidden).next_multiple_of(MAX_TILE);
-        let outputs = (shape.outputs() + 1).next_multiple_of(MAX_TILE);
+        let outputs = shape.outputs().next_multiple_of(MAX_TILE);
         let vectors = shape.hidden.div_ceil(LANES);
         let zeros = |n: usize| vec![Lanes::ZERO; n];
         let layers = (0..shape.layers).map(|l| LayerGradients {
@@ -200,25 +200,36 @@ impl Engine {
         self.loss::<false>(block, gamma, 1.0)
     }
 
-    /// Leaves probabilities, confidence and gap estimate in the block's logits.
-    pub(crate) fn score(&self, block: &mut Block) {
+    /// Writes what the network says about every prefix of a block to `out`.
+    pub(crate) fn score(&self, block: &mut Block, out: &mut ScoreRows<'_>) {
         block.reserve(false);
         self.forward::<false>(block);
         let (weights, shape) = (&self.packed, &self.shape);
-        let Block { layers, logits, .. } = block;
+        let (steps, stride) = (block.steps, block.logit_stride());
+        let Block {
+            layers,
+            logits,
+            lengths,
+            ..
+        } = block;
         if let Some(top) = layers.last() {
-            let hidden = &top.hidden[shape.hidden..];
+            let (hidden, z) = (top.states(steps, shape.hidden), &mut logits[..stride]);
             #[inline(always)]
             fn run<S: Simd>(
                 simd: S,
                 weights: &Packed,
                 shape: &Shape,
+                lengths: &[usize; LANES],
                 hidden: &[Lanes],
-                logits: &mut [Lanes],
+                z: &mut [Lanes],
+                out: &mut ScoreRows<'_>,
             ) {
-                tiled!(simd, heads_scores::<S>(weights, shape, hidden, logits));
+                tiled!(
+                    simd,
+                    heads_scores::<S>(weights, shape, lengths, hidden, z, out)
+                );
             }
-            dispatch!(self.level, simd => run(simd, weights, shape, hidden, logits));
+            dispatch!(self.level, simd => run(simd, weights, shape, lengths, hidden, z, out));
         }
     }
 
@@ -226,9 +237,9 @@ impl Engine {
         #[inline(always)]
         fn run<S: Simd, const KEEP: bool>(simd: S, packed: &Packed, block: &mut Block) {
             if wide::<S>() {
-                layers_forward::<S, 8, KEEP>(simd, packed, block);
+                layers_forward::<S, 8, 2, KEEP>(simd, packed, block);
             } else {
-                layers_forward::<S, 4, KEEP>(simd, packed, block);
+                layers_forward::<S, 4, 1, KEEP>(simd, packed, block);
             }
         }
         let packed = &self.packed;
@@ -261,7 +272,7 @@ impl Engine {
         let Some(top) = block.layers.last() else {
             return LossSums::default();
         };
-        let hidden = &top.hidden[self.shape.hidden..];
+        let hidden = top.states(block.steps, self.shape.hidden);
         let (packed, logits, above) = (&self.packed, &mut block.logits, &mut block.from_above);
         dispatch!(self.level, simd => run::<_, GRADIENT>(simd, packed, &targets, hidden, logits, above))
     }
@@ -277,7 +288,7 @@ impl Engine {
 }
 
 #[inline(always)]
-fn layers_forward<S: Simd, const M: usize, const KEEP: bool>(
+fn layers_forward<S: Simd, const M: usize, const U: usize, const KEEP: bool>(
     simd: S,
     packed: &Packed,
     block: &mut Block,
@@ -286,11 +297,11 @@ fn layers_forward<S: Simd, const M: usize, const KEEP: bool>(
     for (l, weights) in packed.layers.iter().enumerate() {
         let (below, here) = block.layers.split_at_mut(l);
         let inputs = match below.last() {
-            Some(below) => &below.hidden[shape.hidden..],
+            Some(below) => below.states(block.steps, shape.hidden),
             None => &block.inputs,
         };
         let (width, units) = (shape.inputs(l), shape.hidden);
-        layer_forward::<S, M, KEEP>(
+        layer_forward::<S, M, U, KEEP>(
             simd,
             weights,
             inputs,
@@ -310,22 +321,16 @@ fn layers_backward<S: Simd, const M: usize>(
     gradients: &mut Gradients,
 ) {
     let (units, steps) = (block.shape.hidden, block.steps);
-    let (gate_stride, logit_stride) = (block.gate_stride(), block.logit_stride());
+    let gate_stride = block.gate_stride();
     if let Some(top) = block.layers.last() {
-        let hidden = &top.hidden[units..];
-        let Gradients {
-            heads, head_bias, ..
-        } = gradients;
-        weight_gradient::<S, M>(
-            simd,
-            &block.logits,
-            logit_stride,
-            hidden,
-            units,
-            &mut block.transposed,
-            heads,
-        );
-        narrow_gradient::<S, M>(simd, &block.logits, logit_stride, &[], 0, head_bias);
+        let logits = Rows {
+            lanes: &block.logits,
+            stride: block.logit_stride(),
+            used: block.shape.outputs(),
+        };
+        let (hidden, room) = (top.states(steps, units), &mut block.transposed);
+        weight_gradient::<S, M>(simd, logits, hidden, units, room, &mut gradients.heads);
+        narrow_gradient::<S, M>(simd, logits, &[], 0, &mut gradients.head_bias);
     }
     for (l, sums) in gradients.layers.iter_mut().enumerate().rev() {
         let (below, here) = block.layers.split_at_mut(l);
@@ -335,43 +340,29 @@ fn layers_backward<S: Simd, const M: usize>(
             from_later: &mut block.from_later,
             cell_from_later: &mut block.cell_from_later,
         };
+        if l == 0 {
+            layer_backward::<S, M, false>(simd, weights, units, gate_stride, trace, &mut flow);
+        } else {
+            layer_backward::<S, M, true>(simd, weights, units, gate_stride, trace, &mut flow);
+        }
+        let gates = Rows {
+            lanes: &trace.gates,
+            stride: gate_stride,
+            used: 4 * units,
+        };
+        let room = &mut block.transposed;
         match below.last() {
             Some(below) => {
-                layer_backward::<S, M, true>(simd, weights, units, gate_stride, trace, &mut flow);
-                let inputs = &below.hidden[units..];
-                weight_gradient::<S, M>(
-                    simd,
-                    &trace.gates,
-                    gate_stride,
-                    inputs,
-                    units,
-                    &mut block.transposed,
-                    &mut sums.input,
-                );
-                narrow_gradient::<S, M>(simd, &trace.gates, gate_stride, &[], 0, &mut sums.narrow);
+                let inputs = below.states(steps, units);
+                weight_gradient::<S, M>(simd, gates, inputs, units, room, &mut sums.input);
+                narrow_gradient::<S, M>(simd, gates, &[], 0, &mut sums.narrow);
             }
             None => {
-                layer_backward::<S, M, false>(simd, weights, units, gate_stride, trace, &mut flow);
                 let (inputs, width) = (&block.inputs, block.shape.features);
-                narrow_gradient::<S, M>(
-                    simd,
-                    &trace.gates,
-                    gate_stride,
-                    inputs,
-                    width,
-                    &mut sums.narrow,
-                );
+                narrow_gradient::<S, M>(simd, gates, inputs, width, &mut sums.narrow);
             }
         }
         let before = &trace.hidden[..steps * units];
-        weight_gradient::<S, M>(
-            simd,
-            &trace.gates,
-            gate_stride,
-            before,
-            units,
-            &mut block.transposed,
-            &mut sums.recurrent,
-        );
+        weight_gradient::<S, M>(simd, gates, before, units, room, &mut sums.recurrent);
     }
 }

@@ -1,7 +1,7 @@
 //! The way forward through one layer.
 
 use crate::block::LayerTrace;
-use crate::kernel::{gates, product, tanh};
+use crate::kernel::{cell_and_hidden, gates, product, tanh, wide};
 use crate::lanes::Lanes;
 use crate::pack::PackedLayer;
 use fearless_simd::{f32x16, prelude::*};
@@ -10,8 +10,9 @@ use fearless_simd::{f32x16, prelude::*};
 ///
 /// Per unit: `i, f, o = σ(W·[x, h] + b)`, `g = tanh(W·[x, h] + b)`,
 /// `c = f·c + i·g`, `h = o·tanh(c)`. With `KEEP`, what the way back needs is kept.
+/// A tile of `M` gates is that of `U` units.
 #[inline(always)]
-pub(crate) fn layer_forward<S: Simd, const M: usize, const KEEP: bool>(
+pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP: bool>(
     simd: S,
     weights: &PackedLayer,
     inputs: &[Lanes],
@@ -20,39 +21,104 @@ pub(crate) fn layer_forward<S: Simd, const M: usize, const KEEP: bool>(
     gate_stride: usize,
     trace: &mut LayerTrace,
 ) {
+    const { assert!(M == 4 * U) };
     let steps = inputs.len() / width;
     for t in 0..steps {
         let x = &inputs[t * width..(t + 1) * width];
         let (past, now) = trace.hidden.split_at_mut((t + 1) * units);
-        let (before, hidden) = (&past[t * units..], &mut now[..units]);
+        let before = &past[t * units..];
+        let row = if KEEP { t } else { 0 };
+        let mut step = Step {
+            gates: &mut trace.gates[row * gate_stride..(row + 1) * gate_stride],
+            cell: &mut trace.cell[row * units..],
+            after: if KEEP { units } else { 0 },
+            tanh_cell: trace.tanh_cell.get_mut(row * units..).unwrap_or_default(),
+            hidden: now,
+        };
         for tile in 0..weights.forward.count::<M>() {
-            let w = weights.forward.tile::<M>(tile);
-            let (bias, w) = w.split_at(1);
+            let (bias, w) = weights.forward.tile::<M>(tile).split_at(1);
             let (w_input, w_hidden) = w.split_at(width);
             let z = bias[0].map(|b| f32x16::splat(simd, b));
             let z = product(simd, w_input, x, z);
             let z = product(simd, w_hidden, before, z);
-            for (slot, z) in z.as_chunks::<4>().0.iter().enumerate() {
-                let unit = tile * (M / 4) + slot;
-                if unit == units {
-                    break;
-                }
-                let [i, f, g, o] = gates(simd, *z);
-                let row = if KEEP { t * units + unit } else { unit };
-                let cell = f.mul_add(trace.cell[row].load(simd), i * g);
-                let tanh_cell = tanh(simd, cell);
-                hidden[unit].store(o * tanh_cell);
-                if KEEP {
-                    trace.cell[row + units].store(cell);
-                    trace.tanh_cell[row].store(tanh_cell);
-                    let kept = &mut trace.gates[t * gate_stride + 4 * unit..][..4];
-                    for (kept, gate) in kept.iter_mut().zip([i, f, g, o]) {
-                        kept.store(gate);
-                    }
-                } else {
-                    trace.cell[row].store(cell);
-                }
+            if wide::<S>() {
+                step.advance::<S, M, U, KEEP>(simd, tile, z);
+            } else {
+                store(&mut step.gates[tile * M..(tile + 1) * M], z);
             }
         }
+        // With the sums in one register each, the processor works ahead on the next
+        // product while a tile's functions wait for their own results. With two
+        // each it does not get that far; there, unit after unit overlaps better.
+        if !wide::<S>() {
+            for tile in 0..weights.forward.count::<M>() {
+                let z = load(simd, &step.gates[tile * M..(tile + 1) * M]);
+                step.advance::<S, M, U, KEEP>(simd, tile, z);
+            }
+        }
+    }
+}
+
+/// One step of one layer, and what lies behind it: the last tile of an odd number of
+/// units ends on the first unit of the next step, which is written later.
+struct Step<'a> {
+    /// `[unit][i, f, g, o]`.
+    gates: &'a mut [Lanes],
+    /// `[unit]`: the cell before this step and, `after` behind it, after the step.
+    cell: &'a mut [Lanes],
+    after: usize,
+    /// `[unit]`: where it is kept.
+    tanh_cell: &'a mut [Lanes],
+    /// `[unit]`.
+    hidden: &'a mut [Lanes],
+}
+
+impl Step<'_> {
+    /// Takes the units of a tile from the sums of their gates to their hidden state.
+    #[inline(always)]
+    fn advance<S: Simd, const M: usize, const U: usize, const KEEP: bool>(
+        &mut self,
+        simd: S,
+        tile: usize,
+        z: [f32x16<S>; M],
+    ) {
+        let units = tile * U..(tile + 1) * U;
+        let after = self.after + units.start..self.after + units.end;
+        let mut cell: [f32x16<S>; U] = load(simd, &self.cell[units.clone()]);
+        if KEEP {
+            let z = gates(simd, z);
+            let mut hidden = cell;
+            for (cell, [i, f, g, _]) in cell.iter_mut().zip(z.as_chunks::<4>().0) {
+                *cell = f.mul_add(*cell, *i * *g);
+            }
+            let tanh_cell = tanh(simd, cell);
+            for u in 0..U {
+                hidden[u] = z[4 * u + 3] * tanh_cell[u];
+            }
+            store(&mut self.gates[tile * M..(tile + 1) * M], z);
+            store(&mut self.cell[after], cell);
+            store(&mut self.tanh_cell[units.clone()], tanh_cell);
+            store(&mut self.hidden[units], hidden);
+        } else {
+            let (cell, hidden) = cell_and_hidden(simd, z, cell);
+            store(&mut self.cell[after], cell);
+            store(&mut self.hidden[units], hidden);
+        }
+    }
+}
+
+#[inline(always)]
+fn load<S: Simd, const N: usize>(simd: S, from: &[Lanes]) -> [f32x16<S>; N] {
+    let mut values = [f32x16::splat(simd, 0.0); N];
+    for (value, from) in values.iter_mut().zip(from) {
+        *value = from.load(simd);
+    }
+    values
+}
+
+#[inline(always)]
+fn store<S: Simd, const N: usize>(to: &mut [Lanes], values: [f32x16<S>; N]) {
+    for (to, value) in to.iter_mut().zip(values) {
+        to.store(value);
     }
 }

@@ -1,8 +1,8 @@
 //! The heads: from the hidden state to probabilities, and to the loss.
 
 use crate::backward::times;
-use crate::kernel::{exp, ln, product, sigmoid};
-use crate::lanes::{LANES, Lanes};
+use crate::kernel::{HALF_TILE, exp, ln, product, sigmoid};
+use crate::lanes::{LANES, Lanes, transpose_into};
 use crate::pack::{Packed, Tiles};
 use crate::shape::Shape;
 use fearless_simd::{f32x16, prelude::*};
@@ -20,11 +20,29 @@ pub(crate) struct LossSums {
 #[inline(always)]
 fn logits<S: Simd, const M: usize>(simd: S, heads: &Tiles, hidden: &[Lanes], out: &mut [Lanes]) {
     for (tile, out) in out.chunks_exact_mut(M).enumerate().take(heads.count::<M>()) {
-        let (bias, weights) = heads.tile::<M>(tile).split_at(1);
-        let z = bias[0].map(|b| f32x16::splat(simd, b));
-        for (out, z) in out.iter_mut().zip(product(simd, weights, hidden, z)) {
-            out.store(z);
+        let weights = heads.tile::<M>(tile);
+        if heads.outputs() - tile * M > HALF_TILE {
+            logits_tile::<S, M, M>(simd, weights, hidden, out);
+        } else {
+            logits_tile::<S, M, HALF_TILE>(simd, weights, hidden, out);
         }
+    }
+}
+
+#[inline(always)]
+fn logits_tile<S: Simd, const M: usize, const N: usize>(
+    simd: S,
+    weights: &[[f32; M]],
+    hidden: &[Lanes],
+    out: &mut [Lanes],
+) {
+    let (bias, weights) = weights.split_at(1);
+    let mut z = [f32x16::splat(simd, 0.0); N];
+    for (z, bias) in z.iter_mut().zip(bias[0]) {
+        *z = f32x16::splat(simd, bias);
+    }
+    for (out, z) in out.iter_mut().zip(product(simd, weights, hidden, z)) {
+        out.store(z);
     }
 }
 
@@ -43,11 +61,13 @@ struct Softmax<S: Simd> {
 fn softmax<S: Simd>(simd: S, classes: &mut [Lanes]) -> Softmax<S> {
     let mut largest = classes[0].load(simd);
     let mut argmax = f32x16::splat(simd, 0.0);
-    for (k, logit) in classes.iter().enumerate().skip(1) {
+    let mut class = argmax;
+    for logit in &classes[1..] {
+        class += 1.0;
         let logit = logit.load(simd);
         let larger = logit.simd_gt(largest);
         largest = larger.select(logit, largest);
-        argmax = larger.select(f32x16::splat(simd, k as f32), argmax);
+        argmax = larger.select(class, argmax);
     }
     let mut sum = f32x16::splat(simd, 0.0);
     for logit in classes.iter_mut() {
@@ -122,9 +142,10 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
         let binary_weight = weight * targets.gamma;
 
         let mut label_logit = zero;
-        for (k, logit) in z[..classes].iter().enumerate() {
-            let this = labels.simd_eq(k as f32);
-            label_logit = this.select(logit.load(simd), label_logit);
+        let mut class = zero;
+        for logit in &z[..classes] {
+            label_logit = labels.simd_eq(class).select(logit.load(simd), label_logit);
+            class += 1.0;
         }
         let Softmax {
             argmax,
@@ -148,10 +169,11 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
         sums.loss += f64::from(running.select(loss, zero).reduce_sum());
 
         if GRADIENT {
-            for (k, p) in z[..classes].iter_mut().enumerate() {
-                let this = labels.simd_eq(k as f32);
-                let target = this.select(f32x16::splat(simd, 1.0), zero);
+            let mut class = zero;
+            for p in &mut z[..classes] {
+                let target = labels.simd_eq(class).select(f32x16::splat(simd, 1.0), zero);
                 p.store((p.load(simd) * scale - target) * weight);
+                class += 1.0;
             }
             z[classes].store(confidence_slope * binary_weight);
             let from_above = &mut from_above[t * units..(t + 1) * units];
@@ -162,32 +184,82 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
     sums
 }
 
-/// Replaces the logits of every step by class probabilities, the confidence and
-/// the gap head's estimate; the prediction follows them.
+/// Where the scores of a block's sequences go. Rows are `steps` long.
+#[derive(Debug)]
+pub(crate) struct ScoreRows<'a> {
+    pub(crate) steps: usize,
+    /// `[sequence][step][class]`.
+    pub(crate) probabilities: &'a mut [f32],
+    /// `[sequence][step]`.
+    pub(crate) predictions: &'a mut [u32],
+    /// `[sequence][step]`.
+    pub(crate) confidence: &'a mut [f32],
+    /// `[sequence][step]`, where the model has that head.
+    pub(crate) gap: Option<&'a mut [f32]>,
+}
+
+/// Writes class probabilities, predictions, confidence and the gap head's estimate
+/// of every step of every sequence. `hidden` is `[step][unit]`, `z` has room for the
+/// logits of a step.
 #[inline(always)]
 pub(crate) fn heads_scores<S: Simd, const M: usize>(
     simd: S,
     weights: &Packed,
     shape: &Shape,
+    lengths: &[usize; LANES],
     hidden: &[Lanes],
-    out: &mut [Lanes],
+    z: &mut [Lanes],
+    out: &mut ScoreRows<'_>,
 ) {
-    let steps = hidden.len() / shape.hidden;
-    let stride = out.len() / steps.max(1);
-    for (hidden, z) in hidden
-        .chunks_exact(shape.hidden)
-        .zip(out.chunks_exact_mut(stride))
-    {
+    let classes = shape.classes;
+    let mut by_lane = [Lanes::ZERO; LANES];
+    for (t, hidden) in hidden.chunks_exact(shape.hidden).enumerate() {
         logits::<S, M>(simd, &weights.heads, hidden, z);
-        let (classes, single) = z.split_at_mut(shape.classes);
-        let softmax = softmax(simd, classes);
-        for p in classes {
-            p.store(p.load(simd) * softmax.scale);
+        let Softmax { argmax, scale, .. } = softmax(simd, &mut z[..classes]);
+        for p in &mut z[..classes] {
+            p.store(p.load(simd) * scale);
         }
-        let (single, rest) = single.split_at_mut(shape.outputs() - shape.classes);
-        rest[0].store(softmax.argmax);
-        for score in single {
-            score.store(sigmoid(simd, score.load(simd)));
+        for (first, values) in (0..classes).step_by(LANES).zip(z.chunks(LANES)) {
+            transpose_into(simd, values, &mut by_lane);
+            let count = LANES.min(classes - first);
+            for (lane, length) in lengths.iter().enumerate() {
+                if t < *length {
+                    let start = (lane * out.steps + t) * classes + first;
+                    copy_few(
+                        &by_lane[lane].0,
+                        &mut out.probabilities[start..start + count],
+                    );
+                }
+            }
         }
+        let argmax = argmax.to_array();
+        let confidence = sigmoid(simd, z[classes].load(simd)).to_array();
+        for (lane, length) in lengths.iter().enumerate() {
+            if t < *length {
+                out.predictions[lane * out.steps + t] = argmax[lane] as u32;
+                out.confidence[lane * out.steps + t] = confidence[lane];
+            }
+        }
+        if let Some(gap) = &mut out.gap {
+            let estimate = sigmoid(simd, z[classes + 1].load(simd)).to_array();
+            for (lane, length) in lengths.iter().enumerate() {
+                if t < *length {
+                    gap[lane * out.steps + t] = estimate[lane];
+                }
+            }
+        }
+    }
+}
+
+/// Copies as much of `from` as `to` has room for; so few are not worth a call.
+#[inline(always)]
+fn copy_few(from: &[f32; LANES], to: &mut [f32]) {
+    let (eights, rest) = to.as_chunks_mut::<8>();
+    for (to, from) in eights.iter_mut().zip(from.as_chunks::<8>().0) {
+        *to = *from;
+    }
+    let copied = 8 * eights.len();
+    for (to, from) in rest.iter_mut().zip(&from[copied..]) {
+        *to = *from;
     }
 }

@@ -8,24 +8,27 @@
 use crate::lanes::{LANES, Lanes};
 use fearless_simd::{f32x16, i32x16, prelude::*};
 
+/// The rows of a tile that may be computed alone, where no more are needed.
+pub(crate) const HALF_TILE: usize = 4;
+
 /// Whether a vector of sixteen is one register at this SIMD level.
 #[inline(always)]
 pub(crate) const fn wide<S: Simd>() -> bool {
     S::f32s::LEN >= LANES
 }
 
-/// `acc[m] += Σ_k weights[k][m] · inputs[k]`: a tile of a product with weights
-/// that were laid out for it, one group of `M` per input.
+/// `acc[n] += Σ_k weights[k][n] · inputs[k]`: the first `N` rows of a tile of a
+/// product with weights that were laid out for it, one group of `M` per input.
 #[inline(always)]
-pub(crate) fn product<S: Simd, const M: usize>(
+pub(crate) fn product<S: Simd, const M: usize, const N: usize>(
     simd: S,
     weights: &[[f32; M]],
     inputs: &[Lanes],
-    mut acc: [f32x16<S>; M],
-) -> [f32x16<S>; M] {
+    mut acc: [f32x16<S>; N],
+) -> [f32x16<S>; N] {
     for (w, x) in weights.iter().zip(inputs) {
         let x = x.load(simd);
-        for m in 0..M {
+        for m in 0..N {
             acc[m] = x.mul_add(f32x16::splat(simd, w[m]), acc[m]);
         }
     }
@@ -50,31 +53,47 @@ pub(crate) fn outer<S: Simd, const M: usize>(
     acc
 }
 
+/// Adding 1.5 · 2^23 rounds to a whole number and leaves it in the low bits.
+const ROUND: f32 = 12_582_912.0;
+
 /// `e^(scale · x)` for exponents within ±80, to 2e-7 of its value near 0 and 6e-7
-/// at ±20: 2^n · p(f) with a polynomial fitted to 2^f on [-1/2, 1/2] that is exact
-/// at 0.
+/// at ±20.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: f32x16<S>, scale: f32) -> f32x16<S> {
-    // Adding 1.5 · 2^23 rounds to a whole number and leaves it in the low bits.
-    const ROUND: f32 = 12_582_912.0;
     let to_log2 = f32x16::splat(simd, scale * std::f32::consts::LOG2_E);
     let shifted = x.mul_add(to_log2, ROUND);
     let whole = shifted - ROUND;
-    let f = x.mul_add(to_log2, -whole);
-    let mut p = f32x16::splat(simd, POWER_OF_TWO[4]);
-    for c in POWER_OF_TWO[..4].iter().rev() {
-        p = p.mul_add(f, *c);
-    }
-    p = p.mul_add(f, 1.0);
-    f32x16::from_bits(p.to_bits() + (shifted.to_bits() << 23))
+    power_of_two(simd, [shifted], [x.mul_add(to_log2, -whole)])[0]
 }
 
-const POWER_OF_TWO: [f32; 5] = [
-    std::f32::consts::LN_2 - 1.9e-7,
-    0.240_222_42,
-    0.055_507_336,
-    0.009_671_513,
+/// `2^(n + f)` of each, n in the low bits of `shifted`: 2^n · p(f) with a
+/// polynomial fitted to 2^f on [-1/2, 1/2] that is exact at 0.
+#[inline(always)]
+fn power_of_two<S: Simd, const N: usize>(
+    simd: S,
+    shifted: [f32x16<S>; N],
+    f: [f32x16<S>; N],
+) -> [f32x16<S>; N] {
+    let [first, rest @ ..] = POWER_OF_TWO;
+    let mut p = [f32x16::splat(simd, first); N];
+    for c in rest {
+        for (p, f) in p.iter_mut().zip(&f) {
+            *p = p.mul_add(*f, c);
+        }
+    }
+    for (p, shifted) in p.iter_mut().zip(&shifted) {
+        *p = f32x16::from_bits(p.to_bits() + (shifted.to_bits() << 23));
+    }
+    p
+}
+
+const POWER_OF_TWO: [f32; 6] = [
     0.001_326_472_7,
+    0.009_671_513,
+    0.055_507_336,
+    0.240_222_42,
+    std::f32::consts::LN_2 - 1.9e-7,
+    1.0,
 ];
 
 /// `ln x` to 1e-7 for normal positive x: x = 2^e · (1 + f) with 1 + f within
@@ -105,44 +124,96 @@ const LOG_ONE_PLUS: [f32; 7] = [
     0.086_721_92,
 ];
 
-/// The bound on a gate's input: σ(−20) is 2e-9, and the product of four
-/// `1 + e^20` stays finite.
-const SATURATED: f32 = 20.0;
-
-/// `1 + e^(-scale · x)`, and the exponential itself.
-#[inline(always)]
-fn denominator<S: Simd>(simd: S, x: f32x16<S>, scale: f32) -> (f32x16<S>, f32x16<S>) {
-    let bound = SATURATED / scale;
-    let e = exp(simd, x.min(bound).max(-bound), -scale);
-    (e + 1.0, e)
-}
-
 /// σ(x).
 #[inline(always)]
 pub(crate) fn sigmoid<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
-    f32x16::splat(simd, 1.0) / denominator(simd, x, 1.0).0
+    let [e] = bounded_exp2(simd, [x * -std::f32::consts::LOG2_E]);
+    f32x16::splat(simd, 1.0) / (e + 1.0)
 }
 
-/// tanh(x).
+/// tanh of each.
 #[inline(always)]
-pub(crate) fn tanh<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
-    let (d, e) = denominator(simd, x, 2.0);
-    (f32x16::splat(simd, 1.0) - e) / d
+pub(crate) fn tanh<S: Simd, const N: usize>(simd: S, mut x: [f32x16<S>; N]) -> [f32x16<S>; N] {
+    for x in &mut x {
+        *x *= TANH_SCALE;
+    }
+    let mut e = bounded_exp2(simd, x);
+    for e in &mut e {
+        *e = (f32x16::splat(simd, 1.0) - *e) / (*e + 1.0);
+    }
+    e
 }
 
-/// σ(i), σ(f), tanh(g), σ(o) with one division for the four: divisions are the
-/// slowest instruction here, and approximate reciprocals differ between makers.
+const TANH_SCALE: f32 = -2.0 * std::f32::consts::LOG2_E;
+
+/// What the weights of the gates i, f, g, o are multiplied with where they are
+/// laid out, so that a gate's sum is the exponent its function needs: σ(x) is
+/// 1 / (1 + 2^z), tanh(x) is (1 - 2^z) / (1 + 2^z).
+pub(crate) const GATE_SCALES: [f32; 4] = [
+    -std::f32::consts::LOG2_E,
+    -std::f32::consts::LOG2_E,
+    TANH_SCALE,
+    -std::f32::consts::LOG2_E,
+];
+
+/// `2^z` of each, z held within ±20 log2 e: σ(−20) is 2e-9, and the product of four
+/// `1 + e^20` stays finite.
+///
+/// All vectors take each step together: one alone would mostly wait for its own
+/// results.
 #[inline(always)]
-pub(crate) fn gates<S: Simd>(simd: S, z: [f32x16<S>; 4]) -> [f32x16<S>; 4] {
+fn bounded_exp2<S: Simd, const N: usize>(simd: S, mut z: [f32x16<S>; N]) -> [f32x16<S>; N] {
+    const BOUND: f32 = 20.0 * std::f32::consts::LOG2_E;
+    let mut shifted = z;
+    for (z, shifted) in z.iter_mut().zip(&mut shifted) {
+        *z = z.min(BOUND).max(-BOUND);
+        *shifted = *z + ROUND;
+        *z -= *shifted - ROUND;
+    }
+    power_of_two(simd, shifted, z)
+}
+
+/// σ(i), σ(f), tanh(g), σ(o) from the scaled sums of some units, one division for
+/// the four: divisions are the slowest instruction here, and approximate
+/// reciprocals differ between makers.
+#[inline(always)]
+pub(crate) fn gates<S: Simd, const M: usize>(simd: S, z: [f32x16<S>; M]) -> [f32x16<S>; M] {
     let one = f32x16::splat(simd, 1.0);
-    let (i, _) = denominator(simd, z[0], 1.0);
-    let (f, _) = denominator(simd, z[1], 1.0);
-    let (g, e) = denominator(simd, z[2], 2.0);
-    let (o, _) = denominator(simd, z[3], 1.0);
-    let (if_, go) = (i * f, g * o);
-    let inverse = one / (if_ * go);
-    let (per_if, per_go) = (inverse * go, inverse * if_);
-    [per_if * f, per_if * i, (one - e) * (per_go * o), per_go * g]
+    let mut gates = bounded_exp2(simd, z);
+    for unit in gates.as_chunks_mut::<4>().0 {
+        let [i, f, e, o] = *unit;
+        let [i, f, g, o] = [i + 1.0, f + 1.0, e + 1.0, o + 1.0];
+        let (if_, go) = (i * f, g * o);
+        let inverse = one / (if_ * go);
+        let (per_if, per_go) = (inverse * go, inverse * if_);
+        *unit = [per_if * f, per_if * i, (one - e) * (per_go * o), per_go * g];
+    }
+    gates
+}
+
+/// The cells and hidden states of some units after a step, where the gates are not
+/// wanted themselves: `f·c + i·g` over one denominator, and `o·tanh(c)` over another.
+#[inline(always)]
+pub(crate) fn cell_and_hidden<S: Simd, const M: usize, const U: usize>(
+    simd: S,
+    z: [f32x16<S>; M],
+    mut cell: [f32x16<S>; U],
+) -> ([f32x16<S>; U], [f32x16<S>; U]) {
+    let one = f32x16::splat(simd, 1.0);
+    let gates = bounded_exp2(simd, z);
+    let gates = gates.as_chunks::<4>().0;
+    let mut scaled = cell;
+    for (u, [i, f, e, _]) in gates.iter().enumerate() {
+        let [i, f, g] = [*i + 1.0, *f + 1.0, *e + 1.0];
+        let ig = i * g;
+        cell[u] = cell[u].mul_add(ig, (one - *e) * f) / (ig * f);
+        scaled[u] = cell[u] * TANH_SCALE;
+    }
+    let mut hidden = bounded_exp2(simd, scaled);
+    for (e, [_, _, _, o]) in hidden.iter_mut().zip(gates) {
+        *e = (one - *e) / ((*o + 1.0) * (*e + 1.0));
+    }
+    (cell, hidden)
 }
 
 #[cfg(test)]
@@ -167,6 +238,12 @@ mod tests {
     #[inline(always)]
     fn plain_exp<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
         exp(simd, x, 1.0)
+    }
+
+    #[inline(always)]
+    fn one_tanh<S: Simd>(simd: S, x: f32x16<S>) -> f32x16<S> {
+        let [y] = tanh(simd, [x]);
+        y
     }
 
     macro_rules! at_any_level {
@@ -211,7 +288,7 @@ mod tests {
                 let exact = 1.0 / (1.0 + (-f64::from(*x)).exp());
                 assert!((f64::from(y) - exact).abs() < 2e-7, "{x}: {y} {exact}");
             }
-            for (x, y) in xs.iter().zip(apply(&xs, at_any_level!(tanh))) {
+            for (x, y) in xs.iter().zip(apply(&xs, at_any_level!(one_tanh))) {
                 let exact = f64::from(*x).tanh();
                 assert!((f64::from(y) - exact).abs() < 2e-7, "{x}: {y} {exact}");
             }
@@ -219,19 +296,27 @@ mod tests {
     }
 
     #[test]
-    fn the_shared_division_gives_the_same_gates() {
+    fn the_shared_divisions_give_the_gates_the_cell_and_the_hidden_state() {
         #[inline(always)]
-        fn run<S: Simd>(simd: S, x: f32) -> [f32; 4] {
-            let z = [x, -x, 0.5 * x, 0.3 - x].map(|v| f32x16::splat(simd, v));
-            gates(simd, z).map(|g| g.to_array()[3])
+        fn run<S: Simd>(simd: S, sums: [f32; 4], cell: f32) -> [f32; 6] {
+            let z = [0, 1, 2, 3].map(|k| f32x16::splat(simd, sums[k] * GATE_SCALES[k]));
+            let [i, f, g, o] = gates(simd, z);
+            let ([c], [h]) = cell_and_hidden(simd, z, [f32x16::splat(simd, cell)]);
+            [i, f, g, o, c, h].map(|v| v.to_array()[3])
         }
         for x in grid(60.0) {
-            let got = dispatch!(Level::new(), simd => run(simd, x));
+            let (sums, cell) = ([x, -x, 0.5 * x, 0.3 - x], 0.1 * x);
+            let got = dispatch!(Level::new(), simd => run(simd, sums, cell));
             let sigma = |v: f64| 1.0 / (1.0 + (-v).exp());
-            let x = f64::from(x);
-            let exact = [sigma(x), sigma(-x), (0.5 * x).tanh(), sigma(0.3 - x)];
-            for (g, e) in got.iter().zip(exact) {
-                assert!((f64::from(*g) - e).abs() < 4e-7, "{x}: {got:?} {exact:?}");
+            let [i, f, g, o] = sums.map(f64::from);
+            let [i, f, g, o] = [sigma(i), sigma(f), g.tanh(), sigma(o)];
+            let c = f * f64::from(cell) + i * g;
+            for (got, exact) in got.iter().zip([i, f, g, o, c, o * c.tanh()]) {
+                let bound = 4e-7 * exact.abs().max(1.0);
+                assert!(
+                    (f64::from(*got) - exact).abs() < bound,
+                    "{x}: {got} {exact}"
+                );
             }
         }
     }

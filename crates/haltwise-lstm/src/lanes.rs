@@ -5,7 +5,8 @@
 //! sequence gets the same bits whatever it is batched with, and on any
 //! processor that has fused multiply-add.
 
-use fearless_simd::{f32x16, prelude::*};
+use crate::kernel::wide;
+use fearless_simd::{f32x8, f32x16, prelude::*};
 
 /// How many sequences travel together.
 pub(crate) const LANES: usize = 16;
@@ -29,9 +30,54 @@ impl Lanes {
     }
 }
 
+/// Writes the transpose of up to sixteen rows, those that are missing being zero.
+#[inline(always)]
+pub(crate) fn transpose_into<S: Simd>(simd: S, rows: &[Lanes], to: &mut [Lanes; LANES]) {
+    match rows.first_chunk() {
+        Some(rows) => transpose_all(simd, rows, to),
+        None => {
+            let mut all = [Lanes::ZERO; LANES];
+            all[..rows.len()].copy_from_slice(rows);
+            transpose_all(simd, &all, to);
+        }
+    }
+}
+
+#[inline(always)]
+fn transpose_all<S: Simd>(simd: S, rows: &[Lanes; LANES], to: &mut [Lanes; LANES]) {
+    if wide::<S>() {
+        let mut all = [f32x16::splat(simd, 0.0); LANES];
+        for (row, from) in all.iter_mut().zip(rows) {
+            *row = from.load(simd);
+        }
+        for (to, column) in to.iter_mut().zip(transpose(all)) {
+            to.store(column);
+        }
+        return;
+    }
+    // By quarters: sixteen vectors of two registers each are more than there are.
+    const HALF: usize = LANES / 2;
+    for (top, left) in [(0, 0), (0, HALF), (HALF, 0), (HALF, HALF)] {
+        let mut quarter = [f32x8::splat(simd, 0.0); HALF];
+        for (row, from) in quarter.iter_mut().zip(&rows[top..top + HALF]) {
+            *row = f32x8::from_slice(simd, &from.0[left..left + HALF]);
+        }
+        for _ in 0..3 {
+            let halves = quarter;
+            for i in 0..HALF / 2 {
+                quarter[2 * i] = halves[i].zip_low(halves[i + HALF / 2]);
+                quarter[2 * i + 1] = halves[i].zip_high(halves[i + HALF / 2]);
+            }
+        }
+        for (to, column) in to[left..left + HALF].iter_mut().zip(quarter) {
+            column.store_slice(&mut to.0[top..top + HALF]);
+        }
+    }
+}
+
 /// Turns sixteen vectors of sixteen into their transpose: four perfect shuffles.
 #[inline(always)]
-pub(crate) fn transpose<S: Simd>(mut rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
+fn transpose<S: Simd>(mut rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
     // Plain loops: the closure of `array::from_fn` would be compiled without the
     // instructions of the SIMD level.
     for _ in 0..4 {
@@ -69,11 +115,8 @@ mod tests {
 
     #[inline(always)]
     fn transposed<S: Simd>(simd: S, rows: &[Lanes; LANES]) -> [Lanes; LANES] {
-        let columns = transpose(rows.map(|row| row.load(simd)));
         let mut out = [Lanes::ZERO; LANES];
-        for (out, column) in out.iter_mut().zip(columns) {
-            out.store(column);
-        }
+        transpose_into(simd, rows, &mut out);
         out
     }
 

@@ -4,6 +4,7 @@
 //! copied into tiles: for every `M` outputs, the bias and then one group of `M`
 //! weights per input, so that a product reads memory from front to back.
 
+use crate::kernel::GATE_SCALES;
 use crate::shape::Shape;
 
 /// One matrix in tiles of `M` outputs: `[tile][input][M]`, zero-padded.
@@ -11,6 +12,7 @@ use crate::shape::Shape;
 pub(crate) struct Tiles {
     data: Vec<f32>,
     inputs: usize,
+    outputs: usize,
 }
 
 impl Tiles {
@@ -23,6 +25,7 @@ impl Tiles {
         at: impl Fn(usize, usize) -> f32,
     ) {
         self.inputs = inputs;
+        self.outputs = outputs;
         self.data.resize(outputs.div_ceil(M) * inputs * M, 0.0);
         for (tile, data) in self.data.chunks_exact_mut(inputs * M).enumerate() {
             let first = tile * M;
@@ -42,6 +45,12 @@ impl Tiles {
         self.data[tile * size..(tile + 1) * size].as_chunks::<M>().0
     }
 
+    /// How many outputs there are, without the padding.
+    #[inline(always)]
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
     /// How many tiles of `M` outputs there are.
     #[inline(always)]
     pub(crate) fn count<const M: usize>(&self) -> usize {
@@ -52,7 +61,8 @@ impl Tiles {
 /// One recurrent layer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PackedLayer {
-    /// Bias, inputs, hidden units → gates, unit by unit: i, f, g, o of unit 0, …
+    /// Bias, inputs, hidden units → gates, unit by unit: i, f, g, o of unit 0, …;
+    /// times [`GATE_SCALES`].
     pub(crate) forward: Tiles,
     /// Gates → hidden units of the step before.
     pub(crate) to_hidden: Tiles,
@@ -91,10 +101,13 @@ impl Packed {
             let row = |gate: usize| (gate % 4) * hidden + gate / 4;
             layer
                 .forward
-                .fill::<M>(1 + inputs + hidden, 4 * hidden, |k, gate| match k {
-                    0 => bias[row(gate)],
-                    k if k <= inputs => w_ih[row(gate) * inputs + k - 1],
-                    k => w_hh[row(gate) * hidden + k - 1 - inputs],
+                .fill::<M>(1 + inputs + hidden, 4 * hidden, |k, gate| {
+                    let weight = match k {
+                        0 => bias[row(gate)],
+                        k if k <= inputs => w_ih[row(gate) * inputs + k - 1],
+                        k => w_hh[row(gate) * hidden + k - 1 - inputs],
+                    };
+                    weight * GATE_SCALES[gate % 4]
                 });
             if backward {
                 let to_hidden = |gate: usize, unit: usize| w_hh[row(gate) * hidden + unit];

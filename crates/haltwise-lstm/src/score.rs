@@ -1,8 +1,9 @@
 //! Scoring: what the model says about every prefix.
 
-use crate::block::{Block, Blocks};
+use crate::block::Blocks;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::heads::ScoreRows;
 use crate::lanes::LANES;
 use crate::model::Model;
 use crate::series::Series;
@@ -112,14 +113,6 @@ impl Iterator for ScoreStream<'_> {
     }
 }
 
-/// One block's share of the rows of [`Scores`].
-struct Share<'a> {
-    probabilities: &'a mut [f32],
-    predictions: &'a mut [u32],
-    confidence: &'a mut [f32],
-    gap: Option<&'a mut [f32]>,
-}
-
 impl ScoreStream<'_> {
     fn score_rows(&self, rows: &[usize]) -> Scores {
         let (steps, shape) = (self.series.steps(), *self.model.shape());
@@ -148,7 +141,8 @@ impl ScoreStream<'_> {
             .zip(rows.par_chunks(LANES))
             .for_each(
                 |((((probabilities, predictions), confidence), gap), rows)| {
-                    let share = Share {
+                    let mut out = ScoreRows {
+                        steps,
                         probabilities,
                         predictions,
                         confidence,
@@ -156,37 +150,10 @@ impl ScoreStream<'_> {
                     };
                     self.blocks.with(|block| {
                         block.load(&self.series, rows, |_| 0, self.model.normalisation());
-                        self.engine.score(block);
-                        share.fill(block, rows.len(), steps);
+                        self.engine.score(block, &mut out);
                     });
                 },
             );
         scores
-    }
-}
-
-impl Share<'_> {
-    /// Copies a scored block out of its lanes.
-    fn fill(mut self, block: &Block, sequences: usize, steps: usize) {
-        let (classes, stride) = (block.shape.classes, block.logit_stride());
-        for (t, step) in block
-            .logits
-            .chunks_exact(stride)
-            .take(block.steps)
-            .enumerate()
-        {
-            for lane in (0..sequences).filter(|&lane| t < block.lengths[lane]) {
-                let cell = lane * steps + t;
-                let out = &mut self.probabilities[cell * classes..(cell + 1) * classes];
-                for (out, p) in out.iter_mut().zip(step) {
-                    *out = p.0[lane];
-                }
-                self.predictions[cell] = step[block.shape.outputs()].0[lane] as u32;
-                self.confidence[cell] = step[classes].0[lane];
-                if let Some(gap) = &mut self.gap {
-                    gap[cell] = step[classes + 1].0[lane];
-                }
-            }
-        }
     }
 }
