@@ -239,4 +239,10 @@ fn a_rule_whose_record_was_changed_is_refused() {
             .pop();
     });
     assert!(weights.contains("weights"), "{weights}");
+    // Values that say nothing by themselves are held by the seal.
+    let last = sound["thresholds"].as_array().unwrap().len() - 2;
+    let later = refusal(&|rule| rule["thresholds"][last] = 0.0625.into());
+    assert!(later.contains("not those that were certified"), "{later}");
+    let weight = refusal(&|rule| rule["score"]["gap"]["weights"][0] = 0.125.into());
+    assert!(weight.contains("not those that were certified"), "{weight}");
 }
