@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use haltwise::{Evaluation, Evaluator, Fingerprint, Promise, Rule, Traces, TracesBuilder};
+use haltwise::{Evaluation, Evaluator, Fingerprint, Rule, Traces, TracesBuilder};
 use haltwise_io::{Place, Snapshot, TraceRow, fold_traces, read_rule};
-use haltwise_report::{Compared, Context, report_comparison, report_evaluation};
+use haltwise_report::{Compared, Context, Standing, judge, report_comparison, report_evaluation};
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
 
@@ -237,63 +237,12 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
 
 /// Whether the promise was kept on these traces, as far as they can tell.
 fn verdict(rule: &Rule, e: &Evaluation) -> String {
-    let alpha = rule.alpha().get();
-    let judged: Vec<(usize, f64, f64)> = match rule.promise() {
-        None => return String::new(),
-        Some(Promise::Marginal) => vec![(e.t_max, e.gap, e.gap_interval.0)],
-        Some(Promise::Conditional) => {
-            let steps = e.by_step.iter();
-            steps
-                .filter_map(|s| Some((s.t, s.gap_by?, s.gap_by_interval.0)))
-                .collect()
-        }
+    let judged = judge(rule, e);
+    let style = match judged.standing {
+        Some(Standing::Within) => GOOD,
+        _ => CAREFUL,
     };
-    let words = |t: usize, gap: f64| match rule.promise() {
-        Some(Promise::Conditional) => {
-            format!("The gap among those halted by step {t} is {}", percent(gap))
-        }
-        _ => format!("The gap is {}", percent(gap)),
-    };
-    let limit = show::level(alpha);
-    let largest = |of: fn(&(usize, f64, f64)) -> f64| {
-        judged
-            .iter()
-            .max_by(|a, b| of(a).total_cmp(&of(b)))
-            .copied()
-    };
-    // A step whose whole interval is above α tells more than a larger gap
-    // among a handful.
-    match (largest(|step| step.2), largest(|step| step.1)) {
-        (Some((t, gap, low)), _) if low > alpha => styled(
-            CAREFUL,
-            format!(
-                "{}: above {limit} by more than chance explains. Do these sequences come from the \
-             same source?",
-                words(t, gap)
-            ),
-        ),
-        (_, Some((t, gap, _))) if gap > alpha => styled(
-            CAREFUL,
-            format!(
-                "{}: above {limit}, but so few had halted that chance explains it.",
-                words(t, gap)
-            ),
-        ),
-        (_, Some((t, gap, _))) => {
-            let most = format!(
-                "{}, the largest by any step: within {limit}.",
-                words(t, gap)
-            );
-            styled(
-                GOOD,
-                match rule.promise() {
-                    Some(Promise::Conditional) => most,
-                    _ => format!("{}: within {limit}.", words(t, gap)),
-                },
-            )
-        }
-        _ => String::new(),
-    }
+    styled(style, judged.words)
 }
 
 /// One line per step at which anyone halted; the ends, where there are many.

@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
 use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
 use haltwise_io::{read_metadata, read_traces, trace_files, write_whole};
+pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A heading.
@@ -149,33 +150,9 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{}%", text.strip_suffix(".0").unwrap_or(&text))
 }
 
-/// A level that was chosen, as a percentage with all its digits.
-pub(crate) fn level(share: f64) -> String {
-    // Ten decimals: the digits of the percentage, not the noise behind them.
-    format!("{}%", (share * 1e12).round() / 1e10)
-}
-
 /// A share as a percentage with one decimal, for columns.
 pub(crate) fn percent_column(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)
-}
-
-/// A number with thousands set apart.
-pub(crate) fn number(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// How many of a thing, in words.
-pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
-    format!("{} {}", number(n), if n == 1 { one } else { many })
 }
 
 /// A file's name as it was given.
@@ -277,19 +254,8 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!(number(1_234_567), "1,234,567");
-        assert_eq!(number(999), "999");
         assert_eq!(percent(0.1), "10%");
         assert_eq!(percent(0.0512), "5.1%");
-        assert_eq!(
-            (level(0.1), level(1.0 - 0.01)),
-            ("10%".into(), "99%".into())
-        );
-        assert_eq!(
-            (level(0.0125), level(1.0 - 1e-4)),
-            ("1.25%".into(), "99.99%".into())
-        );
-        assert_eq!(count(1, "trace", "traces"), "1 trace");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers as people read them, in reports and on terminals.
 
 /// A share with one decimal: 5.1%.
 pub(crate) fn percent(share: f64) -> String {
@@ -6,7 +6,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// A level that someone chose, with the digits it was chosen with: 10%, 2.5%.
-pub(crate) fn level(share: f64) -> String {
+pub fn level(share: f64) -> String {
     let digits = format!("{:.4}", share * 100.0);
     let digits = digits.trim_end_matches('0').trim_end_matches('.');
     // Below a ten-thousandth of a percent, rounding would claim 0%.
@@ -21,16 +21,13 @@ pub(crate) fn interval((low, high): (f64, f64)) -> String {
     format!("{} to {}", percent(low), percent(high))
 }
 
-/// A count with its thousands apart: 12 345, by thin spaces that do not break.
-pub(crate) fn count(n: u64) -> String {
+/// A count with its thousands apart: 12,345.
+pub fn count(n: u64) -> String {
     let digits = n.to_string();
-    if digits.len() < 5 {
-        return digits;
-    }
     let mut grouped = String::new();
     for (i, digit) in digits.chars().enumerate() {
         if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            grouped.push('\u{202F}');
+            grouped.push(',');
         }
         grouped.push(digit);
     }
@@ -38,7 +35,7 @@ pub(crate) fn count(n: u64) -> String {
 }
 
 /// A count of things, with its word in the right number.
-pub(crate) fn count_of(n: u64, one: &str, many: &str) -> String {
+pub fn count_of(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
@@ -101,11 +98,12 @@ mod tests {
     fn numbers_read_well() {
         assert_eq!(percent(0.0512), "5.1%");
         assert_eq!(level(0.1), "10%");
-        assert_eq!(level(0.025), "2.5%");
+        assert_eq!(level(0.0125), "1.25%");
+        assert_eq!(level(1.0 - 1e-4), "99.99%");
         assert_eq!(level(0.0), "0%");
         assert_eq!(level(1e-9), "1.00e\u{2212}7%");
-        assert_eq!(count(12_345), "12\u{202F}345");
-        assert_eq!(count(1234), "1234");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(999), "999");
         assert_eq!(count_of(1, "sequence", "sequences"), "1 sequence");
         assert_eq!(p_value(0.0099), "0.0099");
         assert_eq!(p_value(3.14159e-12), "3.14e\u{2212}12");

@@ -5,7 +5,7 @@ mod comparison;
 mod evaluation;
 mod experiment;
 mod figure;
-mod format;
+pub mod format;
 mod page;
 mod palette;
 mod panel;
@@ -17,8 +17,8 @@ mod svg;
 
 pub use comparison::{Compared, comparison_figures, report_comparison};
 pub use evaluation::{
-    accuracy_figure, evaluation_figures, gap_figure, halt_histogram, halting_figure,
-    report_evaluation, thresholds_figure,
+    Judgement, Standing, accuracy_figure, evaluation_figures, gap_figure, halt_histogram,
+    halting_figure, judge, report_evaluation, thresholds_figure,
 };
 pub use experiment::{
     Cell, DatasetResults, Experiment, HaltedBy, MethodResults, PAPER, PaperRow, Rate, ResultsTable,

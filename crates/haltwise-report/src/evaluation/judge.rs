@@ -4,15 +4,18 @@ use haltwise::{Evaluation, Promise, Rule, StepResult};
 
 use crate::format::{count_of, interval, level, percent};
 
-/// What was measured, and whether it should worry.
-#[derive(Debug)]
-pub(crate) struct Judgement {
-    pub(crate) words: String,
-    pub(crate) warn: bool,
+/// What was measured, and how it stands to what is promised.
+#[derive(Debug, Clone)]
+pub struct Judgement {
+    /// Some sentences.
+    pub words: String,
+    /// How the gap that the promise is about stands to the tolerated one; `None`
+    /// where nothing is promised.
+    pub standing: Option<Standing>,
 }
 
 /// Compares what was measured with what is promised.
-pub(crate) fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
+pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
     let alpha = rule.alpha().get();
     let overall = format!(
         "Over all {} the gap is {} ({})",
@@ -44,26 +47,19 @@ pub(crate) fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
                 "" => String::new(),
                 others => format!("{others}, but about those nothing is promised."),
             };
-            judgement(
-                format!("{overall}, {}{others}", standing.words(alpha)),
-                standing,
-            )
+            Judgement {
+                words: format!("{overall}, {}{others}", standing.words(alpha)),
+                standing: Some(standing),
+            }
         }
-        Some(Promise::Conditional) => {
-            let words = format!("{overall}.{halted}, {}", by_step.words(alpha));
-            judgement(words, by_step)
-        }
+        Some(Promise::Conditional) => Judgement {
+            words: format!("{overall}.{halted}, {}", by_step.words(alpha)),
+            standing: Some(by_step),
+        },
         None => Judgement {
             words: format!("{overall}.{halted}."),
-            warn: true,
+            standing: None,
         },
-    }
-}
-
-fn judgement(words: String, standing: Standing) -> Judgement {
-    Judgement {
-        words,
-        warn: standing == Standing::BeyondChance,
     }
 }
 
@@ -88,11 +84,14 @@ pub(crate) fn worst_step(evaluation: &Evaluation) -> (usize, f64) {
         .unwrap_or((evaluation.t_max, evaluation.gap))
 }
 
-/// Where a measured gap stands to the tolerated one.
+/// How a measured gap stands to the tolerated one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+pub enum Standing {
+    /// At most as large.
     Within,
+    /// Larger, but its interval reaches below.
     PerhapsByChance,
+    /// Larger with all of its interval.
     BeyondChance,
 }
 
@@ -162,7 +161,7 @@ mod tests {
     fn a_marginal_rule_is_judged_on_average_only() {
         let process = process(0.5, 0.02);
         let found = judged(&marginal(&process), &process);
-        assert!(!found.warn);
+        assert_eq!(found.standing, Some(Standing::Within));
         assert!(
             found
                 .words
@@ -179,7 +178,7 @@ mod tests {
     fn sequences_drawn_otherwise_are_noticed() {
         let rule = marginal(&process(0.02, 0.02));
         let found = judged(&rule, &process(0.5, 0.3));
-        assert!(found.warn);
+        assert_eq!(found.standing, Some(Standing::BeyondChance));
         assert!(found.words.contains("more than chance explains"));
     }
 

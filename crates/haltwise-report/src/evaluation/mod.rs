@@ -15,6 +15,7 @@ pub use figures::{
 
 pub(crate) use figures::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
 pub(crate) use judge::worst_step;
+pub use judge::{Judgement, Standing, judge};
 
 use crate::format::{count, interval, level, percent};
 use crate::page::{Context, page};
@@ -49,9 +50,10 @@ pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context
 }
 
 fn verdict(rule: &Rule, evaluation: &Evaluation) -> Markup {
-    let judged = judge::judge(rule, evaluation);
+    let judged = judge(rule, evaluation);
+    let warn = matches!(judged.standing, None | Some(Standing::BeyondChance));
     html! {
-        section.verdict.warn[judged.warn] {
+        section.verdict.warn[warn] {
             p.lead { strong { "Promised. " } (words::promise(rule)) }
             p { strong { "Measured. " } (judged.words) }
         }
