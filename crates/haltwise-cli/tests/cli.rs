@@ -126,7 +126,11 @@ fn evaluate_prints_the_documented_object() {
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
-    assert!(text.contains("within the tolerated 10%"), "{}", words.stdout);
+    assert!(
+        text.contains("within the tolerated 10%"),
+        "{}",
+        words.stdout
+    );
     assert!(words.stdout.contains("95% interval"));
 }
 

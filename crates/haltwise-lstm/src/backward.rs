@@ -1,7 +1,7 @@
 //! The way back through one layer, and the gradients of its weights.
 
-use crate::block::LayerTrace;
-use crate::kernel::{HALF_TILE, outer, product};
+use crate::block::{LayerTrace, STEPS_TOGETHER};
+use crate::kernel::{SMALL_TILE, outer, product};
 use crate::lanes::{LANES, Lanes, lane_sums, transpose_into};
 use crate::pack::{PackedLayer, Tiles};
 use fearless_simd::{f32x16, prelude::*};
@@ -104,11 +104,6 @@ pub(crate) struct Rows<'a> {
     pub(crate) used: usize,
 }
 
-/// Steps that are taken together by [`weight_gradient`]: their inputs to one
-/// vector of sums fill a quarter of the first-level cache, and each sum is
-/// loaded and stored once for all of them.
-pub(crate) const STEPS_TOGETHER: usize = 8;
-
 /// Adds `Σ rows ⊗ inputs` over steps and sequences to `sums`
 /// (`[row][input / 16]`). `inputs` is `[step][width]`; `room`, `[width / 16][step]`,
 /// is for the transposed inputs.
@@ -144,10 +139,10 @@ pub(crate) fn weight_gradient<S: Simd, const M: usize>(
             let rows = rows.chunks_exact(stride).map(|rows| &rows[first..]);
             for (vector, transposed) in room.chunks_exact(STEPS_TOGETHER).enumerate() {
                 let (rows, sums) = (rows.clone(), &mut sums[vector..]);
-                if used - first > HALF_TILE {
+                if M == SMALL_TILE || used - first > SMALL_TILE {
                     gradient_tile::<S, M>(simd, rows, transposed, vectors, sums);
                 } else {
-                    gradient_tile::<S, HALF_TILE>(simd, rows, transposed, vectors, sums);
+                    gradient_tile::<S, SMALL_TILE>(simd, rows, transposed, vectors, sums);
                 }
             }
         }
@@ -188,12 +183,12 @@ pub(crate) fn narrow_gradient<S: Simd, const M: usize>(
     width: usize,
     sums: &mut [Lanes],
 ) {
-    let vectors = rows.stride.div_ceil(LANES);
+    let vectors = rows.used.div_ceil(LANES);
     for vector in 0..vectors {
         // Two factors at a time, so that the rows are read half as often.
         for pair in (0..=width).step_by(2) {
             let mut partial = [[f32x16::splat(simd, 0.0); LANES]; 2];
-            for first in (0..LANES).step_by(M) {
+            for first in (0..LANES.min(rows.used - vector * LANES)).step_by(M) {
                 let mut acc = [[f32x16::splat(simd, 0.0); M]; 2];
                 for (t, rows) in rows.lanes.chunks_exact(rows.stride).enumerate() {
                     let rows = rows.get(vector * LANES + first..);

@@ -1,13 +1,14 @@
 //! Sixteen sequences on their way through the network.
 
-use crate::backward::STEPS_TOGETHER;
+use crate::kernel::LARGE_TILE;
 use crate::lanes::{LANES, Lanes};
 use crate::normalise::Normalisation;
 use crate::series::Series;
 use crate::shape::Shape;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-/// What one layer computed, step by step: what its backward pass needs.
+/// What one layer computed, step by step: what its backward pass needs. Behind the
+/// last unit there is room for those that it lacks of a whole tile.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LayerTrace {
     /// `[step + 1][unit]`: the hidden state, zero before the first step.
@@ -29,6 +30,11 @@ impl LayerTrace {
     }
 }
 
+/// Steps whose weight gradients are summed together: their inputs to one vector of
+/// sums fill a quarter of the first-level cache, and each sum is loaded and stored
+/// once for all of them.
+pub(crate) const STEPS_TOGETHER: usize = 8;
+
 /// Up to sixteen sequences and all that the network computed about them.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
@@ -41,7 +47,8 @@ pub(crate) struct Block {
     /// `[step][feature]`.
     pub(crate) inputs: Vec<Lanes>,
     pub(crate) layers: Vec<LayerTrace>,
-    /// `[step][output]`: the logits of all heads, then their gradients. Padded.
+    /// `[step][output]`: the logits of all heads, then their gradients; a single row
+    /// where no gradient is wanted. Padded.
     pub(crate) logits: Vec<Lanes>,
     /// `[step][unit]`: the gradient of a layer's hidden state as seen from above.
     pub(crate) from_above: Vec<Lanes>,
@@ -53,9 +60,6 @@ pub(crate) struct Block {
     /// units exchanged.
     pub(crate) transposed: Vec<[Lanes; LANES]>,
 }
-
-/// The most rows a register tile has; rows are padded to a multiple of it.
-pub(crate) const MAX_TILE: usize = 8;
 
 impl Block {
     pub(crate) fn new(shape: Shape) -> Self {
@@ -74,9 +78,9 @@ impl Block {
         }
     }
 
-    /// Gates of a step, padded.
+    /// Gates of a step, padded to whole tiles.
     pub(crate) fn gate_stride(&self) -> usize {
-        (4 * self.shape.hidden).next_multiple_of(MAX_TILE)
+        self.shape.gates().next_multiple_of(LARGE_TILE)
     }
 
     /// Logits of a step, padded so that sixteen at a time can be transposed.
@@ -115,8 +119,7 @@ impl Block {
         let (steps, hidden) = (self.steps, self.shape.hidden);
         let gates = self.gate_stride();
         for layer in &mut self.layers {
-            // Room for the unit that an odd number of them lacks in its last tile.
-            let padded = |rows: usize| rows * hidden + 1;
+            let padded = |rows: usize| rows * hidden + LARGE_TILE / 4 - 1;
             // The first row stays zero: there is no step before the first.
             layer.hidden.resize(padded(steps + 1), Lanes::ZERO);
             let kept = if backward { steps } else { 0 };
@@ -125,7 +128,8 @@ impl Block {
             layer.tanh_cell.resize(padded(kept), Lanes::ZERO);
             layer.gates.resize(kept.max(1) * gates, Lanes::ZERO);
         }
-        self.logits.resize(steps * self.logit_stride(), Lanes::ZERO);
+        let rows = if backward { steps } else { 1 };
+        self.logits.resize(rows * self.logit_stride(), Lanes::ZERO);
         if backward {
             self.from_above.resize(steps * hidden, Lanes::ZERO);
             self.from_later.resize(hidden, Lanes::ZERO);
@@ -139,19 +143,28 @@ impl Block {
 /// One block for each thread, which keeps it: what a block holds at 46 steps fills
 /// a core's second-level cache, so a second one would push the first out.
 #[derive(Debug)]
-pub(crate) struct Blocks(Vec<Mutex<Block>>);
+pub(crate) struct Blocks {
+    shape: Shape,
+    by_thread: Vec<Mutex<Block>>,
+}
 
 impl Blocks {
+    /// Blocks for the threads of the current pool.
     pub(crate) fn new(shape: Shape) -> Self {
-        let threads = rayon::current_num_threads();
-        Blocks((0..threads).map(|_| Block::new(shape).into()).collect())
+        let threads = 0..rayon::current_num_threads();
+        Blocks {
+            shape,
+            by_thread: threads.map(|_| Block::new(shape).into()).collect(),
+        }
     }
 
-    /// Lends the calling thread its block.
+    /// Lends the calling thread its block. A thread of another pool may find it
+    /// taken, or none that is its own: it gets a new one, and never waits.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Block) -> R) -> R {
-        // Threads of another pool than the one these blocks were made for share.
-        let slot = rayon::current_thread_index().unwrap_or(0) % self.0.len();
-        let mut block = self.0[slot].lock().unwrap_or_else(PoisonError::into_inner);
-        work(&mut block)
+        let thread = rayon::current_thread_index().unwrap_or(0);
+        match self.by_thread.get(thread).map(Mutex::try_lock) {
+            Some(Ok(mut block)) => work(&mut block),
+            _ => work(&mut Block::new(self.shape)),
+        }
     }
 }

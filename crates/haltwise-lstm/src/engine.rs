@@ -1,11 +1,11 @@
 //! One network ready to run: its weights laid out for this processor.
 
 use crate::backward::{Flow, Rows, layer_backward, narrow_gradient, weight_gradient};
-use crate::block::{Block, MAX_TILE};
+use crate::block::Block;
 use crate::forward::layer_forward;
 use crate::heads::{LossSums, ScoreRows, Targets, heads_loss, heads_scores};
-use crate::kernel::wide;
-use crate::lanes::{LANES, Lanes};
+use crate::kernel::{LARGE_TILE, SMALL_TILE};
+use crate::lanes::{LANES, Lanes, wide};
 use crate::pack::{Packed, head_places};
 use crate::shape::Shape;
 use fearless_simd::{Level, dispatch, prelude::*};
@@ -16,6 +16,8 @@ pub(crate) struct Engine {
     level: Level,
     shape: Shape,
     packed: Packed,
+    /// Whether the weights are laid out for the way back too.
+    backward: bool,
 }
 
 /// The gradients that one block of sequences contributes.
@@ -40,8 +42,8 @@ struct LayerGradients {
 
 impl Gradients {
     pub(crate) fn new(shape: &Shape) -> Self {
-        let gates = (4 * shape.hidden).next_multiple_of(MAX_TILE);
-        let outputs = shape.outputs().next_multiple_of(MAX_TILE);
+        let gates = shape.gates().next_multiple_of(LARGE_TILE);
+        let outputs = shape.outputs().next_multiple_of(LARGE_TILE);
         let vectors = shape.hidden.div_ceil(LANES);
         let zeros = |n: usize| vec![Lanes::ZERO; n];
         let layers = (0..shape.layers).map(|l| LayerGradients {
@@ -87,7 +89,7 @@ impl Gradients {
     /// Writes these gradients to `out`, laid out as the parameters are.
     pub(crate) fn write_to(&self, shape: &Shape, out: &mut [f32]) {
         let hidden = shape.hidden;
-        let gates = (4 * hidden).next_multiple_of(MAX_TILE);
+        let vectors = shape.gates().div_ceil(LANES);
         let mut rest = out;
         for (l, layer) in self.layers.iter().enumerate() {
             let inputs = shape.inputs(l);
@@ -96,9 +98,8 @@ impl Gradients {
             let (bias, tail) = tail.split_at_mut(4 * hidden);
             rest = tail;
             let raw = raw_inputs(shape, l);
-            let vectors = gates.div_ceil(LANES);
-            for gate in 0..4 * hidden {
-                let row = (gate % 4) * hidden + gate / 4;
+            for gate in 0..shape.gates() {
+                let row = shape.gate_row(gate);
                 let narrow =
                     |input: usize| layer.narrow[input * vectors + gate / LANES].0[gate % LANES];
                 bias[row] = narrow(raw);
@@ -133,13 +134,13 @@ fn write_row(sums: &[Lanes], row: usize, out: &mut [f32]) {
     }
 }
 
-/// Picks the tile for the SIMD level, once, at compile time.
+/// Calls a function with the tile for the SIMD level, which is known at compile time.
 macro_rules! tiled {
-    ($simd:ident, $f:ident::<$S:ident>($($arg:expr),*)) => {
+    ($f:ident::<$S:ident $(, $flag:ident)?>($($arg:expr),*)) => {
         if wide::<$S>() {
-            $f::<$S, 8>($simd, $($arg),*)
+            $f::<$S, LARGE_TILE $(, $flag)?>($($arg),*)
         } else {
-            $f::<$S, 4>($simd, $($arg),*)
+            $f::<$S, SMALL_TILE $(, $flag)?>($($arg),*)
         }
     };
 }
@@ -154,6 +155,7 @@ impl Engine {
             level,
             shape,
             packed: Packed::default(),
+            backward: false,
         }
     }
 
@@ -168,11 +170,12 @@ impl Engine {
             backward: bool,
         ) {
             if wide::<S>() {
-                packed.fill::<8>(shape, parameters, backward);
+                packed.fill::<LARGE_TILE>(shape, parameters, backward);
             } else {
-                packed.fill::<4>(shape, parameters, backward);
+                packed.fill::<SMALL_TILE>(shape, parameters, backward);
             }
         }
+        self.backward = backward;
         let (packed, shape) = (&mut self.packed, &self.shape);
         dispatch!(self.level, simd => fill(simd, packed, shape, parameters, backward));
     }
@@ -185,6 +188,10 @@ impl Engine {
         gamma: f32,
         weight: f32,
     ) -> LossSums {
+        debug_assert!(
+            self.backward,
+            "the weights were loaded without the way back"
+        );
         block.reserve(true);
         gradients.clear();
         self.forward::<true>(block);
@@ -205,7 +212,7 @@ impl Engine {
         block.reserve(false);
         self.forward::<false>(block);
         let (weights, shape) = (&self.packed, &self.shape);
-        let (steps, stride) = (block.steps, block.logit_stride());
+        let steps = block.steps;
         let Block {
             layers,
             logits,
@@ -213,7 +220,7 @@ impl Engine {
             ..
         } = block;
         if let Some(top) = layers.last() {
-            let (hidden, z) = (top.states(steps, shape.hidden), &mut logits[..stride]);
+            let (hidden, z) = (top.states(steps, shape.hidden), logits);
             #[inline(always)]
             fn run<S: Simd>(
                 simd: S,
@@ -224,10 +231,9 @@ impl Engine {
                 z: &mut [Lanes],
                 out: &mut ScoreRows<'_>,
             ) {
-                tiled!(
-                    simd,
-                    heads_scores::<S>(weights, shape, lengths, hidden, z, out)
-                );
+                tiled!(heads_scores::<S>(
+                    simd, weights, shape, lengths, hidden, z, out
+                ));
             }
             dispatch!(self.level, simd => run(simd, weights, shape, lengths, hidden, z, out));
         }
@@ -237,9 +243,9 @@ impl Engine {
         #[inline(always)]
         fn run<S: Simd, const KEEP: bool>(simd: S, packed: &Packed, block: &mut Block) {
             if wide::<S>() {
-                layers_forward::<S, 8, 2, KEEP>(simd, packed, block);
+                layers_forward::<S, LARGE_TILE, { LARGE_TILE / 4 }, KEEP>(simd, packed, block);
             } else {
-                layers_forward::<S, 4, 1, KEEP>(simd, packed, block);
+                layers_forward::<S, SMALL_TILE, { SMALL_TILE / 4 }, KEEP>(simd, packed, block);
             }
         }
         let packed = &self.packed;
@@ -256,11 +262,9 @@ impl Engine {
             logits: &mut [Lanes],
             from_above: &mut [Lanes],
         ) -> LossSums {
-            if wide::<S>() {
-                heads_loss::<S, 8, GRADIENT>(simd, weights, targets, hidden, logits, from_above)
-            } else {
-                heads_loss::<S, 4, GRADIENT>(simd, weights, targets, hidden, logits, from_above)
-            }
+            tiled!(heads_loss::<S, GRADIENT>(
+                simd, weights, targets, hidden, logits, from_above
+            ))
         }
         let targets = Targets {
             shape: &self.shape,
@@ -280,7 +284,7 @@ impl Engine {
     fn backward(&self, block: &mut Block, gradients: &mut Gradients) {
         #[inline(always)]
         fn run<S: Simd>(simd: S, packed: &Packed, block: &mut Block, gradients: &mut Gradients) {
-            tiled!(simd, layers_backward::<S>(packed, block, gradients));
+            tiled!(layers_backward::<S>(simd, packed, block, gradients));
         }
         let packed = &self.packed;
         dispatch!(self.level, simd => run(simd, packed, block, gradients));
@@ -348,7 +352,7 @@ fn layers_backward<S: Simd, const M: usize>(
         let gates = Rows {
             lanes: &trace.gates,
             stride: gate_stride,
-            used: 4 * units,
+            used: block.shape.gates(),
         };
         let room = &mut block.transposed;
         match below.last() {
@@ -366,3 +370,6 @@ fn layers_backward<S: Simd, const M: usize>(
         weight_gradient::<S, M>(simd, gates, before, units, room, &mut sums.recurrent);
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

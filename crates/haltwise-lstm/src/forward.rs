@@ -1,8 +1,8 @@
 //! The way forward through one layer.
 
 use crate::block::LayerTrace;
-use crate::kernel::{cell_and_hidden, gates, product, tanh, wide};
-use crate::lanes::Lanes;
+use crate::kernel::{cell_and_hidden, gates, product, tanh};
+use crate::lanes::{Lanes, wide};
 use crate::pack::PackedLayer;
 use fearless_simd::{f32x16, prelude::*};
 
@@ -32,7 +32,7 @@ pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP:
             gates: &mut trace.gates[row * gate_stride..(row + 1) * gate_stride],
             cell: &mut trace.cell[row * units..],
             after: if KEEP { units } else { 0 },
-            tanh_cell: trace.tanh_cell.get_mut(row * units..).unwrap_or_default(),
+            tanh_cell: &mut trace.tanh_cell[row * units..],
             hidden: now,
         };
         for tile in 0..weights.forward.count::<M>() {
@@ -59,8 +59,10 @@ pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP:
     }
 }
 
-/// One step of one layer, and what lies behind it: the last tile of an odd number of
-/// units ends on the first unit of the next step, which is written later.
+/// One step of one layer, and what lies behind it. Where the last tile has a unit
+/// more than there are, that unit reads and writes what lies there: the first unit of
+/// the next step, which is written later, or nothing. It is finite and never read as
+/// another's.
 struct Step<'a> {
     /// `[unit][i, f, g, o]`.
     gates: &'a mut [Lanes],
@@ -86,16 +88,16 @@ impl Step<'_> {
         let after = self.after + units.start..self.after + units.end;
         let mut cell: [f32x16<S>; U] = load(simd, &self.cell[units.clone()]);
         if KEEP {
-            let z = gates(simd, z);
-            let mut hidden = cell;
-            for (cell, [i, f, g, _]) in cell.iter_mut().zip(z.as_chunks::<4>().0) {
+            let gates = gates(simd, z);
+            let mut hidden = [f32x16::splat(simd, 0.0); U];
+            for (cell, [i, f, g, _]) in cell.iter_mut().zip(gates.as_chunks::<4>().0) {
                 *cell = f.mul_add(*cell, *i * *g);
             }
             let tanh_cell = tanh(simd, cell);
             for u in 0..U {
-                hidden[u] = z[4 * u + 3] * tanh_cell[u];
+                hidden[u] = gates[4 * u + 3] * tanh_cell[u];
             }
-            store(&mut self.gates[tile * M..(tile + 1) * M], z);
+            store(&mut self.gates[tile * M..(tile + 1) * M], gates);
             store(&mut self.cell[after], cell);
             store(&mut self.tanh_cell[units.clone()], tanh_cell);
             store(&mut self.hidden[units], hidden);

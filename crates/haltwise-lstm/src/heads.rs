@@ -1,7 +1,7 @@
 //! The heads: from the hidden state to probabilities, and to the loss.
 
 use crate::backward::times;
-use crate::kernel::{HALF_TILE, exp, ln, product, sigmoid};
+use crate::kernel::{SMALL_TILE, exp, ln, product, sigmoid};
 use crate::lanes::{LANES, Lanes, transpose_into};
 use crate::pack::{Packed, Tiles};
 use crate::shape::Shape;
@@ -21,10 +21,10 @@ pub(crate) struct LossSums {
 fn logits<S: Simd, const M: usize>(simd: S, heads: &Tiles, hidden: &[Lanes], out: &mut [Lanes]) {
     for (tile, out) in out.chunks_exact_mut(M).enumerate().take(heads.count::<M>()) {
         let weights = heads.tile::<M>(tile);
-        if heads.outputs() - tile * M > HALF_TILE {
+        if M == SMALL_TILE || heads.outputs() - tile * M > SMALL_TILE {
             logits_tile::<S, M, M>(simd, weights, hidden, out);
         } else {
-            logits_tile::<S, M, HALF_TILE>(simd, weights, hidden, out);
+            logits_tile::<S, M, SMALL_TILE>(simd, weights, hidden, out);
         }
     }
 }
@@ -106,8 +106,8 @@ pub(crate) struct Targets<'a> {
 }
 
 /// The loss of every prefix and, with `GRADIENT`, its gradients: those of the
-/// logits in `all_logits` (`[step][stride]`), those of the hidden state in
-/// `from_above` (`[step][unit]`). `hidden` is `[step][unit]`.
+/// logits in `all_logits` (`[step][stride]`, else a single row), those of the hidden
+/// state in `from_above` (`[step][unit]`). `hidden` is `[step][unit]`.
 ///
 /// Steps run backwards because the gap head's target asks whether the *full*
 /// prediction was right. No gradient flows through the targets.
@@ -123,65 +123,74 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
     let Shape {
         classes,
         hidden: units,
+        gap_head,
         ..
     } = *targets.shape;
     let steps = hidden.len() / units;
-    let stride = all_logits.len() / steps.max(1);
-    let zero = f32x16::splat(simd, 0.0);
+    let stride = all_logits.len() / if GRADIENT { steps.max(1) } else { 1 };
+    let (zero, one) = (f32x16::splat(simd, 0.0), f32x16::splat(simd, 1.0));
     let labels = f32x16::simd_from(simd, targets.labels.map(|l| l as f32));
     let lengths = f32x16::simd_from(simd, targets.lengths.map(|l| l as f32));
     let mut full_right = zero;
     let mut sums = LossSums::default();
     for t in (0..steps).rev() {
-        let z = &mut all_logits[t * stride..(t + 1) * stride];
+        let row = if GRADIENT { t } else { 0 };
+        let z = &mut all_logits[row * stride..(row + 1) * stride];
         logits::<S, M>(simd, &weights.heads, &hidden[t * units..(t + 1) * units], z);
 
-        let step = f32x16::splat(simd, (t + 1) as f32);
+        let (step, (z_classes, z_single)) = ((t + 1) as f32, z.split_at_mut(classes));
         let running = lengths.simd_ge(step);
-        let weight = running.select(f32x16::splat(simd, targets.weight), zero);
-        let binary_weight = weight * targets.gamma;
-
-        let mut label_logit = zero;
-        let mut class = zero;
-        for logit in &z[..classes] {
-            label_logit = labels.simd_eq(class).select(logit.load(simd), label_logit);
-            class += 1.0;
-        }
+        let label_logit = pick(simd, z_classes, labels);
         let Softmax {
             argmax,
             log_sum,
             scale,
-        } = softmax(simd, &mut z[..classes]);
-        let right = argmax
-            .simd_eq(labels)
-            .select(f32x16::splat(simd, 1.0), zero);
+        } = softmax(simd, z_classes);
+        let right = argmax.simd_eq(labels).select(one, zero);
         full_right = lengths.simd_eq(step).select(right, full_right);
 
-        let (confidence_loss, confidence_slope) = binary(simd, z[classes].load(simd), right);
-        let mut binary_loss = confidence_loss;
-        if targets.shape.gap_head {
-            let gap = full_right * (f32x16::splat(simd, 1.0) - right);
-            let (gap_loss, gap_slope) = binary(simd, z[classes + 1].load(simd), gap);
-            binary_loss += gap_loss;
-            z[classes + 1].store(gap_slope * binary_weight);
+        let (mut binary_loss, confidence_slope) = binary(simd, z_single[0].load(simd), right);
+        let mut gap_slope = zero;
+        if gap_head {
+            let gap = full_right * (one - right);
+            let (loss, slope) = binary(simd, z_single[1].load(simd), gap);
+            binary_loss += loss;
+            gap_slope = slope;
         }
         let loss = binary_loss.mul_add(targets.gamma, log_sum - label_logit);
         sums.loss += f64::from(running.select(loss, zero).reduce_sum());
 
         if GRADIENT {
+            let weight = running.select(f32x16::splat(simd, targets.weight), zero);
+            let binary_weight = weight * targets.gamma;
             let mut class = zero;
-            for p in &mut z[..classes] {
-                let target = labels.simd_eq(class).select(f32x16::splat(simd, 1.0), zero);
+            for p in z_classes {
+                let target = labels.simd_eq(class).select(one, zero);
                 p.store((p.load(simd) * scale - target) * weight);
                 class += 1.0;
             }
-            z[classes].store(confidence_slope * binary_weight);
+            z_single[0].store(confidence_slope * binary_weight);
+            if gap_head {
+                z_single[1].store(gap_slope * binary_weight);
+            }
             let from_above = &mut from_above[t * units..(t + 1) * units];
             times::<S, M>(simd, &weights.from_heads, z, from_above);
         }
     }
     sums.right = full_right.reduce_sum() as usize;
     sums
+}
+
+/// Of each sequence, the logit of its label.
+#[inline(always)]
+fn pick<S: Simd>(simd: S, classes: &[Lanes], labels: f32x16<S>) -> f32x16<S> {
+    let mut picked = f32x16::splat(simd, 0.0);
+    let mut class = picked;
+    for logit in classes {
+        picked = labels.simd_eq(class).select(logit.load(simd), picked);
+        class += 1.0;
+    }
+    picked
 }
 
 /// Where the scores of a block's sequences go. Rows are `steps` long.
@@ -234,17 +243,15 @@ pub(crate) fn heads_scores<S: Simd, const M: usize>(
         }
         let argmax = argmax.to_array();
         let confidence = sigmoid(simd, z[classes].load(simd)).to_array();
+        // The gap head's logit where there is one, else again the confidence.
+        let gap = sigmoid(simd, z[shape.outputs() - 1].load(simd)).to_array();
         for (lane, length) in lengths.iter().enumerate() {
             if t < *length {
-                out.predictions[lane * out.steps + t] = argmax[lane] as u32;
-                out.confidence[lane * out.steps + t] = confidence[lane];
-            }
-        }
-        if let Some(gap) = &mut out.gap {
-            let estimate = sigmoid(simd, z[classes + 1].load(simd)).to_array();
-            for (lane, length) in lengths.iter().enumerate() {
-                if t < *length {
-                    gap[lane * out.steps + t] = estimate[lane];
+                let cell = lane * out.steps + t;
+                out.predictions[cell] = argmax[lane] as u32;
+                out.confidence[cell] = confidence[lane];
+                if let Some(out) = &mut out.gap {
+                    out[cell] = gap[lane];
                 }
             }
         }

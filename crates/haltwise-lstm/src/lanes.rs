@@ -5,7 +5,6 @@
 //! sequence gets the same bits whatever it is batched with, and on any
 //! processor that has fused multiply-add.
 
-use crate::kernel::wide;
 use fearless_simd::{f32x8, f32x16, prelude::*};
 
 /// How many sequences travel together.
@@ -28,6 +27,12 @@ impl Lanes {
     pub(crate) fn store<S: Simd>(&mut self, value: f32x16<S>) {
         value.store_array(&mut self.0);
     }
+}
+
+/// Whether a vector of sixteen is one register at this SIMD level.
+#[inline(always)]
+pub(crate) const fn wide<S: Simd>() -> bool {
+    S::f32s::LEN >= LANES
 }
 
 /// Writes the transpose of up to sixteen rows, those that are missing being zero.
@@ -107,14 +112,15 @@ pub(crate) fn lane_sums<S: Simd>(rows: [f32x16<S>; LANES]) -> f32x16<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fearless_simd::{Level, dispatch};
+    use crate::engine::tests::levels;
+    use fearless_simd::dispatch;
 
     fn grid() -> [Lanes; LANES] {
         std::array::from_fn(|r| Lanes(std::array::from_fn(|c| (r * LANES + c) as f32)))
     }
 
     #[inline(always)]
-    fn transposed<S: Simd>(simd: S, rows: &[Lanes; LANES]) -> [Lanes; LANES] {
+    fn transposed<S: Simd>(simd: S, rows: &[Lanes]) -> [Lanes; LANES] {
         let mut out = [Lanes::ZERO; LANES];
         transpose_into(simd, rows, &mut out);
         out
@@ -130,10 +136,13 @@ mod tests {
     #[test]
     fn transposing_swaps_rows_and_columns() {
         let rows = grid();
-        let out = dispatch!(Level::new(), simd => transposed(simd, &rows));
-        for (r, row) in out.iter().enumerate() {
-            for (c, value) in row.0.iter().enumerate() {
-                assert_eq!(*value, rows[c].0[r]);
+        for (level, present) in levels().into_iter().flat_map(|l| [(l, 16), (l, 8), (l, 3)]) {
+            let out = dispatch!(level, simd => transposed(simd, &rows[..present]));
+            for (r, row) in out.iter().enumerate() {
+                for (c, value) in row.0.iter().enumerate() {
+                    let expected = rows[..present].get(c).map_or(0.0, |row| row.0[r]);
+                    assert_eq!(*value, expected, "{level:?}");
+                }
             }
         }
     }
@@ -141,9 +150,11 @@ mod tests {
     #[test]
     fn lane_sums_add_up_each_vector() {
         let rows = grid();
-        let out = dispatch!(Level::new(), simd => sums(simd, &rows));
-        for (row, sum) in rows.iter().zip(out) {
-            assert_eq!(row.0.iter().sum::<f32>(), sum);
+        for level in levels() {
+            let out = dispatch!(level, simd => sums(simd, &rows));
+            for (row, sum) in rows.iter().zip(out) {
+                assert_eq!(row.0.iter().sum::<f32>(), sum);
+            }
         }
     }
 }

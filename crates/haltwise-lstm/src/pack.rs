@@ -1,8 +1,8 @@
 //! Weights laid out for the kernels.
 //!
 //! The parameters are stored as PyTorch stores them; before each step they are
-//! copied into tiles: for every `M` outputs, the bias and then one group of `M`
-//! weights per input, so that a product reads memory from front to back.
+//! copied into tiles: for every `M` outputs, the bias where there is one, then one
+//! group of `M` weights per input, so that a product reads memory from front to back.
 
 use crate::kernel::GATE_SCALES;
 use crate::shape::Shape;
@@ -54,7 +54,7 @@ impl Tiles {
     /// How many tiles of `M` outputs there are.
     #[inline(always)]
     pub(crate) fn count<const M: usize>(&self) -> usize {
-        self.data.len() / (self.inputs * M)
+        self.outputs.div_ceil(M)
     }
 }
 
@@ -97,8 +97,7 @@ impl Packed {
             let (w_hh, tail) = tail.split_at(4 * hidden * hidden);
             let (bias, tail) = tail.split_at(4 * hidden);
             rest = tail;
-            // PyTorch's rows go gate by gate; ours unit by unit.
-            let row = |gate: usize| (gate % 4) * hidden + gate / 4;
+            let row = |gate: usize| shape.gate_row(gate);
             layer
                 .forward
                 .fill::<M>(1 + inputs + hidden, 4 * hidden, |k, gate| {

@@ -246,10 +246,7 @@ mod tests {
     use crate::block::Block;
     use crate::engine::{Engine, Gradients};
     use crate::lanes::LANES;
-    use crate::model::initial_parameters;
     use crate::normalise::Normalisation;
-    use crate::random::Random;
-    use fearless_simd::Level;
     use serde::Deserialize;
 
     /// One case of the stored float64 PyTorch values.
@@ -281,14 +278,13 @@ mod tests {
 
     /// Loss and gradient by the kernels, in blocks of sixteen.
     fn fast(
-        level: Level,
         shape: Shape,
         parameters: &[f32],
         series: &Series<'_>,
         labels: &[u32],
         gamma: f32,
     ) -> (f64, Vec<f32>) {
-        let mut engine = Engine::at_level(shape, level);
+        let mut engine = Engine::new(shape);
         engine.load(parameters, true);
         let identity = Normalisation::identity(shape.features);
         let prefixes: usize = (0..series.len()).map(|i| series.length(i)).sum();
@@ -344,7 +340,6 @@ mod tests {
         for case in Golden::all() {
             let parameters = narrow(&case.parameters);
             let (loss, gradient) = fast(
-                Level::new(),
                 case.shape,
                 &parameters,
                 &case.series(),
@@ -363,14 +358,8 @@ mod tests {
             let mut adam = Adam::new(&case.shape);
             for _ in 0..case.adam_steps {
                 let gamma = case.gamma as f32;
-                let (_, gradient) = fast(
-                    Level::new(),
-                    case.shape,
-                    &parameters,
-                    &case.series(),
-                    &case.labels,
-                    gamma,
-                );
+                let (_, gradient) =
+                    fast(case.shape, &parameters, &case.series(), &case.labels, gamma);
                 adam.step(&mut parameters, &gradient, 1e-3);
             }
             assert_close("Adam", &widen(&parameters), &case.after_adam, 1e-5);
@@ -400,155 +389,6 @@ mod tests {
                 parameters[k] = at;
                 let slope = (above - below) / (2.0 * step);
                 assert!((slope - gradient[k]).abs() < 1e-8, "{k}: {slope}");
-            }
-        }
-    }
-
-    /// Random sequences of unequal length and a random network.
-    struct Sample {
-        shape: Shape,
-        values: Vec<f32>,
-        lengths: Vec<u32>,
-        labels: Vec<u32>,
-        steps: usize,
-        parameters: Vec<f32>,
-    }
-
-    impl Sample {
-        fn new(shape: Shape, n: usize, steps: usize) -> Self {
-            let mut random = Random::new(9, n as u64);
-            let mut below = |k: usize| ((random.symmetric(0.5) + 0.5) * k as f32) as u32;
-            let lengths = (0..n).map(|_| 1 + below(steps)).collect();
-            let labels = (0..n).map(|_| below(shape.classes)).collect();
-            let values = (0..n * steps * shape.features).map(|_| random.symmetric(2.0));
-            Sample {
-                shape,
-                values: values.collect(),
-                lengths,
-                labels,
-                steps,
-                parameters: initial_parameters(&shape, 5),
-            }
-        }
-
-        fn series(&self) -> Series<'_> {
-            let features = self.shape.features;
-            Series::with_lengths(&self.values, self.steps, features, &self.lengths).unwrap()
-        }
-    }
-
-    const SHAPES: [(usize, usize, usize, usize, bool); 6] = [
-        (1, 1, 1, 2, false),
-        (2, 32, 1, 10, true),
-        (10, 33, 1, 9, false),
-        (3, 17, 2, 24, true),
-        (20, 7, 3, 3, true),
-        (1, 64, 2, 16, false),
-    ];
-
-    fn samples() -> Vec<Sample> {
-        let shape = |(features, hidden, layers, classes, gap_head)| Shape {
-            features,
-            hidden,
-            layers,
-            classes,
-            gap_head,
-        };
-        SHAPES.map(|s| Sample::new(shape(s), 21, 13)).into()
-    }
-
-    #[test]
-    fn the_kernels_equal_the_reference_at_every_level() {
-        for sample in samples() {
-            let parameters = widen(&sample.parameters);
-            let reference = Reference {
-                shape: sample.shape,
-                parameters: &parameters,
-                gamma: 0.2,
-            };
-            let (series, labels) = (sample.series(), &sample.labels);
-            let (loss, gradient) = reference.loss(&series, labels);
-            for level in levels() {
-                let got = fast(
-                    level,
-                    sample.shape,
-                    &sample.parameters,
-                    &series,
-                    labels,
-                    0.2,
-                );
-                assert!((got.0 - loss).abs() < 1e-5, "{loss} {}", got.0);
-                let what = format!("{:?} at {level:?}", sample.shape);
-                assert_close(&what, &widen(&got.1), &gradient, 1e-6);
-            }
-        }
-    }
-
-    /// This machine's level and every lower one.
-    fn levels() -> Vec<Level> {
-        let best = Level::new();
-        #[cfg(target_arch = "x86_64")]
-        return [
-            Some(best),
-            best.as_avx2().map(Level::Avx2),
-            best.as_sse4_2().map(Level::Sse4_2),
-            best.as_sse2().map(Level::Sse2),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        #[cfg(not(target_arch = "x86_64"))]
-        vec![best]
-    }
-
-    #[test]
-    #[cfg(target_arch = "x86_64")]
-    fn levels_with_fused_multiply_add_agree_to_the_bit() {
-        let best = Level::new();
-        let (Some(_), Some(avx2)) = (best.as_avx512(), best.as_avx2()) else {
-            println!("skipped: this machine has a single level with fused multiply-add");
-            return;
-        };
-        for sample in samples() {
-            let run = |level| {
-                let (series, labels) = (sample.series(), &sample.labels);
-                fast(
-                    level,
-                    sample.shape,
-                    &sample.parameters,
-                    &series,
-                    labels,
-                    0.2,
-                )
-            };
-            assert_eq!(run(best), run(Level::Avx2(avx2)), "{:?}", sample.shape);
-        }
-    }
-
-    #[test]
-    fn scores_equal_the_reference() {
-        for sample in samples() {
-            let parameters = widen(&sample.parameters);
-            let reference = Reference {
-                shape: sample.shape,
-                parameters: &parameters,
-                gamma: 0.2,
-            };
-            let (k, series) = (sample.shape.classes, sample.series());
-            let identity = Normalisation::identity(sample.shape.features);
-            let names = (0..k).map(|k| k.to_string()).collect();
-            let parameters = sample.parameters.clone();
-            let model = crate::Model::new(sample.shape, parameters, names, identity, None).unwrap();
-            let scores = model.score_all(series).unwrap();
-            for i in 0..series.len() {
-                for (t, expected) in reference.scores(series.sequence(i)).iter().enumerate() {
-                    let cell = i * series.steps() + t;
-                    let mut got = widen(&scores.probabilities[cell * k..(cell + 1) * k]);
-                    got.push(f64::from(scores.confidence[cell]));
-                    got.extend(scores.gap.iter().map(|gap| f64::from(gap[cell])));
-                    assert_close("scores", &got, expected, 2e-6);
-                    assert_eq!(scores.predictions[cell] as usize, argmax(&got[..k]));
-                }
             }
         }
     }

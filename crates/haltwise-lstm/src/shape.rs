@@ -85,6 +85,17 @@ impl Shape {
         }
     }
 
+    /// The gates of a layer, four per unit.
+    pub(crate) fn gates(&self) -> usize {
+        4 * self.hidden
+    }
+
+    /// The row of a gate in PyTorch's tensors, which go gate by gate: all i, all f,
+    /// all g, all o. Here they go unit by unit.
+    pub(crate) fn gate_row(&self, gate: usize) -> usize {
+        (gate % 4) * self.hidden + gate / 4
+    }
+
     /// Outputs of all heads together: the classes, the confidence, the gap.
     pub(crate) fn outputs(&self) -> usize {
         self.classes + 1 + usize::from(self.gap_head)

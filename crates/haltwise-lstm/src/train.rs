@@ -213,6 +213,7 @@ impl<'a> Trainer<'a> {
             Normalisation::identity(shape.features)
         };
         let parameters = initial_parameters(&shape, options.seed);
+        let workers = Workers::new(&shape, options.batch.min(train_rows.len()));
         let state = State {
             adam: Adam::new(&shape),
             best_parameters: parameters.clone(),
@@ -227,7 +228,7 @@ impl<'a> Trainer<'a> {
             validation_rows,
             classes,
             normalisation,
-            workers: Workers::new(&shape, options.batch),
+            workers,
             options,
             shape,
             state,
@@ -280,10 +281,15 @@ impl<'a> Trainer<'a> {
             validation_accuracy: sums.right as f64 / self.validation_rows.len() as f64,
             best: false,
         };
-        if !(epoch.train_loss.is_finite() && epoch.validation_loss.is_finite()) {
+        // Bounded gates can hide a weight that is no number from the loss.
+        let sound = self.state.parameters.iter().all(|p| p.is_finite());
+        if !(sound && epoch.train_loss.is_finite() && epoch.validation_loss.is_finite()) {
             return Err(Error::Diverged {
                 epoch: number,
-                loss: epoch.train_loss + epoch.validation_loss,
+                loss: match sound {
+                    true => epoch.train_loss + epoch.validation_loss,
+                    false => f64::NAN,
+                },
             });
         }
         let state = &mut self.state;

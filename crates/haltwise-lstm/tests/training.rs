@@ -66,12 +66,13 @@ fn trainer(ramps: &Ramps) -> Trainer<'_> {
     Trainer::new(ramps.labelled(), None, names(3), options()).unwrap()
 }
 
+fn pool(threads: usize) -> rayon::ThreadPool {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    pool.build().unwrap()
+}
+
 fn run_in(threads: usize, ramps: &Ramps) -> (Vec<Epoch>, Model) {
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads)
-        .build()
-        .unwrap();
-    pool.install(|| {
+    pool(threads).install(|| {
         let mut trainer = trainer(ramps);
         let mut epochs = Vec::new();
         while let Some(epoch) = trainer.epoch().unwrap() {
@@ -180,19 +181,46 @@ fn stopping_keeps_the_best_so_far_and_patience_ends_the_run() {
 }
 
 #[test]
-fn batching_does_not_change_a_sequence() {
-    let ramps = Ramps::new(37);
-    let model = trainer(&ramps).model().unwrap();
-    let all = model
-        .score_all(Series::new(&ramps.values, STEPS, 1).unwrap())
-        .unwrap();
-    for i in [0, 15, 16, 36] {
-        let one = &ramps.values[i * STEPS..(i + 1) * STEPS];
-        let alone = model
-            .score_all(Series::new(one, STEPS, 1).unwrap())
-            .unwrap();
-        assert_eq!(alone.confidence, all.confidence[i * STEPS..(i + 1) * STEPS]);
+fn what_was_made_in_one_pool_runs_in_another() {
+    let ramps = Ramps::new(150);
+    let (epochs, model) = run_in(1, &ramps);
+    let series = Series::new(&ramps.values, STEPS, 1).unwrap();
+    let scores = model.score_all(series).unwrap();
+    for (made, used) in [(1, 5), (3, 2)] {
+        let (made, used) = (pool(made), pool(used));
+        let mut run = made.install(|| trainer(&ramps));
+        for expected in &epochs {
+            let epoch = used.install(|| run.epoch()).unwrap();
+            assert_eq!(epoch.as_ref(), Some(expected));
+        }
+        let mut stream = made.install(|| model.score(series).unwrap());
+        assert_eq!(used.install(|| stream.next()).as_ref(), Some(&scores));
     }
+}
+
+#[test]
+fn a_batch_may_be_larger_than_the_data() {
+    let ramps = Ramps::new(40);
+    let options = TrainOptions {
+        batch: usize::MAX,
+        max_epochs: 1,
+        ..options()
+    };
+    let mut run = Trainer::new(ramps.labelled(), None, names(3), options).unwrap();
+    assert!(run.epoch().unwrap().is_some());
+}
+
+#[test]
+fn weights_that_are_no_numbers_any_more_end_the_run() {
+    // So large that their deviation is infinite.
+    let values: Vec<f32> = (0..60 * STEPS)
+        .map(|i| if i % 50 == 7 { 3.4e38 } else { -3.4e38 })
+        .collect();
+    let labels: Vec<u32> = (0..60).map(|i| i % 3).collect();
+    let data = Labelled::new(Series::new(&values, STEPS, 1).unwrap(), &labels).unwrap();
+    let mut run = Trainer::new(data, None, names(3), options()).unwrap();
+    let error = run.epoch().unwrap_err();
+    assert!(matches!(error, Error::Diverged { epoch: 1, .. }), "{error}");
 }
 
 #[test]
