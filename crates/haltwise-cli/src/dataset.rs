@@ -25,7 +25,8 @@ pub(crate) struct DatasetArgs {
     #[arg(long, value_name = "SEED", default_value_t = 0, requires = "hold_out")]
     split_seed: u64,
 
-    /// Fill missing values with the last value before them instead of refusing them
+    /// Fill missing values with the last value before them (0 where there is none) instead of
+    /// refusing them
     #[arg(long)]
     fill_missing: bool,
 }

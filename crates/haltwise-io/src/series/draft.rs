@@ -12,10 +12,9 @@ pub enum Missing {
     /// Refuse the file, and say where the first one is.
     #[default]
     Refuse,
-    /// Carry the channel's last observed value forward. This is what a live
-    /// stream could do as well, with one exception: a gap at the very start of
-    /// a sequence takes the first value observed after it, so those steps see
-    /// a value from their future.
+    /// Carry the channel's last observed value forward, and put 0 where none was
+    /// observed yet. This is what a live stream can do as well: no step sees its
+    /// future.
     Fill,
 }
 
@@ -209,17 +208,18 @@ fn settle(values: &mut [f32], features: usize, missing: Missing) -> Checked {
     (0..features).try_for_each(|channel| fill(values, features, channel))
 }
 
-/// Carries a channel's last observed value forward, and the first one back over
-/// a gap at the start.
+/// Carries a channel's last observed value forward; before there is one, it is 0.
+/// A value from behind the gap would tell a step its future.
 fn fill(values: &mut [f32], features: usize, channel: usize) -> Checked {
-    let observed = values.iter().skip(channel).step_by(features).copied();
-    let Some(mut last) = observed.into_iter().find(|v| !v.is_nan()) else {
+    let mut observed = values.iter().skip(channel).step_by(features);
+    if observed.all(|v| v.is_nan()) {
         let problem = Problem::new(
             "every value is missing, so there is none to fill the gaps with; \
              remove the sequence or the channel",
         );
         return Err(problem.at(format_args!("channel {}", channel + 1)));
-    };
+    }
+    let mut last = 0.0;
     for value in values.iter_mut().skip(channel).step_by(features) {
         if value.is_nan() {
             *value = last;
@@ -267,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn gaps_take_the_last_value_and_at_the_start_the_first() {
+    fn gaps_take_the_last_value_and_at_the_start_0_never_a_later_one() {
         assert_eq!(
             filled(&[GAP, GAP, 1.0, GAP, 2.0, GAP], 1),
-            [1.0, 1.0, 1.0, 1.0, 2.0, 2.0]
+            [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
         );
     }
 
@@ -278,7 +278,7 @@ mod tests {
     fn each_channel_is_filled_from_itself() {
         assert_eq!(
             filled(&[1.0, GAP, GAP, 8.0, 3.0, GAP], 2),
-            [1.0, 8.0, 1.0, 8.0, 3.0, 8.0]
+            [1.0, 0.0, 1.0, 8.0, 3.0, 8.0]
         );
     }
 

@@ -298,7 +298,7 @@ mod tests {
             "{message}"
         );
         let set = read_with(text, Missing::Fill).unwrap();
-        assert_eq!(set.sequence(1), [1.0, 5.0, 1.0, 5.0]);
+        assert_eq!(set.sequence(1), [1.0, 0.0, 1.0, 5.0]);
     }
 
     #[test]
