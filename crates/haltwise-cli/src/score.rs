@@ -49,13 +49,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let model = Model::load(&args.model)?;
     let (set, places) = args.dataset.read(Side::HeldOut)?;
     check_classes(&model, &set, &args.model)?;
-    let trained_on = model.training().map(|r| r.trained_on + r.validated_on);
-    if trained_on == Some(set.len()) {
-        show::warn(
-            "the model was trained on as many sequences as these; if they are the same, a rule \
-             calibrated on them promises nothing (see --hold-out and --part)",
-        );
-    }
+    warn_of_training(&model, &Padded::new(&set))?;
     let right = write_traces(
         &model,
         &set,
@@ -80,6 +74,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         ))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says so where the model was trained on sequences that it is to score.
+fn warn_of_training(model: &Model, padded: &Padded<'_>) -> anyhow::Result<()> {
+    let series = padded.series()?;
+    let share = model.training().and_then(|r| r.seen_share(&series));
+    if let Some(share) = share.filter(|share| *share > 0.0) {
+        show::warn(format_args!(
+            "about {} of these sequences are, value for value, among those the model was trained \
+             on; a rule calibrated on them promises nothing: score others (see --hold-out and \
+             --part)",
+            percent(share)
+        ));
+    }
+    Ok(())
 }
 
 /// Refuses a model that knows other classes than the sequences have.
@@ -135,7 +144,7 @@ pub(crate) fn write_traces(
             let steps = i * scores.steps..i * scores.steps + length;
             let probs = steps.start * scores.classes..steps.end * scores.classes;
             writer.write(&TraceRow {
-                id: Some(&(places[sequence] + 1).to_string()),
+                id: Some(&format!("{}:{}", set.name(), places[sequence] + 1)),
                 label,
                 predictions: &scores.predictions[steps.clone()],
                 scores: &safety[steps],

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::normalise::Normalisation;
 use crate::random::Random;
+use crate::series::Series;
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +26,42 @@ pub struct TrainingRecord {
     pub validation_accuracy: Option<f64>,
     /// The version of this crate.
     pub version: String,
+    /// Hashes of the sequences it learnt from or that chose the best epoch, in order:
+    /// of many, the smallest.
+    #[serde(default)]
+    pub seen: Vec<u64>,
+}
+
+/// How many hashes of sequences a model keeps: enough to recognise one in a thousand.
+const SEEN: usize = 2048;
+
+/// The sorted hashes to keep of those that training saw.
+pub(crate) fn keep_seen(mut hashes: Vec<u64>) -> Vec<u64> {
+    hashes.sort_unstable();
+    hashes.dedup();
+    hashes.truncate(SEEN);
+    hashes
+}
+
+impl TrainingRecord {
+    /// About which share of these sequences, value for value, training has seen;
+    /// `None` if that cannot be told.
+    ///
+    /// Where the model keeps only the smallest hashes, only sequences with hashes as
+    /// small are looked at: a random part of them.
+    pub fn seen_share(&self, series: &Series<'_>) -> Option<f64> {
+        let largest = match self.seen.len() {
+            SEEN.. => *self.seen.last()?,
+            _ => u64::MAX,
+        };
+        let hashes = (0..series.len()).map(|row| series.hash(row));
+        let (mut looked_at, mut seen) = (0, 0);
+        for hash in hashes.filter(|hash| *hash <= largest) {
+            looked_at += 1;
+            seen += usize::from(self.seen.binary_search(&hash).is_ok());
+        }
+        (looked_at > 0 && !self.seen.is_empty()).then(|| seen as f64 / looked_at as f64)
+    }
 }
 
 /// The two-head LSTM.

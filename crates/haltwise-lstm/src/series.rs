@@ -1,6 +1,7 @@
 //! The sequences, as the network reads them.
 
 use crate::error::{Error, Result};
+use crate::random::{Fnv, Random};
 
 /// A borrowed set of sequences: `n × steps × features` numbers, row by row, and
 /// where they are not all the same, the length of each.
@@ -101,6 +102,15 @@ impl<'a> Series<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A number that another sequence would not have, evenly spread.
+    pub(crate) fn hash(&self, row: usize) -> u64 {
+        let mut hash = Fnv::default();
+        for value in self.sequence(row) {
+            hash.add(&value.to_bits().to_le_bytes());
+        }
+        Random::new(hash.finish(), 0).next()
     }
 
     /// How many sequences there are: at least one.

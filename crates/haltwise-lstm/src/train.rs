@@ -6,9 +6,9 @@ use crate::engine::{Engine, Gradients};
 use crate::error::{Error, Result};
 use crate::heads::LossSums;
 use crate::lanes::LANES;
-use crate::model::{Model, TrainingRecord, initial_parameters};
+use crate::model::{Model, TrainingRecord, initial_parameters, keep_seen};
 use crate::normalise::Normalisation;
-use crate::random::Random;
+use crate::random::{Fnv, Random};
 use crate::series::Series;
 use crate::shape::Shape;
 use rayon::prelude::*;
@@ -167,6 +167,8 @@ pub struct Trainer<'a> {
     pub(crate) options: TrainOptions,
     pub(crate) shape: Shape,
     pub(crate) state: State,
+    /// Hashes of the sequences, for the model to remember.
+    seen: Vec<u64>,
     workers: Workers,
 }
 
@@ -221,9 +223,14 @@ impl<'a> Trainer<'a> {
             best: None,
             epochs: 0,
         };
+        let judges = validation.unwrap_or(data);
+        let trained = train_rows.iter().map(|&row| data.series.hash(row));
+        let validated = validation_rows.iter().map(|&row| judges.series.hash(row));
+        let seen = keep_seen(trained.chain(validated).collect());
         Ok(Trainer {
             data,
-            validation: validation.unwrap_or(data),
+            validation: judges,
+            seen,
             train_rows,
             validation_rows,
             classes,
@@ -373,6 +380,7 @@ impl<'a> Trainer<'a> {
             validation_loss: best.map(|b| b.validation_loss),
             validation_accuracy: best.map(|b| b.validation_accuracy),
             version: env!("CARGO_PKG_VERSION").into(),
+            seen: self.seen.clone(),
         };
         Model::new(
             self.shape,
@@ -398,7 +406,7 @@ impl<'a> Trainer<'a> {
                 }
             }
         }
-        hash.0
+        hash.finish()
     }
 }
 
@@ -420,23 +428,6 @@ impl Workers {
             blocks: Blocks::new(*shape),
             by_block: (0..blocks).map(|_| Gradients::new(shape)).collect(),
             gradients: vec![0.0; shape.parameters()],
-        }
-    }
-}
-
-/// FNV-1a.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Fnv(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 }

@@ -199,6 +199,31 @@ fn what_was_made_in_one_pool_runs_in_another() {
 }
 
 #[test]
+fn a_model_recognises_what_it_was_trained_on() {
+    let (few, many) = (Ramps::new(150), Ramps::new(5_000));
+    for (ramps, tolerance) in [(&few, 1e-9), (&many, 0.05)] {
+        let options = TrainOptions {
+            max_epochs: 1,
+            ..options()
+        };
+        let mut run = Trainer::new(ramps.labelled(), None, names(3), options).unwrap();
+        run.epoch().unwrap();
+        let model = run.model().unwrap();
+        let lengths = [&ramps.lengths[..], &ramps.lengths].concat();
+        let share = |values: &[f32]| {
+            let lengths = &lengths[..values.len() / STEPS];
+            let series = Series::with_lengths(values, STEPS, 1, lengths).unwrap();
+            model.training().unwrap().seen_share(&series).unwrap()
+        };
+        assert_eq!(share(&ramps.values), 1.0);
+        let others: Vec<f32> = ramps.values.iter().map(|v| v + 1.0).collect();
+        assert_eq!(share(&others), 0.0);
+        let mixed = [&ramps.values[..], &others].concat();
+        assert!((share(&mixed) - 0.5).abs() < tolerance);
+    }
+}
+
+#[test]
 fn a_batch_may_be_larger_than_the_data() {
     let ramps = Ramps::new(40);
     let options = TrainOptions {
