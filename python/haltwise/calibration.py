@@ -47,7 +47,7 @@ def calibrate(
     scores, predictions, labels, probs, lengths, ids, classes
         The traces, as for :class:`Traces`; or a :class:`Traces` in place of `scores`.
     alpha : float
-        The tolerated gap: the share of right answers that stopping early may lose.
+        The tolerated gap: the share of sequences for which stopping early may lose a right answer.
     delta : float
         The probability with which the guarantee may fail.
     method : str

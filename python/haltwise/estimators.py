@@ -74,7 +74,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         time point (n_cases, n_timepoints, n_classes), of a network in PyTorch or
         Keras, say, that is trained already.
     alpha : float, default=0.1
-        The tolerated gap: the share of right answers that stopping early may lose.
+        The tolerated gap: the share of sequences for which stopping early may lose a right answer.
     delta : float, default=0.01
         The probability with which the guarantee may fail.
     method : str

@@ -9,7 +9,9 @@ use haltwise::{
     Grid, Key, Method, Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetAside, SetRecord,
     Split, Test, Traces, halted_needed,
 };
-use haltwise_io::{SetReader, Snapshot, certify_parts, gather_evidence, rule_json, write_rule};
+use haltwise_io::{
+    SetReader, Snapshot, certify_parts, gather_evidence, rule_json, trace_files, write_rule,
+};
 
 use crate::memory::{MemoryArgs, Plan};
 use crate::screen::{Part, fit, screen};
@@ -92,7 +94,7 @@ pub(crate) struct Args {
 /// The numbers a guarantee is stated in.
 #[derive(clap::Args)]
 pub(crate) struct Levels {
-    /// The tolerated gap: the share of right answers that stopping early may lose
+    /// The tolerated gap: the share of sequences for which stopping early may lose a right answer
     #[arg(long, default_value = "0.1", value_parser = level::<Alpha>)]
     pub(crate) alpha: Alpha,
 
@@ -170,6 +172,7 @@ impl From<AtNeverArg> for AtNever {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
     let files = [&args.traces[..], &args.fit, &args.screen].concat();
+    show::check_output(&args.output, &trace_files(&files)?)?;
     let classifier = show::classifier(&files)?;
     let rule = calibrate(&args)?.with_classifier(classifier);
     finish(&rule, &args.output, args.json)
@@ -661,7 +664,7 @@ fn failure(rule: &Rule, test: &Test, level: f64, sequences: u64) -> String {
         ),
         None => format!(
             "{found} That is {}, not below {alpha}: more traces would not help, a better score \
-             or a larger --alpha would.",
+             or a larger --alpha would (for a rule certified on traces not looked at yet).",
             percent(seen.gap().unwrap_or(0.0))
         ),
         Some(needed) => {
@@ -676,7 +679,8 @@ fn failure(rule: &Rule, test: &Test, level: f64, sequences: u64) -> String {
             };
             format!(
                 "{found} At that rate, {} halted by then would be needed, so about {} to certify \
-                 on{split}; a larger --alpha or --delta helps too.",
+                 on{split}; a larger --alpha or --delta helps too, for a rule certified on traces \
+                 not looked at yet.",
                 number(needed),
                 count(traces, "trace", "traces"),
             )

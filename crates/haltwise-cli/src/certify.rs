@@ -33,6 +33,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    crate::show::check_output(&args.output, &args.evidence)?;
     let parts = args.evidence.iter();
     let rule = certify_parts(parts.map(|path| Ok((path.clone(), read_evidence(path)?))))?;
     calibrate::finish(&rule, &args.output, args.json)

@@ -46,6 +46,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let snapshot = Snapshot::new(&args.traces)?;
+    if let Some(report) = &args.report {
+        show::check_output(report, &snapshot.files())?;
+        show::check_output(report, &args.compare)?;
+        show::check_output(report, &[&args.rule])?;
+    }
     let mut all = vec![evaluated(&args.rule, &snapshot)?];
     if let Some(report) = &args.report {
         for path in &args.compare {

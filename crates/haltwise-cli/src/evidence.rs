@@ -41,6 +41,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let screened = read_screened(&args.candidates)?;
     let snapshot = Snapshot::new(&args.traces)?;
+    show::check_output(&args.output, &snapshot.files())?;
+    show::check_output(&args.output, &[&args.candidates])?;
     let part = show::reading(|progress| gather_evidence(&screened, &snapshot, progress))?;
     write_evidence(&args.output, &part)?;
     let read: u64 = part.inputs().iter().map(|input| input.sequences).sum();

@@ -46,6 +46,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    show::check_output(&args.output, &[&args.model, &args.dataset.series])?;
     let model = Model::load(&args.model)?;
     let (set, places) = args.dataset.read(Side::HeldOut)?;
     check_classes(&model, &set, &args.model)?;

@@ -106,6 +106,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let calibration = args.levels.calibration(args.at_never);
     let snapshot = Snapshot::new(&args.traces)?;
+    show::check_output(&args.output, &snapshot.files())?;
     let screened = if args.method == MethodArg::Adaptive {
         let fraction = args.fit_fraction.unwrap_or(FIT_FRACTION);
         fit(

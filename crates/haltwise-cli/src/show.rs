@@ -27,11 +27,14 @@ pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Prints to standard output, without escape codes where it is no terminal.
+/// Prints to standard output, without escape codes where it is no terminal. If
+/// whoever read it has gone, the work goes on without a word.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
 }
 
 /// Prints a value as one line of JSON.
@@ -102,6 +105,37 @@ pub(crate) fn reading<T>(
     });
     bar.finish_and_clear();
     Ok(found?)
+}
+
+/// Refuses, before any work, an output that cannot be written, or that is one of the
+/// inputs and would be lost.
+pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyhow::Result<()> {
+    if output.is_dir() {
+        bail!("{}: it is a folder; name a file in it", file(output));
+    }
+    let parent = output.parent().filter(|p| !p.as_os_str().is_empty());
+    match parent {
+        Some(parent) if parent.is_file() => {
+            bail!("{}: {} is a file, not a folder", file(output), file(parent))
+        }
+        Some(parent) if !parent.exists() => bail!(
+            "{}: the folder {} does not exist; create it first",
+            file(output),
+            file(parent)
+        ),
+        _ => {}
+    }
+    let Ok(target) = output.canonicalize() else {
+        return Ok(());
+    };
+    let same = |input: &P| input.as_ref().canonicalize().is_ok_and(|i| i == target);
+    match inputs.iter().any(same) {
+        true => bail!(
+            "{}: it is read, so it cannot be written to as well; give another output",
+            file(output)
+        ),
+        false => Ok(()),
+    }
 }
 
 /// A family of candidates in a word or two.

@@ -72,6 +72,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    show::check_output(&args.output, &[&args.dataset.series])?;
     let (set, _) = args.dataset.read(Side::Training)?;
     set.check_learnable()?;
     let options = TrainOptions {
@@ -107,7 +108,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !args.json {
         show::print(&summary(&model, &args.output, trainer.finished()))?;
     }
-    Ok(ExitCode::SUCCESS)
+    // Whoever chains commands must not go on with half a model unawares.
+    Ok(match trainer.finished() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(INTERRUPTED),
+    })
 }
 
 /// Where the state of an unfinished run is kept: beside its model.
@@ -117,14 +122,18 @@ fn state_file(output: &Path) -> PathBuf {
     output.with_file_name(name)
 }
 
+/// The exit code of what Ctrl-C ended, as shells have it.
+const INTERRUPTED: u8 = 130;
+
 /// A flag that Ctrl-C sets. The second time it ends the program at once.
 pub(crate) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
+            std::process::exit(INTERRUPTED.into());
         }
+        show::note("stopping at the next good moment; Ctrl-C again quits at once");
     })?;
     Ok(stop)
 }
