@@ -25,7 +25,8 @@ use crate::show::{self, count, number, percent};
 Examples:
   haltwise ask --rule rule.json --server http://localhost:8000 \\
       --document report.txt --question 'Who signed it?' --options Ann Bob Cem
-  haltwise ask --rule rule.json --server http://localhost:8000 questions.jsonl > answers.jsonl")]
+  haltwise ask --rule rule.json --server http://localhost:8000 \\
+      questions.jsonl --documents papers > answers.jsonl")]
 pub(crate) struct Args {
     /// Questions to answer, a JSON object per line as for `read`; a label is not needed
     #[arg(required_unless_present = "document", conflicts_with_all = ["document", "question", "options"])]
