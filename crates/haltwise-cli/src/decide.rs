@@ -40,9 +40,9 @@ Fields of a line:
   end     optional: true at the stream's last step, or alone after it
 
 A line that cannot be used, or that comes after missing steps, is reported with its
-number, and the exit code is then 1. A step whose score is missing or invalid is counted, but cannot halt the stream;
-a line that is no JSON at all (NaN is not) belongs to no stream, so send \"t\" to
-have the gap noticed.
+number, and the exit code is then 1. A step whose score is missing or invalid is
+counted, but cannot halt the stream; a line that is no JSON at all (NaN is not)
+belongs to no stream, so send \"t\" to have the gap noticed.
 
 Memory: about 110 bytes for each open stream with an id of a dozen letters; where the
 rule's score is learned, 100 more and 8 for each class. Past
