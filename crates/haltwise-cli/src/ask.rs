@@ -12,7 +12,7 @@ use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
 use serde::Serialize;
 
 use crate::read::{OPTIONS, padded};
-use crate::reader::{QuestionArgs, ReaderArgs};
+use crate::reader::{QuestionArgs, RuleReaderArgs};
 use crate::show::{self, count, number, percent};
 
 /// Answer a question about a document, reading no more of it than the rule asks for
@@ -25,7 +25,8 @@ use crate::show::{self, count, number, percent};
 Examples:
   haltwise ask --rule rule.json --server http://localhost:8000 \\
       --document report.txt --question 'Who signed it?' --options Ann Bob Cem
-  haltwise ask --rule rule.json --server http://localhost:8000 questions.jsonl > answers.jsonl")]
+  haltwise ask --rule rule.json --server http://localhost:8000 \\
+      questions.jsonl --documents papers > answers.jsonl")]
 pub(crate) struct Args {
     /// Questions to answer, a JSON object per line as for `read`; a label is not needed
     #[arg(required_unless_present = "document", conflicts_with_all = ["document", "question", "options"])]
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     question_args: QuestionArgs,
 
     #[command(flatten)]
-    reader: ReaderArgs,
+    reader: RuleReaderArgs,
 
     /// Use the rule although it is for another model or template: nothing is promised then
     #[arg(long)]
@@ -90,14 +91,13 @@ struct Answered<'a> {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let rule = read_rule(&args.rule)?;
     let questions = questions(&args)?;
-    let reader = args
-        .reader
-        .connect(rule.classifier(), |text| show::warn(text))?;
+    let reader_args = &args.reader.0;
+    let reader = reader_args.connect(rule.classifier(), |text| show::warn(text))?;
     let promised = check(&args, &rule, &reader)?;
     let documents = by_document(&questions);
     let desk = Mutex::new(Desk::new(&args, &reader));
     let at_desk = || desk.lock().unwrap_or_else(PoisonError::into_inner);
-    let asked = for_each(documents.len(), args.reader.concurrency, |d| {
+    let asked = for_each(documents.len(), reader_args.concurrency, |d| {
         let members: Vec<&Question> = documents[d].iter().map(|&q| &questions[q]).collect();
         let ends = reader.part_ends(&members[0].document)?;
         for question in members {

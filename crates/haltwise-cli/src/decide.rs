@@ -1,12 +1,14 @@
 //! `haltwise decide`: scores of many live streams in, decisions out.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, BufReader, Write};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use haltwise::{Decision, Memory, Rule, Score, ScoreSource, Step, Stream};
+use haltwise::{Decision, Memory, Rule, Score, ScoreSource, Step, StepError, Stream};
 use haltwise_io::read_rule;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,6 +27,7 @@ use crate::show::{self, count};
 /// no more steps) or "end" (the stream said so). What a halted stream still
 /// sends is ignored until it says "end": true; its id may then be used again.
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 #[command(after_help = "\
 Fields of a line:
   id      required: a string or a number; each id is a stream of its own
@@ -36,22 +39,24 @@ Fields of a line:
           they are reported and counted
   end     optional: true at the stream's last step, or alone after it
 
-A line that cannot be used is reported with its number, and the exit code is then
-1. A step whose score is missing or invalid is counted, but cannot halt the stream;
-a line that is no JSON at all (NaN is not) belongs to no stream, so send \"t\" to
-have the gap noticed.
+A line that cannot be used, or that comes after missing steps, is reported with its
+number, and the exit code is then 1. A step whose score is missing or invalid is
+counted, but cannot halt the stream; a line that is no JSON at all (NaN is not)
+belongs to no stream, so send \"t\" to have the gap noticed.
 
 Memory: about 110 bytes for each open stream with an id of a dozen letters; where the
 rule's score is learned, 100 more and 8 for each class. Past
 --max-streams, the longest-halted are forgotten to make room; should one of them
-send more, it counts as a new stream.")]
+send more, it counts as a new stream. Where none has halted, a line of a new stream
+is refused. Once there is room, that stream is taken in with its next line, as its
+first step unless the line has \"t\".")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
 
     /// Open streams at the most; the longest-halted make room, running ones never do
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
-    max_streams: usize,
+    #[arg(long, value_name = "N", default_value = "1000000")]
+    max_streams: NonZeroUsize,
 
     /// Accepted for uniformity: the decisions are JSON in any case
     #[arg(long)]
@@ -65,8 +70,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let rule = read_rule(&args.rule)?;
     let mut input = BufReader::with_capacity(1 << 18, io::stdin().lock());
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let mut desk = Desk::new(&rule, args.max_streams);
-    let (mut line, mut number, mut bad) = (Vec::new(), 0_u64, 0_u64);
+    let mut desk = Desk::new(&rule, args.max_streams.get());
+    let (mut line, mut number, mut faults) = (Vec::new(), 0_u64, Faults::default());
     loop {
         // No whole line is at hand: whoever waits for a decision gets it before
         // we wait for them.
@@ -82,43 +87,87 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         if line.trim_ascii().is_empty() {
             continue;
         }
-        if let Err(problem) = desk.take(&line, &mut out)? {
-            bad += 1;
-            report(number, bad, &problem);
+        if let Err(fault) = desk.take(line.trim_ascii(), &mut out)? {
+            faults.report(number, &fault);
         }
     }
     out.flush()?;
-    if bad > 0 {
-        let lines = count(bad, "line was", "lines were");
-        anyhow::bail!("{lines} passed over out of {}", show::number(number));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn report(number: u64, bad: u64, problem: &str) {
-    match bad.cmp(&SHOWN) {
-        std::cmp::Ordering::Less => show::warn(format_args!("line {number}: {problem}")),
-        std::cmp::Ordering::Equal => show::warn(format_args!(
-            "line {number}: {problem} (further bad lines are counted, not shown)"
-        )),
-        std::cmp::Ordering::Greater => {}
+    match faults.describe(number) {
+        Some(faults) => anyhow::bail!(faults),
+        None => Ok(ExitCode::SUCCESS),
     }
 }
 
-/// One line of input.
+/// What is wrong with a line.
+#[derive(Debug)]
+enum Fault {
+    /// It cannot be used.
+    Unusable(String),
+    /// It was used, but steps are missing before it.
+    Gap(String),
+}
+
+impl From<String> for Fault {
+    fn from(problem: String) -> Self {
+        Self::Unusable(problem)
+    }
+}
+
+/// How many lines had which fault.
+#[derive(Default)]
+struct Faults {
+    unusable: u64,
+    gaps: u64,
+}
+
+impl Faults {
+    /// Counts a fault, and tells it if not too many were told.
+    fn report(&mut self, number: u64, fault: &Fault) {
+        let problem = match fault {
+            Fault::Unusable(problem) => {
+                self.unusable += 1;
+                problem
+            }
+            Fault::Gap(problem) => {
+                self.gaps += 1;
+                problem
+            }
+        };
+        match (self.unusable + self.gaps).cmp(&SHOWN) {
+            std::cmp::Ordering::Less => show::warn(format_args!("line {number}: {problem}")),
+            std::cmp::Ordering::Equal => show::warn(format_args!(
+                "line {number}: {problem} (further bad lines are counted, not shown)"
+            )),
+            std::cmp::Ordering::Greater => {}
+        }
+    }
+
+    /// What they come to, if there were any.
+    fn describe(&self, lines: u64) -> Option<String> {
+        let of = |n, what| (n > 0).then(|| format!("{} {what}", count(n, "line", "lines")));
+        let unusable = of(self.unusable, "could not be used");
+        let gaps = of(self.gaps, "came after missing steps");
+        let all: Vec<String> = unusable.into_iter().chain(gaps).collect();
+        let all = all.join(" and ");
+        (!all.is_empty()).then(|| format!("{all}, out of {}", show::number(lines)))
+    }
+}
+
+/// The fields of a line of input, as they stand there.
 #[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(borrow)]
-    id: &'a RawValue,
+struct Fields<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     score: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     probs: Option<&'a RawValue>,
     #[serde(borrow)]
     prediction: Option<&'a RawValue>,
-    t: Option<u64>,
-    #[serde(default)]
-    end: bool,
+    #[serde(borrow)]
+    t: Option<&'a RawValue>,
+    #[serde(borrow)]
+    end: Option<&'a RawValue>,
 }
 
 /// Whatever stands there, `null` included: a step with an unusable score is a
@@ -127,7 +176,50 @@ fn present<'a, D: serde::Deserializer<'a>>(value: D) -> Result<Option<&'a RawVal
     Deserialize::deserialize(value).map(Some)
 }
 
-impl Line<'_> {
+/// One line of input.
+struct Line<'a> {
+    id: Cow<'a, str>,
+    score: Option<&'a RawValue>,
+    probs: Option<&'a RawValue>,
+    prediction: Option<&'a RawValue>,
+    t: Option<u64>,
+    end: bool,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Result<Self, String> {
+        // A list of the fields' values would be taken as well.
+        if !line.starts_with(b"{") {
+            return Err("it is no JSON object, such as {\"id\": \"a\", \"score\": 0.93}".into());
+        }
+        let fields: Fields<'a> = serde_json::from_slice(line).map_err(|e| {
+            let text = e.to_string();
+            let what = text.split(" at line ").next().unwrap_or_default();
+            format!(
+                "it is no sound JSON object: {what} at column {}",
+                e.column()
+            )
+        })?;
+        let id = fields.id.ok_or("it has no \"id\"")?;
+        let t = |raw: &RawValue| match raw.get().parse() {
+            Ok(t) if t > 0 => Ok(t),
+            _ => Err(format!("\"t\" is {raw}, and not a step, counted from 1")),
+        };
+        let end = match fields.end.map(RawValue::get) {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(raw) => return Err(format!("\"end\" is {raw}, and neither true nor false")),
+        };
+        Ok(Self {
+            id: stream_id(id.get())?,
+            score: fields.score,
+            probs: fields.probs,
+            prediction: fields.prediction,
+            t: fields.t.map(t).transpose()?,
+            end,
+        })
+    }
+
     /// Whether it is a step, not only word that the stream is over.
     fn has_step(&self) -> bool {
         self.score.is_some() || self.probs.is_some()
@@ -158,7 +250,7 @@ struct Open {
     memory: Option<Box<Memory>>,
 }
 
-type Answer = Result<(), String>;
+type Answer = Result<(), Fault>;
 
 impl<'r> Desk<'r> {
     fn new(rule: &'r Rule, max_streams: usize) -> Self {
@@ -173,19 +265,16 @@ impl<'r> Desk<'r> {
     /// Takes one line. The outer result is about the output, the inner about
     /// the line.
     fn take(&mut self, line: &[u8], out: &mut impl Write) -> io::Result<Answer> {
-        let line: Line<'_> = match serde_json::from_slice(line) {
+        let line = match Line::parse(line) {
             Ok(line) => line,
-            Err(e) => return Ok(Err(format!("not a JSON object as expected: {e}"))),
+            Err(problem) => return Ok(Err(problem.into())),
         };
-        let id = match stream_id(line.id.get()) {
-            Ok(id) => id,
-            Err(problem) => return Ok(Err(problem)),
-        };
-        let progress = match self.open(&id, &line) {
+        let id = &*line.id;
+        let progress = match self.open(id, &line) {
             Ok(progress) => progress,
-            Err(problem) => return Ok(Err(problem)),
+            Err(problem) => return Ok(Err(problem.into())),
         };
-        let known = self.streams.get_mut(&*id);
+        let known = self.streams.get_mut(id);
         let memory = known.and_then(|open| open.memory.take());
         let before = Open { progress, memory };
         let (open, decided, answer) = self.step(before, &line);
@@ -193,7 +282,7 @@ impl<'r> Desk<'r> {
             let t = open.progress.steps;
             writeln!(out, "{{\"id\":{id},\"t\":{t},\"reason\":\"{reason}\"}}")?;
         }
-        self.keep(&id, open, decided.is_some(), line.end);
+        self.keep(id, open, decided.is_some(), line.end);
         Ok(answer)
     }
 
@@ -250,17 +339,19 @@ impl<'r> Desk<'r> {
         let (mut decision, mut answer) = (Decision::Continue, Ok(()));
         if line.has_step() {
             let due = u64::from(before) + 1;
-            let t = line.t.unwrap_or(due).min(self.rule.t_max() as u64);
-            if due < t {
-                answer = Err(format!(
-                    "step {t} came where step {due} was due; those between count"
-                ));
-            }
-            for _ in due..t {
+            let t = line.t.unwrap_or(due);
+            for _ in due..t.min(self.rule.t_max() as u64) {
                 stream.skip();
             }
+            let gap = (due < t)
+                .then(|| format!("step {t} came where step {due} was due; those between count"));
             let observed = self.observe(&mut stream, line);
-            answer = answer.and(observed.as_ref().map(drop).map_err(String::clone));
+            answer = match (&observed, gap) {
+                (Ok(_), None) => Ok(()),
+                (Ok(_), Some(gap)) => Err(Fault::Gap(gap)),
+                (Err(problem), None) => Err(problem.clone().into()),
+                (Err(problem), Some(gap)) => Err(format!("{gap}; {problem}").into()),
+            };
             decision = observed.unwrap_or_else(|_| stream.skip());
         }
         let at_last = stream.steps() as usize == self.rule.t_max();
@@ -303,14 +394,24 @@ impl<'r> Desk<'r> {
         let probs: Option<Vec<f32>> = match line.probs {
             None => None,
             Some(raw) => serde_json::from_str(raw.get())
-                .map_err(|e| format!("\"probs\" is not a list of numbers: {e}"))?,
+                .map_err(|_| format!("\"probs\" is {raw}, and not a list of numbers"))?,
         };
         let step = Step {
-            prediction: line.prediction.map(|raw| class(raw.get())),
+            prediction: line.prediction.map(|raw| class(raw.get())).transpose()?,
             score,
             probs: probs.as_deref(),
         };
-        stream.observe_step(&step).map_err(|e| e.to_string())
+        stream
+            .observe_step(&step)
+            .map_err(|e| match (e, line.prediction) {
+                // As it was given: a name has no number.
+                (StepError::Prediction { classes, .. }, Some(given)) => {
+                    format!(
+                        "the prediction {given} is none of the {classes} classes, counted from 0"
+                    )
+                }
+                (e, _) => e.to_string(),
+            })
     }
 
     /// Remembers a stream until it ends.
@@ -340,16 +441,22 @@ impl<'r> Desk<'r> {
 }
 
 /// A predicted class as a number. A name becomes one that only tells it from
-/// others, which is all a score without class probabilities looks at.
-fn class(raw: &str) -> u32 {
+/// others, which is all a score without class probabilities looks at; it is none
+/// that a class has.
+fn class(raw: &str) -> Result<u32, String> {
+    if !raw.starts_with(['"', '-']) && !raw.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!(
+            "the prediction {raw} is neither a number nor a string"
+        ));
+    }
     // Files may have numbers in quotes too.
     let bare = raw.trim_matches('"');
-    bare.parse()
-        .unwrap_or_else(|_| xxhash_rust::xxh3::xxh3_64(bare.as_bytes()) as u32)
+    let named = || xxhash_rust::xxh3::xxh3_64(bare.as_bytes()) as u32 | 1 << 31;
+    Ok(bare.parse().unwrap_or_else(|_| named()))
 }
 
 /// The id of a line as it is echoed and compared: a JSON string or number.
-fn stream_id(raw: &str) -> Result<std::borrow::Cow<'_, str>, String> {
+fn stream_id(raw: &str) -> Result<Cow<'_, str>, String> {
     match raw.as_bytes().first() {
         // Two ways to write a string are one id.
         Some(b'"') if raw.contains('\\') => {

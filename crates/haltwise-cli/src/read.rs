@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check_output(&args.output)?;
     let questions = args.question_args.read(&args.questions)?;
     let labels = labels(&questions, &args.questions)?;
-    let bar = Bar::new();
+    let bar = Arc::new(Bar::new());
     let notices = bar.bar.clone();
     let reader = args.reader.connect(None, move |text| {
         notices.suspend(|| show::warn(text));
@@ -69,11 +69,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let reading = Reading::new(&reader, &questions)?;
     let journal = journal_path(&args.output);
+    tell_on_ctrl_c(&bar, &journal)?;
     let ran = reading.run(&journal, args.reader.concurrency, &|progress| {
         bar.show(progress)
     });
     bar.bar.finish_and_clear();
-    let answers = ran.with_context(|| kept(&bar, &journal))?;
+    let answers = match (ran, kept(&bar, &journal)) {
+        (Err(error), Some(kept)) => return Err(anyhow::Error::new(error).context(kept)),
+        (ran, _) => ran?,
+    };
     let right = write(&args.output, &reader, &questions, &labels, &answers)?;
     std::fs::remove_file(&journal).with_context(|| format!("{}", journal.display()))?;
     report(&args, &reading, &answers, right, bar.last())?;
@@ -111,14 +115,33 @@ fn journal_path(output: &Path) -> PathBuf {
     name.into()
 }
 
-fn kept(bar: &Bar, journal: &Path) -> String {
+/// What is there for the next run, where there is anything. Nothing was counted
+/// while the journal could not be used.
+fn kept(bar: &Bar, journal: &Path) -> Option<String> {
     let progress = bar.last();
-    format!(
-        "{} of {} answers are kept in {}; run the same command again to go on",
-        number(progress.answered as u64),
-        number(progress.total as u64),
-        show::file(journal)
-    )
+    (progress.answered > 0).then(|| {
+        format!(
+            "{} of {} answers are kept in {}; run the same command again to go on",
+            number(progress.answered as u64),
+            number(progress.total as u64),
+            show::file(journal)
+        )
+    })
+}
+
+/// Has Ctrl-C say what is kept and end the program at once: every answer is in
+/// the journal when the next is asked for.
+fn tell_on_ctrl_c(bar: &Arc<Bar>, journal: &Path) -> anyhow::Result<()> {
+    let (bar, journal) = (Arc::clone(bar), journal.to_path_buf());
+    ctrlc::set_handler(move || {
+        bar.bar.finish_and_clear();
+        match kept(&bar, &journal) {
+            Some(kept) => anstream::eprintln!("Interrupted: {kept}"),
+            None => anstream::eprintln!("Interrupted: nothing was answered yet"),
+        }
+        std::process::exit(130);
+    })?;
+    Ok(())
 }
 
 /// Writes the traces, and returns how many full predictions are right.
@@ -185,8 +208,8 @@ fn report(
     if none > 0 {
         show::warn(format_args!(
             "{} of {} had no letter of an option among the likeliest tokens: the model may need \
-             --chat-format, --endpoint chat or another template; every option counts as equally \
-             likely there",
+             --chat-format, --endpoint chat or another template; all options count as \
+             equally likely there",
             count(none as u64, "answer", "answers"),
             number(total)
         ));
@@ -214,11 +237,12 @@ fn report(
         number(tokens.cached),
         number(tokens.sent.saturating_sub(tokens.cached)),
     );
-    if some > 0 {
+    // Those without any letter were told of above.
+    if some > none {
         text += &format!(
-            "In {} of {} answers some letter was not among the likeliest tokens; its option \
-             counts as impossible there.\n",
-            number(some as u64),
+            "In {} of {} answers some letters, not all, were not among the likeliest tokens; \
+             their options count as impossible there.\n",
+            number((some - none) as u64),
             number(total)
         );
     }

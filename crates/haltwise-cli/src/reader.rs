@@ -112,6 +112,49 @@ enum UnitArg {
     Tokens,
 }
 
+/// The same, where a rule says what is not said here.
+pub(crate) struct RuleReaderArgs(pub(crate) ReaderArgs);
+
+/// What a rule's record has of its reader.
+const OF_RULE: [&str; 9] = [
+    "model",
+    "endpoint",
+    "logprobs",
+    "server_flags",
+    "template",
+    "chat_format",
+    "letters",
+    "split",
+    "parts",
+];
+
+impl clap::Args for RuleReaderArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        ReaderArgs::augment_args(command).mut_args(|arg| {
+            if !OF_RULE.contains(&arg.get_id().as_str()) {
+                return arg;
+            }
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            let what = help.split(" [default: ").next().unwrap_or_default();
+            arg.help(format!("{what} [default: the rule's]"))
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for RuleReaderArgs {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        ReaderArgs::from_arg_matches(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
 /// Where questions come from.
 #[derive(clap::Args)]
 pub(crate) struct QuestionArgs {

@@ -152,6 +152,26 @@ fn a_live_stream_halts_where_its_trace_does() {
 }
 
 #[test]
+fn a_prediction_that_is_no_class_is_named_as_it_was_given() {
+    let folder = folder();
+    run(&folder, "calibrate cal.parquet --score gap -o rule.json");
+    for (given, expected) in [
+        ("\"cat\"", "the prediction \"cat\" is none of the 2 classes"),
+        ("-3", "the prediction -3 is none of the 2 classes"),
+        ("1.5", "the prediction 1.5 is none of the 2 classes"),
+        ("[1]", "the prediction [1] is neither a number nor a string"),
+    ] {
+        let line = format!("{{\"id\": 1, \"probs\": [0.5, 0.5], \"prediction\": {given}}}");
+        let decided = ran(haltwise()
+            .current_dir(&folder)
+            .args(["decide", "rule.json"])
+            .write_stdin(line));
+        assert_eq!(decided.code, 1);
+        assert!(decided.stderr.contains(expected), "{}", decided.stderr);
+    }
+}
+
+#[test]
 fn fitting_traces_may_be_given() {
     let folder = folder();
     run(

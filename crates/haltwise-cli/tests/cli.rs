@@ -566,7 +566,7 @@ fn decide_reports_bad_lines_by_number_and_goes_on() {
         "{complaints}"
     );
     assert!(
-        complaints.contains("6 lines were passed over out of 11"),
+        complaints.contains("6 lines could not be used, out of 11"),
         "{complaints}"
     );
     // The step with the bad score counted: the stream ends at its fifth.
@@ -591,6 +591,8 @@ fn decide_counts_steps_it_cannot_use() {
         "line 1: the score null",
         "line 2: the score \"0.9\"",
         "line 6: step 4 came",
+        "line 7: step 99 came where step 1 was due",
+        "2 lines could not be used and 2 lines came after missing steps, out of 7",
     ] {
         assert!(complaints.contains(text), "{text}:\n{complaints}");
     }
@@ -601,6 +603,63 @@ fn decide_counts_steps_it_cannot_use() {
             r#"{"id":"b","t":4,"reason":"threshold"}"#,
             r#"{"id":"c","t":5,"reason":"last-step"}"#,
         ]
+    );
+}
+
+#[test]
+fn decide_passes_over_no_line_that_it_uses() {
+    let folder = calibrated();
+    let line = "{\"id\":\"a\",\"score\":1,\"t\":3}\n";
+    let (decisions, complaints, code) = decide(&folder, &[], line);
+    assert_eq!(decisions, [r#"{"id":"a","t":3,"reason":"threshold"}"#]);
+    let expected = "error: 1 line came after missing steps, out of 1";
+    assert!(complaints.contains(expected), "{complaints}");
+    assert_eq!(code, 1);
+}
+
+#[test]
+fn decide_says_what_is_wrong_with_a_line_in_the_users_words() {
+    let folder = calibrated();
+    for (line, expected) in [
+        (
+            r#"["a",0.9,null,null,1,true]"#,
+            "it is no JSON object, such as {",
+        ),
+        (r#"{"score":0.9}"#, "it has no \"id\""),
+        (
+            r#"{"id":"a","score":NaN}"#,
+            "it is no sound JSON object: expected value at column 19",
+        ),
+        (
+            r#"{"id":"a","score":0.9,"t":-1}"#,
+            "\"t\" is -1, and not a step",
+        ),
+        (
+            r#"{"id":"a","score":0.9,"t":"1"}"#,
+            "\"t\" is \"1\", and not a step",
+        ),
+        (
+            r#"{"id":"a","score":0.9,"end":1}"#,
+            "\"end\" is 1, and neither true nor false",
+        ),
+    ] {
+        let (decisions, complaints, code) = decide(&folder, &[], line);
+        assert!(complaints.contains(expected), "{line}: {complaints}");
+        for ours in ["struct", "u64", "f32"] {
+            assert!(!complaints.contains(ours), "{line}: {complaints}");
+        }
+        assert_eq!((decisions.len(), code), (0, 1), "{line}");
+    }
+    let none = ran(haltwise().args(["decide", "rule.json", "--max-streams", "0"]));
+    assert_eq!(none.code, 2, "{}", none.stderr);
+}
+
+#[test]
+fn the_example_in_decides_help_keeps_its_lines() {
+    let help = ran(haltwise().args(["decide", "--help"])).stdout;
+    assert!(
+        help.contains("{\"id\": \"a\", \"score\": 0.93}               in\n"),
+        "{help}"
     );
 }
 

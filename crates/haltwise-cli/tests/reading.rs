@@ -473,7 +473,15 @@ fn letters_that_the_model_never_says_are_reported() {
         run.stderr
     );
     assert!(
-        run.stdout.contains("In 20 of 20 answers some letter"),
+        run.stderr
+            .contains("all options count as equally likely there"),
+        "{}",
+        run.stderr
+    );
+    // Those five are not told of again, in other words.
+    assert!(
+        run.stdout
+            .contains("In 15 of 20 answers some letters, not all"),
         "{}",
         run.stdout
     );
@@ -686,4 +694,105 @@ fn a_journal_of_other_questions_is_not_gone_on_with() {
         run.stderr
     );
     assert_eq!((run.code, journal(&folder, "t.npz")), (1, kept));
+    assert!(
+        !run.stderr.contains("answers are kept in"),
+        "{}",
+        run.stderr
+    );
+    assert!(!run.stderr.contains("same command"), "{}", run.stderr);
+}
+
+#[test]
+fn a_journal_that_is_damaged_or_in_use_is_told_of_truly() {
+    let folder = folder(4, 2);
+    let server = turns_bad(|| Response::Body(400, "", String::new()));
+    assert_eq!(read(&folder, &server, "t.npz", &[]).code, 1);
+    let path = folder.path().join("t.npz.journal");
+    let whole = fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<&str> = whole.lines().collect();
+    lines[2] = "garbage";
+    let damaged = lines.join("\n") + "\n";
+    fs::write(&path, &damaged).unwrap();
+    let server = Server::clever("llamacpp", Shape::List);
+    let refused = |expected: &str| {
+        let run = read(&folder, &server, "t.npz", &[]);
+        assert_eq!(run.code, 1);
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+        assert!(!run.stderr.contains("same command"), "{}", run.stderr);
+    };
+    refused("t.npz.journal: line 3 is damaged");
+    assert_eq!(fs::read_to_string(&path).unwrap(), damaged);
+    let held = fs::File::open(&path).unwrap();
+    held.lock().unwrap();
+    refused("t.npz.journal: another program is writing it");
+    assert_eq!(server.prompts().len(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_says_how_to_go_on() {
+    let folder = folder(2, 2);
+    let (tell, told) = mpsc::channel();
+    let server = Server::start("llamacpp", move |n, request| match n {
+        7 => {
+            tell.send(()).unwrap();
+            Response::Silence
+        }
+        _ => clever(request, Shape::List),
+    });
+    let args = ["read", "q.jsonl", "--server", &server.url, "-o", "t.npz"];
+    let child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+        .current_dir(&folder)
+        .args(args)
+        .args(["--concurrency", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    told.recv().unwrap();
+    let interrupt = ["-INT", &child.id().to_string()];
+    let sent = std::process::Command::new("kill").args(interrupt).status();
+    assert!(sent.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let expected = "Interrupted: 7 of 40 answers are kept in t.npz.journal; run the same command \
+                    again to go on";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn names_of_files_are_not_asked_about() {
+    let folder = folder(2, 5);
+    let server = Server::clever("vllm", Shape::Table);
+    rule_for(folder.path(), &server);
+    let before = server.prompts().len();
+    let line = r#"{"document": "l1.txt", "question": "q", "options": ["a", "b"], "label": 0}"#;
+    fs::write(folder.path().join("q.jsonl"), line).unwrap();
+    for args in [
+        ["read", "q.jsonl", "-o", "u.npz"],
+        ["ask", "q.jsonl", "--rule", "rule.json"],
+    ] {
+        let server = ["--server", &server.url];
+        let run = ran(haltwise().current_dir(&folder).args(args).args(server));
+        assert_eq!((run.code, run.stdout.as_str()), (1, ""));
+        let expected = "q.jsonl: line 1: its document is \"l1.txt\", the name of a file";
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+        assert!(run.stderr.contains("--documents FOLDER"), "{}", run.stderr);
+    }
+    assert_eq!(server.prompts().len(), before);
+}
+
+#[test]
+fn asks_help_tells_no_defaults_that_the_rule_overrides() {
+    // Wherever its lines are broken.
+    let help = |verb: &str| {
+        let help = ran(haltwise().args([verb, "--help"])).stdout;
+        help.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert!(help("read").contains("[default: completions]"));
+    let ask = help("ask");
+    for untrue in ["completions]", "periods]", "default: 10", "default: 20]"] {
+        assert!(!ask.contains(untrue), "{untrue:?} is in {ask}");
+    }
+    assert_eq!(ask.matches("[default: the rule's]").count(), 9, "{ask}");
 }

@@ -6,7 +6,7 @@ pub struct Answer {
     /// One per option, adding up to 1. All equal where no letter was seen.
     pub probs: Vec<f32>,
     /// The letters that were not among the likeliest tokens: their options
-    /// have probability 0.
+    /// have probability 0, unless there was no letter at all.
     pub missing: String,
 }
 

@@ -57,7 +57,8 @@ pub(crate) struct Journal {
 
 impl Journal {
     /// Opens a journal or begins one, for this program alone, and reads what is
-    /// in it. A last line that was cut short is dropped.
+    /// in it. A last line that was cut short is dropped; any other damage is an
+    /// error, and nothing is changed.
     pub(crate) fn open(path: &Path, key: &str) -> crate::Result<(Self, Vec<Entry>)> {
         let mut file = OpenOptions::new()
             .read(true)
@@ -69,7 +70,10 @@ impl Journal {
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(Error::file(path, "another program is writing it"));
+                return Err(Error::file(
+                    path,
+                    "another program is writing it; wait until that has ended",
+                ));
             }
             Err(TryLockError::Error(e)) => return Err(Error::file(path, e)),
         }
@@ -110,10 +114,10 @@ impl Journal {
             .seek(SeekFrom::Start(0))
             .and_then(|_| self.file.read_to_end(&mut text));
         read.map_err(|e| Error::file(&self.path, format_args!("cannot read it: {e}")))?;
-        let lines = text.split(|&b| b == b'\n').skip(1);
-        Ok(lines
-            .map_while(|line| serde_json::from_slice(line).ok())
-            .collect())
+        let first = text.split_inclusive(|&b| b == b'\n').next();
+        let good = first.map_or(0, <[u8]>::len);
+        let (entries, _) = parse_entries(&text, good).map_err(|e| Error::file(&self.path, e))?;
+        Ok(entries)
     }
 
     fn cut(&mut self, at: usize) -> crate::Result<()> {
@@ -137,29 +141,41 @@ impl Journal {
 
 /// The entries of a journal, and how many of its bytes are good.
 fn parse(text: &[u8], expected: &Header) -> Result<(Vec<Entry>, usize), String> {
-    let mut lines = text.split_inclusive(|&b| b == b'\n');
-    let Some(first) = lines.next().filter(|line| line.ends_with(b"\n")) else {
+    let first = text.split_inclusive(|&b| b == b'\n').next();
+    let Some(first) = first.filter(|line| line.ends_with(b"\n")) else {
         return match text.is_empty()
             || serde_json::to_vec(expected).is_ok_and(|h| h.starts_with(text))
         {
             true => Ok((Vec::new(), 0)),
-            false => Err("it is no journal; remove it, or name another output".into()),
+            false => Err(NO_JOURNAL.into()),
         };
     };
-    let header: Header = serde_json::from_slice(first)
-        .map_err(|_| "it is no journal; remove it, or name another output")?;
+    let header: Header = serde_json::from_slice(first).map_err(|_| NO_JOURNAL)?;
     if header != *expected {
         return Err(
-            "it was begun with other questions, another model or other options; go on with \
-             those, remove it to start anew, or name another output"
+            "it was begun with other questions, another model or other options; name another \
+             output, and its answers are kept for those"
                 .into(),
         );
     }
-    let (mut entries, mut good) = (Vec::new(), first.len());
-    for line in lines.take_while(|line| line.ends_with(b"\n")) {
-        let Ok(entry) = serde_json::from_slice(line) else {
-            break;
-        };
+    parse_entries(text, first.len())
+}
+
+const NO_JOURNAL: &str = "it is there, but is no journal; name another output";
+
+/// The entries after the first line, and how many bytes are good: all but a last
+/// line that was cut short.
+fn parse_entries(text: &[u8], first: usize) -> Result<(Vec<Entry>, usize), String> {
+    let (mut entries, mut good) = (Vec::new(), first);
+    let lines = text[first..].split_inclusive(|&b| b == b'\n');
+    for (i, line) in lines.take_while(|line| line.ends_with(b"\n")).enumerate() {
+        let entry = serde_json::from_slice(line).map_err(|_| {
+            format!(
+                "line {} is damaged, and the journal was left as it is; remove that line, and \
+                 only its answer is asked for again",
+                i + 2
+            )
+        })?;
         entries.push(entry);
         good += line.len();
     }
@@ -201,6 +217,30 @@ mod tests {
     }
 
     #[test]
+    fn damage_before_the_last_line_is_named_and_nothing_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let (mut journal, _) = Journal::open(&path, "k").unwrap();
+        (0..3).for_each(|q| journal.add(&entry(q)).unwrap());
+        drop(journal);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = whole.lines().collect();
+        for at in 1..4 {
+            let mut damaged = lines.clone();
+            damaged[at] = "garbage";
+            let damaged = damaged.join("\n") + "\n";
+            std::fs::write(&path, &damaged).unwrap();
+            let error = Journal::open(&path, "k").unwrap_err().to_string();
+            let expected = format!("line {} is damaged", at + 1);
+            assert!(error.contains(&expected), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
+            // The remedy works.
+            std::fs::write(&path, damaged.replace("garbage\n", "")).unwrap();
+            assert_eq!(Journal::open(&path, "k").unwrap().1.len(), 2);
+        }
+    }
+
+    #[test]
     fn a_journal_of_something_else_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
@@ -208,7 +248,7 @@ mod tests {
         let error = |key| Journal::open(&path, key).unwrap_err().to_string();
         assert!(error("l").contains("begun with other questions"));
         std::fs::write(&path, "precious").unwrap();
-        assert!(error("k").contains("it is no journal"));
+        assert!(error("k").contains("is no journal"));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -32,11 +32,12 @@ type Parsed<T> = std::result::Result<T, String>;
 
 /// Reads the questions of a JSONL file: QuALITY's (an article and its questions
 /// per line, or one of its questions), L-Eval's, or ours. Where `documents` names
-/// a folder, the `document` of a line of ours is the name of a file in it.
+/// a folder, the `document` of a line of ours is the name of a file in it; else it
+/// is the text, and what looks like the name of a file is refused.
 pub fn read_questions(path: &Path, documents: Option<&Path>) -> crate::Result<Vec<Question>> {
     let text = fs::read_to_string(path)
         .map_err(|e| Error::file(path, format_args!("cannot read it: {e}")))?;
-    parse_questions(&text, documents).map_err(|e| Error::file(path, e))
+    parse(&text, documents, path.parent()).map_err(|e| Error::file(path, e))
 }
 
 /// Reads the questions in the text of a file.
@@ -44,8 +45,13 @@ pub fn parse_questions(
     text: &str,
     documents: Option<&Path>,
 ) -> std::result::Result<Vec<Question>, String> {
+    parse(text, documents, None)
+}
+
+fn parse(text: &str, documents: Option<&Path>, beside: Option<&Path>) -> Parsed<Vec<Question>> {
     let mut intake = Intake {
         documents,
+        beside,
         texts: HashMap::new(),
         ids: HashSet::new(),
         questions: Vec::new(),
@@ -79,6 +85,8 @@ pub fn shuffle_options(questions: &mut [Question], seed: u64) {
 
 struct Intake<'a> {
     documents: Option<&'a Path>,
+    /// The folder that the questions are in.
+    beside: Option<&'a Path>,
     texts: HashMap<String, Arc<str>>,
     ids: HashSet<String>,
     questions: Vec<Question>,
@@ -171,8 +179,23 @@ impl Intake<'_> {
 
     fn ours(&mut self, line: Ours, number: usize) -> Parsed<()> {
         let text = match self.documents {
+            None if is_file_name(&line.document, self.beside) => {
+                return Err(format!(
+                    "its document is {:?}, the name of a file and not a text; say in which \
+                     folder the file is, with --documents FOLDER",
+                    line.document
+                ));
+            }
             None => self.text(&line.document)?,
             Some(folder) => {
+                if !stays_inside(&line.document) {
+                    return Err(format!(
+                        "its document is {:?}, which leads out of the folder {}; name files \
+                         that are in it, without \"..\"",
+                        line.document,
+                        folder.display()
+                    ));
+                }
                 let file = folder.join(&line.document);
                 let text = fs::read_to_string(&file)
                     .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
@@ -250,6 +273,35 @@ impl Intake<'_> {
 
 fn parsed<T: serde::de::DeserializeOwned>(fields: Map<String, Value>) -> Parsed<T> {
     serde_json::from_value(Value::Object(fields)).map_err(|e| e.to_string())
+}
+
+/// Whether a document is rather the name of one: a word with the extension of a
+/// file, or a file that is there.
+fn is_file_name(document: &str, beside: Option<&Path>) -> bool {
+    let name = document.trim();
+    // No system has longer names, and a text is soon longer.
+    if name.len() > 255 || name.contains(['\n', '\r', '\0']) {
+        return false;
+    }
+    let is_there = || beside.is_some_and(|folder| folder.join(name).is_file());
+    (!name.contains(char::is_whitespace) && has_extension(name)) || is_there()
+}
+
+/// Whether a word ends like "a.txt" or "a.mp3", and not like "3.14".
+fn has_extension(word: &str) -> bool {
+    let extension = Path::new(word).extension().and_then(|e| e.to_str());
+    extension.is_some_and(|e| {
+        (1..=8).contains(&e.len())
+            && e.bytes().all(|b| b.is_ascii_alphanumeric())
+            && e.bytes().any(|b| b.is_ascii_alphabetic())
+    })
+}
+
+/// Whether a name is that of something in a folder, whatever the folder.
+fn stays_inside(name: &str) -> bool {
+    Path::new(name)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
 }
 
 /// A line of QuALITY: an article and its questions.
@@ -365,6 +417,7 @@ fn without_letter(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn read(text: &str) -> Parsed<Vec<Question>> {
         parse_questions(text, None)
@@ -425,6 +478,50 @@ mod tests {
         fs::write(&path, line("b.txt")).unwrap();
         let error = read_questions(&path, Some(folder.path())).unwrap_err();
         assert!(error.to_string().contains("line 1: cannot read"), "{error}");
+    }
+
+    #[test]
+    fn names_that_lead_out_of_the_folder_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        fs::write(folder.path().join("out.txt"), "secret").unwrap();
+        fs::write(inner.join("a.txt"), "The text.").unwrap();
+        let path = folder.path().join("q.jsonl");
+        let read = |name: &str| {
+            let line = json!({"document": name, "question": "q", "options": ["a", "b"]});
+            fs::write(&path, line.to_string()).unwrap();
+            read_questions(&path, Some(&inner)).map_err(|e| e.to_string())
+        };
+        assert!(read("./a.txt").is_ok());
+        let absolute = folder.path().join("out.txt");
+        for name in ["../out.txt", "x/../../out.txt", absolute.to_str().unwrap()] {
+            let error = read(name).unwrap_err();
+            assert!(error.contains("q.jsonl: line 1: "), "{error}");
+            assert!(error.contains("leads out of the folder"), "{error}");
+        }
+    }
+
+    #[test]
+    fn names_of_files_are_not_taken_for_texts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("q.jsonl");
+        fs::write(folder.path().join("my lease"), "The text.").unwrap();
+        let read = |document: &str| {
+            let line = json!({"document": document, "question": "q", "options": ["a", "b"]});
+            fs::write(&path, format!("\n{line}")).unwrap();
+            read_questions(&path, None).map_err(|e| e.to_string())
+        };
+        for name in ["l1.txt", "leases/l1.PDF", "my lease"] {
+            let error = read(name).unwrap_err();
+            assert!(error.contains("q.jsonl: line 2: "), "{error}");
+            assert!(error.contains(&format!("{name:?}")), "{error}");
+            assert!(error.contains("with --documents FOLDER"), "{error}");
+        }
+        let long = format!("{}.txt", "x".repeat(300));
+        for text in ["Once.", "3.14", "See l1.txt", "my other lease", &long] {
+            assert!(read(text).is_ok(), "{text}");
+        }
     }
 
     #[test]
