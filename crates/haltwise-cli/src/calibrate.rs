@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise::{
-    Alpha, AtNever, CalibrateError, Calibration, Certifying, Counts, Delta, Fitting, GapScore,
-    Grid, Key, Method, Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetAside, SetRecord,
-    Split, Test, Traces, halted_needed,
+    Alpha, AtNever, CalibrateError, Calibration, Certifying, Counts, Delta, FamilyKind, Fitting,
+    GapScore, Grid, Key, Method, Outputs, Rule, ScoreChoice, ScoreSource, Screening, SetAside,
+    SetRecord, Split, Test, Traces, halted_needed,
 };
 use haltwise_io::{
     SetReader, Snapshot, certify_parts, gather_evidence, rule_json, trace_files, write_rule,
@@ -575,7 +575,10 @@ fn expectation(rule: &Rule) -> String {
         styled(GOOD, percent(expected.t_avg)),
     );
     let gap = percent(expected.gap);
-    format!("On average it {read}, and loses {gap} of the answers, as measured while certifying.")
+    format!(
+        "On average it {read}, and loses a right answer for {gap} of the sequences, as measured \
+         while certifying."
+    )
 }
 
 fn certification(rule: &Rule) -> String {
@@ -632,9 +635,29 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
             );
         }
         (0, None) => text += " There was none to test.",
+        (_, Some((family, failed))) if !curve_passed(rule) => {
+            let level = rule.delta().get() * family.share;
+            let why = failure(rule, failed, level, sequences);
+            text += &format!(
+                " No curve passed, so everyone halts at one step, the earliest that passed. The \
+                 first curve failed: {why}"
+            );
+        }
         _ => text += " Of those that passed, the one that halts earliest was chosen.",
     }
     text
+}
+
+/// Whether any threshold curve passed, or there was none to test.
+fn curve_passed(rule: &Rule) -> bool {
+    let mut trail = rule.trail().iter();
+    let mut curves = rule.families().iter().filter_map(|family| {
+        let passed = trail.by_ref().take(family.tests).any(|test| test.rejected);
+        (family.kind == FamilyKind::Curves).then_some(passed)
+    });
+    curves
+        .next()
+        .is_none_or(|first| first || curves.any(|passed| passed))
 }
 
 /// Why a test failed, and what would help.

@@ -8,6 +8,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
 use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
 use haltwise_io::{read_metadata, read_traces, trace_files, write_whole};
+use haltwise_report::format::confidence;
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -197,7 +198,7 @@ pub(crate) fn file(path: &Path) -> impl std::fmt::Display {
 /// The promise of a rule in one sentence.
 pub(crate) fn promise(rule: &Rule) -> String {
     let alpha = level(rule.alpha().get());
-    let sure = level(1.0 - rule.delta().get());
+    let sure = confidence(rule.delta().get());
     match rule.promise() {
         None => "Nothing: the rule was screened, not certified.".into(),
         Some(Promise::Marginal) => format!(

@@ -16,6 +16,15 @@ pub fn level(share: f64) -> String {
     format!("{digits}%")
 }
 
+/// The probability that something holds which may fail with probability `delta`.
+pub fn confidence(delta: f64) -> String {
+    match delta < 1e-6 {
+        // Rounding would claim 100%.
+        true => "more than 99.9999%".into(),
+        false => level(1.0 - delta),
+    }
+}
+
 /// An interval of shares: 4.0% to 6.3%.
 pub(crate) fn interval((low, high): (f64, f64)) -> String {
     format!("{} to {}", percent(low), percent(high))
@@ -101,6 +110,8 @@ mod tests {
         assert_eq!(level(0.0125), "1.25%");
         assert_eq!(level(1.0 - 1e-4), "99.99%");
         assert_eq!(level(0.0), "0%");
+        assert_eq!(confidence(0.01), "99%");
+        assert_eq!(confidence(1e-300), "more than 99.9999%");
         assert_eq!(level(1e-9), "1.00e\u{2212}7%");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(999), "999");

@@ -3,7 +3,7 @@
 use haltwise::{Counts, Evaluation, Method, Promise, Rule, halted_needed};
 use maud::{Markup, html};
 
-use crate::format::{count_of, interval, level, percent};
+use crate::format::{confidence, count_of, interval, level, percent};
 
 /// The report's own title.
 pub(crate) fn title(rule: &Rule) -> String {
@@ -28,7 +28,7 @@ pub(crate) fn method(rule: &Rule) -> &'static str {
 /// What the rule promises.
 pub(crate) fn promise(rule: &Rule) -> String {
     let alpha = level(rule.alpha().get());
-    let sure = level(1.0 - rule.delta().get());
+    let sure = confidence(rule.delta().get());
     match rule.promise() {
         Some(Promise::Conditional) => format!(
             "With probability {sure}, at most {alpha} of the sequences halted by step t lose a \
