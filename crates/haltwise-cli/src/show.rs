@@ -41,7 +41,21 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Says on standard error what went wrong.
 pub(crate) fn error(error: &anyhow::Error) {
-    anstream::eprintln!("{}: {error:#}", styled(BAD, "error"));
+    anstream::eprintln!("{}: {}", styled(BAD, "error"), causes(error));
+}
+
+/// An error and what caused it, in one line. Many an error says itself what
+/// its cause says, or names the same file: that is not said again.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    let file = text.split_inclusive(": ").next().map(str::to_owned);
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let inner = file.as_deref().and_then(|file| cause.strip_prefix(file));
+            text = format!("{text}: {}", inner.unwrap_or(&cause));
+        }
+    }
+    text
 }
 
 /// Says on standard error what is worth knowing.
@@ -256,6 +270,20 @@ mod tests {
     fn numbers_read_well() {
         assert_eq!(percent(0.1), "10%");
         assert_eq!(percent(0.0512), "5.1%");
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let said = haltwise_lstm::Error::Io {
+            path: "m.safetensors".into(),
+            source: missing(),
+        };
+        let said = anyhow::Error::from(said).context("m.safetensors: cannot resume");
+        let expected = format!("m.safetensors: cannot resume: {}", missing());
+        assert_eq!(causes(&said), expected);
+        let unsaid = anyhow::Error::from(missing()).context("m.safetensors");
+        assert_eq!(causes(&unsaid), format!("m.safetensors: {}", missing()));
     }
 
     #[test]

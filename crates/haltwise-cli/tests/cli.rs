@@ -792,9 +792,13 @@ fn series_and_models_that_cannot_be_used_are_explained() {
     fails(
         &folder,
         &["score", "model.pt", "two.tsv", "-o", "t.npz"],
-        &["model.pt"],
+        &["model.pt", "it is not a model", "`haltwise train`"],
     );
     fails(&folder, &["inspect", "model.pt"], &["model.pt"]);
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(["inspect", "absent.pt"]));
+    assert_eq!(run.stderr.matches("No such file").count(), 1);
     assert!(!folder.path().join("model.safetensors").exists());
 }
 
@@ -811,7 +815,13 @@ fn an_interrupted_training_is_not_started_over_by_accident() {
     fails(
         &folder,
         &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
-        &["cannot resume"],
+        &["cannot resume", "not a training state"],
+    );
+    fs::remove_file(folder.path().join("m.safetensors.training")).unwrap();
+    fails(
+        &folder,
+        &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
+        &["nothing to resume", "leave out --resume"],
     );
 }
 

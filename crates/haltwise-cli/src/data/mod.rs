@@ -129,7 +129,7 @@ fn verify(args: &Args, status: &mut Status) {
         return;
     }
     match read(args, &status.name) {
-        Err(problem) => status.problem = Some(format!("{problem:#}")),
+        Err(problem) => status.problem = Some(show::causes(&problem)),
         Ok(set) => {
             let found = Content::of(&set);
             status.verified = status.known.and_then(|known| known.agrees(&found));
