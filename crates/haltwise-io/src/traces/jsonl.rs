@@ -59,7 +59,14 @@ fn read_line(line: &[u8], first: bool, intake: &mut Intake<'_>) -> Result<(), Pr
 fn not_json(line: &[u8], error: &serde_json::Error) -> Problem {
     let whole = error.to_string();
     // The parser saw one line alone: only its column means something.
-    let what = whole.split(" at line ").next().unwrap_or_default();
+    let what = whole
+        .rsplit_once(" at line ")
+        .map_or(&*whole, |(what, _)| what);
+    // It may quote the line, of whatever length.
+    let what = match what.char_indices().nth(200) {
+        Some((cut, _)) => format!("{}…", &what[..cut]),
+        None => what.to_owned(),
+    };
     let remedy = match is_python_number(line, error.column()) {
         true => "; JSON has no NaN or Infinity, and neither is a score",
         false => "",
