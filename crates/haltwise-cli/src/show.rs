@@ -55,7 +55,11 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
             text = format!("{text}: {}", inner.unwrap_or(&cause));
         }
     }
-    text
+    // As the standard library says it.
+    text.replace(
+        "stream did not contain valid UTF-8",
+        "it is not UTF-8 text; save it as UTF-8",
+    )
 }
 
 /// Says on standard error what is worth knowing.
@@ -174,6 +178,16 @@ pub(crate) fn file(path: &Path) -> impl std::fmt::Display {
     path.display()
 }
 
+/// A path as a shell reads it, in quotes where it needs them.
+pub(crate) fn in_shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "_-./+,:@%=".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// The promise of a rule in one sentence.
 pub(crate) fn promise(rule: &Rule) -> String {
     let alpha = level(rule.alpha().get());
@@ -284,6 +298,21 @@ mod tests {
         assert_eq!(causes(&said), expected);
         let unsaid = anyhow::Error::from(missing()).context("m.safetensors");
         assert_eq!(causes(&unsaid), format!("m.safetensors: {}", missing()));
+    }
+
+    #[test]
+    fn paths_are_quoted_where_a_shell_would_split_them() {
+        assert_eq!(in_shell(Path::new("demo/rule.json")), "demo/rule.json");
+        assert_eq!(in_shell(Path::new("my demo/a")), "'my demo/a'");
+        assert_eq!(in_shell(Path::new("it's")), r"'it'\''s'");
+    }
+
+    #[test]
+    fn text_that_is_no_utf_8_is_called_so() {
+        let mut text = String::new();
+        let error = io::Read::read_to_string(&mut &[0xff_u8][..], &mut text).unwrap_err();
+        let said = causes(&anyhow::Error::from(error).context("q.jsonl"));
+        assert_eq!(said, "q.jsonl: it is not UTF-8 text; save it as UTF-8");
     }
 
     #[test]
