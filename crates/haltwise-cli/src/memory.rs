@@ -37,8 +37,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     if bytes >= u64::MAX as f64 {
         return Err("no machine has so much; give less, such as 64GiB".into());
     }
-    // Not a number is not enough either.
-    if !(bytes >= LEAST as f64) {
+    if bytes.is_nan() || bytes < LEAST as f64 {
         return Err("it must be at least 256MiB".into());
     }
     Ok(bytes as u64)
