@@ -214,14 +214,19 @@ fn write_report(path: &Path, results: &[Compared]) -> anyhow::Result<()> {
 
 fn farewell(folder: &Path, start: Instant) -> String {
     let report = folder.join("report.html");
-    let f = folder.display();
+    let file = |name: &str| show::in_shell(&folder.join(name));
     format!(
-        "{} {}\nAll in {f}, in {:.0} s. Go on with:\n\
-         \x20 haltwise inspect {f}/adaptive.json\n\
-         \x20 haltwise evaluate {f}/adaptive.json {f}/test.parquet\n\
-         \x20 haltwise calibrate --alpha 0.05 {f}/screening.parquet {f}/certifying.parquet -o rule.json\n",
+        "{} {}\nAll in {}, in {:.0} s. Go on with:\n\
+         \x20 haltwise inspect {rule}\n\
+         \x20 haltwise evaluate {rule} {}\n\
+         \x20 haltwise calibrate --alpha 0.05 {} {} -o rule.json\n",
         styled(GOOD, "The report is"),
         report.display(),
+        folder.display(),
         start.elapsed().as_secs_f64(),
+        file("test.parquet"),
+        file("screening.parquet"),
+        file("certifying.parquet"),
+        rule = file("adaptive.json"),
     )
 }

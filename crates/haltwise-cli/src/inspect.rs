@@ -1,11 +1,12 @@
 //! `haltwise inspect`: what is in a file.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
 use haltwise::{Classifier, Rule, Traces};
-use haltwise_io::{read_rule, rule_json};
+use haltwise_io::{TraceRow, read_rule, rule_json, trace_files, visit_traces};
 use haltwise_lstm::Model;
 use serde::Serialize;
 
@@ -37,8 +38,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (true, true) => rule_json(&read_rule(path)?)?,
         (true, false) => describe_rule(path, &read_rule(path)?),
         (false, json) => {
-            let traces = show::read(std::slice::from_ref(path))?;
-            let summary = Summary::of(&traces, show::classifier(std::slice::from_ref(path))?);
+            let summary = Summary::of(path)?;
             match json {
                 true => serde_json::to_string(&summary)? + "\n",
                 false => summary.describe(path),
@@ -85,7 +85,7 @@ fn describe_model(path: &Path, json: bool) -> anyhow::Result<String> {
             format!(
                 "{} (and {} for validation)",
                 count(record.trained_on as u64, "sequence", "sequences"),
-                record.validated_on
+                show::number(record.validated_on as u64)
             ),
         );
         row(
@@ -178,7 +178,11 @@ fn trail(rule: &Rule) -> String {
         };
         text += &format!(
             "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {verdict}\n",
-            test.opens, test.step, test.halted, test.gaps, test.p_value,
+            test.opens,
+            test.step,
+            show::number(test.halted),
+            show::number(test.gaps),
+            test.p_value,
         );
     }
     text
@@ -191,6 +195,10 @@ struct Summary {
     t_max: usize,
     steps: usize,
     shortest: usize,
+    /// With class probabilities, how many there are per step; else how many
+    /// classes are among the labels.
+    classes: usize,
+    probabilities: bool,
     score: haltwise::ScoreSource,
     late_accuracy: f64,
     first_step_accuracy: f64,
@@ -200,27 +208,48 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(traces: &Traces, classifier: Option<Classifier>) -> Self {
+    fn of(path: &Path) -> anyhow::Result<Self> {
+        let paths = [path.to_path_buf()];
+        let mut builder = None;
+        let (mut labels, mut per_step) = (BTreeSet::new(), None);
+        let mut visit = |row: &TraceRow<'_>| {
+            labels.insert(row.label);
+            let probs = row.probs.map_or(0, |probs| probs.len() / row.scores.len());
+            per_step = Some(probs.min(per_step.unwrap_or(probs)));
+            builder
+                .get_or_insert_with(|| Traces::builder().source(row.source()))
+                .push(row.id, &row.label, row.predictions, row.scores)
+                .map_err(|e| e.to_string())
+        };
+        show::reading(|progress| visit_traces(&trace_files(&paths)?, progress, &mut visit))?;
+        let traces: Traces = builder.unwrap_or_default().finish();
+        let per_step = per_step.unwrap_or(0);
         let (mut late, mut first) = (0_usize, 0_usize);
         for correct in (0..traces.len()).filter_map(|i| traces.correct(i)) {
             first += usize::from(correct[0]);
             late += usize::from(correct[correct.len() - 1]);
         }
         let share = |hits| hits as f64 / traces.len().max(1) as f64;
-        Self {
+        Ok(Self {
             sequences: traces.len(),
             t_max: traces.t_max(),
             steps: traces.lengths().sum(),
             shortest: traces.lengths().min().unwrap_or(0),
+            classes: match per_step {
+                0 => labels.len(),
+                classes => classes,
+            },
+            probabilities: per_step > 0,
             score: traces.source().clone(),
             late_accuracy: share(late),
             first_step_accuracy: share(first),
             fingerprint: traces.fingerprint(),
-            classifier,
-        }
+            classifier: show::classifier(&paths)?,
+        })
     }
 
     fn describe(&self, path: &Path) -> String {
+        let classes = self.classes as u64;
         let mut text = styled(HEADING, format!("{}: traces", show::file(path))) + "\n";
         let mut row = |name: &str, value: String| text += &format!("  {name:<16}{value}\n");
         row("sequences", show::number(self.sequences as u64));
@@ -233,6 +262,16 @@ impl Summary {
                     self.shortest,
                     self.t_max,
                     show::number(self.steps as u64)
+                ),
+            },
+        );
+        row(
+            "classes",
+            match self.probabilities {
+                true => format!("{}, with their probabilities", show::number(classes)),
+                false => format!(
+                    "{} among the labels, without probabilities",
+                    show::number(classes)
                 ),
             },
         );

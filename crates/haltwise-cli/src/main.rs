@@ -26,7 +26,8 @@ mod train;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Certified early stopping for classifiers that read a stream.
 ///
@@ -76,12 +77,61 @@ enum Verb {
 
 /// Ends the program as wrong usage does, with exit code 2.
 fn usage_error(message: &str) -> ! {
-    let kind = clap::error::ErrorKind::ArgumentConflict;
+    let kind = ErrorKind::ArgumentConflict;
     Cli::command().error(kind, message).exit()
 }
 
+/// The arguments, or the end of the program where they cannot be meant.
+fn arguments() -> Cli {
+    let mut command = negative_numbers(Cli::command());
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| match error.kind() {
+        ErrorKind::ValueValidation => {
+            let text = error.render().ansi().to_string();
+            anstream::eprint!("{}", plain_words(text));
+            std::process::exit(error.exit_code())
+        }
+        _ => error.exit(),
+    })
+}
+
+/// Lets every option take a negative number, so that it can be said why it may
+/// not be one.
+fn negative_numbers(command: Command) -> Command {
+    let takes = |arg: &clap::Arg| arg.get_long().is_some() && arg.get_action().takes_values();
+    command
+        .mut_args(|arg| match takes(&arg) {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
+        .mut_subcommands(negative_numbers)
+}
+
+/// What is said of a number that cannot be read, in words for people.
+fn plain_words(text: String) -> String {
+    const WORDS: [(&str, &str); 5] = [
+        (
+            "invalid digit found in string",
+            "give a whole number, 0 or more",
+        ),
+        (
+            "number would be zero for non-zero type",
+            "give a whole number, 1 or more",
+        ),
+        (
+            "cannot parse integer from empty string",
+            "it is empty; give a whole number",
+        ),
+        ("number too large to fit in target type", "it is too large"),
+        ("invalid float literal", "it is not a number"),
+    ];
+    let replace = |text: String, (theirs, ours)| text.replace(theirs, ours);
+    WORDS.into_iter().fold(text, replace)
+}
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().verb {
+    let result = match arguments().verb {
         Verb::Demo(args) => demo::run(args),
         Verb::Train(args) => train::run(args),
         Verb::Score(args) => score::run(args),

@@ -8,7 +8,7 @@ use crate::show::{self, count};
 /// The memory that traces may take.
 #[derive(clap::Args)]
 pub(crate) struct MemoryArgs {
-    /// The memory to stay within, such as 4GiB: traces that need more are read twice, and
+    /// The memory to stay within, such as 4GiB, at least 256MiB: traces that need more are read twice, and
     /// screened on a sample where their screening part alone does not fit
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
     memory: u64,
@@ -34,7 +34,10 @@ fn bytes(text: &str) -> Result<u64, String> {
         .parse()
         .map_err(|_| "give a number and a unit, such as 500MB or 4GiB".to_owned())?;
     let bytes = number * unit as f64;
-    if !(bytes >= LEAST as f64 && bytes < u64::MAX as f64) {
+    if bytes >= u64::MAX as f64 {
+        return Err("no machine has so much; give less, such as 64GiB".into());
+    }
+    if bytes.is_nan() || bytes < LEAST as f64 {
         return Err("it must be at least 256MiB".into());
     }
     Ok(bytes as u64)
@@ -144,6 +147,8 @@ mod tests {
         for bad in ["", "GB", "4 apples", "-1GB", "1KB", "nanGB", "1e99GB"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
+        assert!(bytes("1KB").unwrap_err().contains("at least"));
+        assert!(bytes("99999999999GiB").unwrap_err().contains("give less"));
     }
 
     #[test]

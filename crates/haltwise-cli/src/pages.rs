@@ -28,14 +28,15 @@ pub(crate) fn completions(args: CompletionArgs) -> anyhow::Result<ExitCode> {
 /// Print the manual page, or write one page per verb into a folder
 #[derive(clap::Args)]
 pub(crate) struct ManArgs {
-    /// The folder to write haltwise.1, haltwise-calibrate.1, … into
+    /// The folder to write haltwise.1, haltwise-calibrate.1, … into; it is made if need be
     #[arg(short, long, value_name = "FOLDER")]
     output: Option<PathBuf>,
 }
 
 pub(crate) fn man(args: ManArgs) -> anyhow::Result<ExitCode> {
     match args.output {
-        Some(folder) => clap_mangen::generate_to(Cli::command(), &folder)
+        Some(folder) => std::fs::create_dir_all(&folder)
+            .and_then(|()| clap_mangen::generate_to(Cli::command(), &folder))
             .with_context(|| format!("{}: cannot write the pages", folder.display()))?,
         None => {
             let mut text = Vec::new();

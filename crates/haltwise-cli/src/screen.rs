@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::bail;
 use haltwise::{Calibration, Candidates, ScoreChoice, Screened, Screening, SetAside, Split};
 use haltwise_io::{SetReader, Snapshot, read_fitting, write_screened};
 
@@ -52,9 +53,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SHARE", value_parser = crate::dataset::share)]
     screen_fraction: Option<f64>,
 
-    /// The seed of the split
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// The seed of the split, where TRACES are split [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
 
     /// With --method conditional: screen on all of TRACES; evidence will come from others
     #[arg(long, conflicts_with = "screen_fraction")]
@@ -104,29 +105,27 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.score == Some(ScoreArg::Gap) && args.method != MethodArg::Adaptive {
         crate::usage_error("--score gap goes with --method adaptive only");
     }
+    if args.seed.is_some() && (args.whole || args.method == MethodArg::Marginal) {
+        crate::usage_error("--seed is for splitting TRACES, and nothing is split here");
+    }
+    let seed = args.seed.unwrap_or(0);
     let calibration = args.levels.calibration(args.at_never);
     let snapshot = Snapshot::new(&args.traces)?;
     show::check_output(&args.output, &snapshot.files())?;
     let screened = if args.method == MethodArg::Adaptive {
         let fraction = args.fit_fraction.unwrap_or(FIT_FRACTION);
-        fit(
-            &calibration,
-            &snapshot,
-            &choice(args.score),
-            fraction,
-            args.seed,
-        )?
+        fit(&calibration, &snapshot, &choice(args.score), fraction, seed)?
     } else {
         let fraction = args.screen_fraction.unwrap_or(SCREEN_FRACTION);
         let split = Split {
             screen_fraction: Some(fraction),
-            seed: args.seed,
+            seed,
             ..Split::default()
         };
         let part = match (args.method, args.whole) {
             (MethodArg::Marginal, _) => Part::None,
             (_, true) => Part::Whole,
-            (_, false) => Part::Split(split, SetAside::share(fraction, args.seed)),
+            (_, false) => Part::Split(split, SetAside::share(fraction, seed)),
         };
         let plan = args.memory.plan(&snapshot, &calibration.grid)?;
         let score = plain(args.score);
@@ -136,7 +135,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             grid: Some(&calibration.grid),
         };
         let t_max = args.t_max.unwrap_or(0) as usize;
-        screen(&calibration, reader, part, t_max, plan)?
+        let screened = screen(&calibration, reader, part, t_max, plan)?;
+        if t_max > 0 && screened.t_max() > t_max {
+            bail!(
+                "--t-max {t_max} is less than the {} of the longest of TRACES; give at least that",
+                count(screened.t_max() as u64, "step", "steps")
+            );
+        }
+        screened
     };
     let screened = screened.with_classifier(show::classifier(&snapshot.files())?);
     write_screened(&args.output, &screened)?;

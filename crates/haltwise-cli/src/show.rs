@@ -45,7 +45,25 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Says on standard error what went wrong.
 pub(crate) fn error(error: &anyhow::Error) {
-    anstream::eprintln!("{}: {error:#}", styled(BAD, "error"));
+    anstream::eprintln!("{}: {}", styled(BAD, "error"), causes(error));
+}
+
+/// An error and what caused it, in one line. Many an error says itself what
+/// its cause says, or names the same file: that is not said again.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    let file = text.split_inclusive(": ").next().map(str::to_owned);
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let inner = file.as_deref().and_then(|file| cause.strip_prefix(file));
+            text = format!("{text}: {}", inner.unwrap_or(&cause));
+        }
+    }
+    // As the standard library says it.
+    text.replace(
+        "stream did not contain valid UTF-8",
+        "it is not UTF-8 text; save it as UTF-8",
+    )
 }
 
 /// Says on standard error what is worth knowing.
@@ -195,6 +213,16 @@ pub(crate) fn file(path: &Path) -> impl std::fmt::Display {
     path.display()
 }
 
+/// A path as a shell reads it, in quotes where it needs them.
+pub(crate) fn in_shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_alphanumeric() || "_-./+,:@%=".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 /// The promise of a rule in one sentence.
 pub(crate) fn promise(rule: &Rule) -> String {
     let alpha = level(rule.alpha().get());
@@ -291,6 +319,35 @@ mod tests {
     fn numbers_read_well() {
         assert_eq!(percent(0.1), "10%");
         assert_eq!(percent(0.0512), "5.1%");
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let said = haltwise_lstm::Error::Io {
+            path: "m.safetensors".into(),
+            source: missing(),
+        };
+        let said = anyhow::Error::from(said).context("m.safetensors: cannot resume");
+        let expected = format!("m.safetensors: cannot resume: {}", missing());
+        assert_eq!(causes(&said), expected);
+        let unsaid = anyhow::Error::from(missing()).context("m.safetensors");
+        assert_eq!(causes(&unsaid), format!("m.safetensors: {}", missing()));
+    }
+
+    #[test]
+    fn paths_are_quoted_where_a_shell_would_split_them() {
+        assert_eq!(in_shell(Path::new("demo/rule.json")), "demo/rule.json");
+        assert_eq!(in_shell(Path::new("my demo/a")), "'my demo/a'");
+        assert_eq!(in_shell(Path::new("it's")), r"'it'\''s'");
+    }
+
+    #[test]
+    fn text_that_is_no_utf_8_is_called_so() {
+        let mut text = String::new();
+        let error = io::Read::read_to_string(&mut &[0xff_u8][..], &mut text).unwrap_err();
+        let said = causes(&anyhow::Error::from(error).context("q.jsonl"));
+        assert_eq!(said, "q.jsonl: it is not UTF-8 text; save it as UTF-8");
     }
 
     #[test]

@@ -335,11 +335,71 @@ fn wrong_usage_ends_with_2() {
         &["calibrate", "x.npz", "-o", "r.json", "--alpha", "1.5"],
         &["calibrate", "x.npz", "-o", "r.json", "--grid-step", "0.03"],
         &["calibrate", "x.npz", "-o", "r.json", "--method", "magic"],
+        &[
+            "screen", "x.npz", "-o", "c.json", "--method", "marginal", "--seed", "3",
+        ],
         &["nonsense"],
         &[],
     ] {
         assert_eq!(ran(haltwise().args(args)).code, 2, "{args:?}");
     }
+}
+
+#[test]
+fn numbers_that_cannot_be_meant_are_refused_in_plain_words() {
+    for (option, value, expected) in [
+        ("--alpha", "-0.1", "strictly between 0 and 1"),
+        ("--seed", "x", "give a whole number, 0 or more"),
+        ("--seed", "-3", "give a whole number, 0 or more"),
+        ("--memory", "99999999999GiB", "give less"),
+    ] {
+        let run = ran(haltwise().args(["calibrate", "x.npz", "-o", "r.json", option, value]));
+        assert_eq!(run.code, 2, "{option} {value}");
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+        assert!(run.stderr.contains(option), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn inspect_says_what_a_file_is_and_who_takes_it() {
+    let folder = folder_with_traces();
+    let traces = "cal.npz";
+    let run = |args: &[&str]| ran(haltwise().current_dir(&folder).args(args));
+    assert_eq!(run(&["screen", traces, "-o", "c.json"]).code, 0);
+    let evidence = run(&["evidence", "c.json", traces, "-o", "e.json"]);
+    assert_eq!(evidence.code, 0, "{}", evidence.stderr);
+    fails(
+        &folder,
+        &["inspect", "c.json"],
+        &["candidates", "`haltwise evidence` takes it"],
+    );
+    fails(
+        &folder,
+        &["inspect", "e.json"],
+        &["evidence", "`haltwise certify` takes it"],
+    );
+    let said = run(&["inspect", traces]).stdout;
+    assert!(
+        said.contains("1 among the labels, without probabilities"),
+        "{said}"
+    );
+    let line = "{\"label\":1,\"probs\":[[0.2,0.3,0.5]]}\n";
+    fs::write(folder.path().join("probs.jsonl"), line).unwrap();
+    let said = run(&["inspect", "probs.jsonl"]).stdout;
+    assert!(said.contains("3, with their probabilities"), "{said}");
+    let too_short = [
+        "screen",
+        "--method",
+        "conditional",
+        "--whole",
+        "--t-max",
+        "3",
+    ];
+    fails(
+        &folder,
+        &[&too_short[..], &[traces, "-o", "c.json"]].concat(),
+        &["--t-max 3 is less than the 5 steps"],
+    );
 }
 
 /// A run that must fail with exit code 1, saying all of this on standard error.
@@ -851,9 +911,13 @@ fn series_and_models_that_cannot_be_used_are_explained() {
     fails(
         &folder,
         &["score", "model.pt", "two.tsv", "-o", "t.npz"],
-        &["model.pt"],
+        &["model.pt", "it is not a model", "`haltwise train`"],
     );
     fails(&folder, &["inspect", "model.pt"], &["model.pt"]);
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(["inspect", "absent.pt"]));
+    assert_eq!(run.stderr.matches("No such file").count(), 1);
     assert!(!folder.path().join("model.safetensors").exists());
 }
 
@@ -870,7 +934,13 @@ fn an_interrupted_training_is_not_started_over_by_accident() {
     fails(
         &folder,
         &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
-        &["cannot resume"],
+        &["cannot resume", "not a training state"],
+    );
+    fs::remove_file(folder.path().join("m.safetensors.training")).unwrap();
+    fails(
+        &folder,
+        &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
+        &["nothing to resume", "leave out --resume"],
     );
 }
 
@@ -924,10 +994,10 @@ fn help_completions_and_manual_pages_are_there() {
     let folder = TempDir::new().unwrap();
     haltwise()
         .args(["man", "-o"])
-        .arg(folder.path())
+        .arg(folder.path().join("new/folder"))
         .assert()
         .success();
-    assert!(folder.path().join("haltwise-decide.1").exists());
+    assert!(folder.path().join("new/folder/haltwise-decide.1").exists());
     assert!(ran(haltwise().arg("man")).stdout.contains(".TH haltwise"));
 }
 

@@ -46,6 +46,19 @@ fn the_list_says_what_there_is_and_how_to_get_it() {
 }
 
 #[test]
+fn a_folder_need_not_be_there_and_places_are_those_of_files() {
+    let folder = TempDir::new().unwrap();
+    let run = data(&folder, &["--data", "new", "--verify"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains("The folder new does not exist yet"));
+    let listed = data(&folder, &["--data", "new", "--json"]);
+    assert_eq!(entry(&listed, "Crop")["place"], Value::Null);
+    fs::write(folder.path().join("Mine.tsv"), TRAIN).unwrap();
+    let listed = data(&folder, &["--data", ".", "--json"]);
+    assert_eq!(entry(&listed, "Mine")["place"], "./Mine.tsv");
+}
+
+#[test]
 fn what_is_not_what_it_should_be_fails_the_check() {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("Crop.tsv"), TRAIN).unwrap();

@@ -234,7 +234,7 @@ fn splits_that_do_not_fit_are_refused_by_name() {
     write_splits(&folder, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], 3);
     let wrong = refusal("eleven.npz", &[]);
     assert!(wrong.contains("of 10 traces, but there are 11"), "{wrong}");
-    assert!(refusal("t.npz", &["--splits", "2"]).contains("it has 1 splits, and 2 are asked for"));
+    assert!(refusal("t.npz", &["--splits", "2"]).contains("it has 1 split, and 2 are asked for"));
 }
 
 #[test]

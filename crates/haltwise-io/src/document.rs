@@ -90,10 +90,17 @@ impl Kind {
         };
         let mut fields: Map<String, Value> = serde_json::from_slice(bytes)
             .map_err(|e| format!("it is not {a} {name} file, or a damaged one: {e}"))?;
-        if fields.remove("format").as_ref().and_then(Value::as_str) != Some(*format) {
-            return Err(format!(
-                "it is not {a} {name} file: its \"format\" is not \"{format}\""
-            ));
+        let found = fields.remove("format");
+        let found = found.as_ref().and_then(Value::as_str);
+        if found != Some(*format) {
+            return Err(match found.and_then(taken_by) {
+                Some((what, verb)) => {
+                    format!("it is not {a} {name} file but {what}; `haltwise {verb}` takes it")
+                }
+                None => {
+                    format!("it is not {a} {name} file: its \"format\" is not \"{format}\"")
+                }
+            });
         }
         let version = fields.remove("version").and_then(|v| v.as_u64());
         let writer = fields.remove("written_by");
@@ -117,6 +124,16 @@ impl Kind {
         }
         serde_json::from_value(Value::Object(fields))
             .map_err(|e| format!("the {name} file is damaged: {e}; {remedy}"))
+    }
+}
+
+/// What a format is called, and the verb that takes such a file.
+fn taken_by(format: &str) -> Option<(&'static str, &'static str)> {
+    match format {
+        "haltwise-rule" => Some(("a rule", "evaluate")),
+        "haltwise-candidates" => Some(("candidates, made by `haltwise screen`", "evidence")),
+        "haltwise-evidence" => Some(("evidence, made by `haltwise evidence`", "certify")),
+        _ => None,
     }
 }
 

@@ -202,11 +202,14 @@ impl EvidencePart {
         if read == whole {
             return Ok(());
         }
-        let files = self.inputs.len();
+        let files = match self.inputs.len() {
+            1 => "1 file".to_owned(),
+            n => format!("{n} files"),
+        };
         Err(match read.sequences == whole.sequences {
             true => "the traces are not those that were read while screening; screen again".into(),
             false => format!(
-                "the evidence is of {} sequences in {files} files, but {} were read while \
+                "the evidence is of {} sequences in {files}, but {} were read while \
                  screening; give every part, and each once",
                 read.sequences, whole.sequences
             ),

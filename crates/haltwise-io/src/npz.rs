@@ -10,7 +10,7 @@ use zip::result::ZipError;
 
 use crate::error::Result;
 use crate::npy::{Array, out_of_range};
-use crate::problem::{Checked, Problem};
+use crate::problem::{Checked, Problem, listed};
 
 /// How much of an array is unpacked at a time.
 const BUFFER: usize = 1 << 17;
@@ -51,10 +51,7 @@ pub(crate) struct Listed<'a>(pub(crate) &'a [String]);
 
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            [] => f.write_str("none"),
-            names => f.write_str(&names.join(", ")),
-        }
+        f.write_str(&listed(self.0.iter().map(String::as_str)))
     }
 }
 

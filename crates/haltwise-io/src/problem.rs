@@ -60,5 +60,55 @@ impl Display for Problem {
     }
 }
 
+/// The most characters of a file's own text that a message shows.
+const ENOUGH: usize = 60;
+
+/// Text from a file, in quotes and cut to a length fit for a message.
+pub(crate) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(ENOUGH) {
+        Some((cut, _)) => format!("{:?}…", &text[..cut]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// Names from a file, each cut to a length fit for a message, and of many only
+/// the first.
+pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    const MOST: usize = 20;
+    let names: Vec<&str> = names.into_iter().collect();
+    let cut = |name: &&str| {
+        let more = if name.chars().nth(ENOUGH).is_some() {
+            "…"
+        } else {
+            ""
+        };
+        let start: String = name.chars().take(ENOUGH).collect();
+        format!("{}{more}", start.escape_debug())
+    };
+    let shown: Vec<String> = names.iter().take(MOST).map(cut).collect();
+    match (shown.is_empty(), names.len().saturating_sub(MOST)) {
+        (true, _) => "none".into(),
+        (_, 0) => shown.join(", "),
+        (_, more) => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 /// What a check says.
 pub(crate) type Checked<T = ()> = Result<T, Problem>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_cut_for_messages() {
+        assert_eq!(quoted("a\tb"), r#""a\tb""#);
+        assert_eq!(quoted(&"é".repeat(70)), format!("\"{}\"…", "é".repeat(60)));
+        assert_eq!(listed([]), "none");
+        assert_eq!(listed(["id", "a\u{1}"]), "id, a\\u{1}");
+        let many = vec!["x".repeat(100_000); 22];
+        let text = listed(many.iter().map(String::as_str));
+        assert!(text.len() < 1400, "{}", text.len());
+        assert!(text.ends_with("… and 2 more"), "{text}");
+    }
+}

@@ -195,10 +195,45 @@ impl SetReader<'_> {
 struct Drawn {
     draw: u64,
     key: Key,
+    place: Place,
     label: u32,
     predictions: Vec<u32>,
     scores: Option<Vec<f32>>,
     probs: Option<Vec<f32>>,
+}
+
+impl Drawn {
+    /// What it has: class probabilities per step, and whether scores.
+    fn kind(&self) -> (usize, bool) {
+        let probs = self.probs.as_ref().map_or(0, Vec::len);
+        (probs / self.predictions.len(), self.scores.is_some())
+    }
+}
+
+/// Refuses sequences of which some have more to fit to than others, and says
+/// which was the first unlike those before it.
+fn alike(drawn: &[Drawn], files: &[PathBuf], seen: &Seen) -> Result<()> {
+    let first = drawn.iter().min_by_key(|drawn| drawn.place.position);
+    let Some(first) = first else { return Ok(()) };
+    let unlike = drawn.iter().filter(|drawn| drawn.kind() != first.kind());
+    let Some(unlike) = unlike.min_by_key(|drawn| drawn.place.position) else {
+        return Ok(());
+    };
+    let has = |drawn: &Drawn| match drawn.kind() {
+        (0, _) => "scores alone".into(),
+        (classes, true) => format!("scores and probabilities of {classes} classes"),
+        (classes, false) => format!("probabilities of {classes} classes alone"),
+    };
+    let file = unlike.place.file;
+    let before: u64 = seen.inputs[..file].iter().map(|i| i.sequences).sum();
+    let problem = format!(
+        "it has {}, where others ({}) have {}; give all sequences the same",
+        has(unlike),
+        files[first.place.file].display(),
+        has(first)
+    );
+    let number = unlike.place.position - before + 1;
+    Err(Error::new(&files[file], problem).at(format_args!("sequence {number}")))
 }
 
 impl Ord for Drawn {
@@ -232,31 +267,33 @@ pub fn read_fitting(
 ) -> Result<(Fitting, SetAside, Seen)> {
     let files = snapshot.files();
     let start = || (Tally::new(files.len()), BinaryHeap::<Drawn>::new());
-    let visit = |(tally, drawn): &mut (Tally, BinaryHeap<Drawn>), place, row: &TraceRow<'_>| {
-        tally.note(place, row, None);
-        let key = Key::new(row.id, place.position);
-        let draw = key.draw(seed);
-        let full = drawn.len() >= Fitting::MOST;
-        if full
-            && drawn
-                .peek()
-                .is_some_and(|last| (last.draw, last.key) < (draw, key))
-        {
-            return Ok(());
-        }
-        if full {
-            drawn.pop();
-        }
-        drawn.push(Drawn {
-            draw,
-            key,
-            label: row.label,
-            predictions: row.predictions.to_vec(),
-            scores: row.scores_given.then(|| row.scores.to_vec()),
-            probs: row.probs.map(<[f32]>::to_vec),
-        });
-        Ok(())
-    };
+    let visit =
+        |(tally, drawn): &mut (Tally, BinaryHeap<Drawn>), place: Place, row: &TraceRow<'_>| {
+            tally.note(place, row, None);
+            let key = Key::new(row.id, place.position);
+            let draw = key.draw(seed);
+            let full = drawn.len() >= Fitting::MOST;
+            if full
+                && drawn
+                    .peek()
+                    .is_some_and(|last| (last.draw, last.key) < (draw, key))
+            {
+                return Ok(());
+            }
+            if full {
+                drawn.pop();
+            }
+            drawn.push(Drawn {
+                draw,
+                key,
+                place,
+                label: row.label,
+                predictions: row.predictions.to_vec(),
+                scores: row.scores_given.then(|| row.scores.to_vec()),
+                probs: row.probs.map(<[f32]>::to_vec),
+            });
+            Ok(())
+        };
     let states = fold_traces(&files, progress, start, visit)?;
     snapshot.check_unchanged()?;
     let mut tally = Tally::new(files.len());
@@ -273,6 +310,7 @@ pub fn read_fitting(
     let most = (seen.set().sequences as usize).saturating_sub(1);
     let fits = in_share.count().clamp(1, Fitting::MOST).min(most);
     drawn.truncate(fits);
+    alike(&drawn, &files, &seen)?;
     let below = drawn.last().map_or(0, |last| last.draw.saturating_add(1));
     let mut outputs = Outputs::new();
     for drawn in drawn {

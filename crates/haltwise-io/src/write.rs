@@ -60,6 +60,13 @@ impl WholeFile {
             return Err(cannot_write(path, "it is not an ordinary file"));
         }
         let folder = folder_of(&target);
+        if folder.exists() && !folder.is_dir() {
+            let problem = format_args!(
+                "{} is a file, not a folder; name a file in a folder",
+                folder.display()
+            );
+            return Err(cannot_write(path, problem));
+        }
         if !folder.is_dir() {
             let problem = format_args!(
                 "the folder {} does not exist; create it first",
@@ -146,5 +153,12 @@ mod tests {
         assert!(write(folder.path()).to_string().contains("it is a folder"));
         let nowhere = folder.path().join("no/rule.json");
         assert!(write(&nowhere).to_string().contains("does not exist"));
+        let file = folder.path().join("file.txt");
+        std::fs::write(&file, "x").unwrap();
+        let message = write(&file.join("rule.json")).to_string();
+        assert!(
+            message.contains("file.txt is a file, not a folder"),
+            "{message}"
+        );
     }
 }

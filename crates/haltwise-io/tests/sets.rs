@@ -146,3 +146,20 @@ fn files_that_change_while_they_are_read_are_refused() {
         );
     }
 }
+
+#[test]
+fn sequences_unlike_the_others_are_named_with_their_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = |more: &str| format!("{{\"label\":0,\"predictions\":[0],\"scores\":[0.5]{more}}}\n");
+    let (with, without) = (line(",\"probs\":[[0.5,0.5]]"), line(""));
+    std::fs::write(folder.path().join("a.jsonl"), with.repeat(20)).unwrap();
+    std::fs::write(folder.path().join("b.jsonl"), without.repeat(20)).unwrap();
+    let snapshot = Snapshot::new(&[folder.path()]).unwrap();
+    let read = read_fitting(&snapshot, 0.9, 0, &mut |_, _| {});
+    let message = read.unwrap_err().to_string();
+    assert!(message.contains("b.jsonl: sequence "), "{message}");
+    assert!(
+        message.contains("it has scores alone, where others"),
+        "{message}"
+    );
+}

@@ -241,7 +241,7 @@ pub(crate) fn read_tensors(bytes: &[u8]) -> Result<BTreeMap<String, RawTensor>> 
 }
 
 fn damaged(error: safetensors::SafeTensorError) -> Error {
-    Error::Format(format!("this is not a readable safetensors file: {error}"))
+    Error::NotAModel(format!("as safetensors: {error}"))
 }
 
 /// The content of a safetensors file with our header.

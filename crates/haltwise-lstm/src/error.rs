@@ -81,6 +81,12 @@ pub enum Error {
     /// The content of a model file is not what it should be.
     #[error("{0}")]
     Format(String),
+    /// A file that cannot be read as a model.
+    #[error(
+        "it is not a model, or a damaged one ({0}); a model is a file that `haltwise train` \
+         wrote, a safetensors file with PyTorch's names, or a .pt state dict"
+    )]
+    NotAModel(String),
     /// A tensor that the network needs is not in the file.
     #[error("tensor {name} is missing: the file has {found}")]
     MissingTensor {
@@ -119,6 +125,15 @@ pub enum Error {
     ForbiddenGlobal {
         /// The Python object it names.
         global: String,
+    },
+    /// No training state where one was to be resumed.
+    #[error(
+        "there is nothing to resume at {}: no run was interrupted there; leave out --resume \
+         to start one", path.display()
+    )]
+    NothingToResume {
+        /// Where it would be.
+        path: PathBuf,
     },
     /// A training state that was made by another run.
     #[error("this training state belongs to another run: {0}")]

@@ -56,7 +56,7 @@ pub(crate) fn read_state_dict(bytes: &[u8]) -> Result<Vec<(String, RawTensor)>> 
 }
 
 fn damaged(what: impl std::fmt::Display) -> Error {
-    Error::Format(format!("this is not a readable PyTorch file: {what}"))
+    Error::NotAModel(format!("as PyTorch's file: {what}"))
 }
 
 fn entry(archive: &mut zip::ZipArchive<Cursor<&[u8]>>, name: &str) -> Result<Vec<u8>> {

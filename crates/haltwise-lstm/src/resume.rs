@@ -5,6 +5,8 @@ use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::train::{Epoch, TrainOptions, Trainer};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::io::ErrorKind;
 use std::path::Path;
 
 const STATE_KEY: &str = "haltwise-lstm-training";
@@ -55,13 +57,26 @@ impl Trainer<'_> {
     /// follows equals the run that was never interrupted, to the bit.
     pub fn resume(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let bytes = read(path)?;
+        let bytes = read(path).map_err(|e| match e {
+            Error::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+                Error::NothingToResume { path }
+            }
+            e => e,
+        })?;
         self.resume_from(&bytes).map_err(|e| e.in_file(path))
     }
 
     fn resume_from(&mut self, bytes: &[u8]) -> Result<()> {
-        let header: Header = read_header(bytes, STATE_KEY)?
-            .ok_or_else(|| Error::Format("it is not a training state".into()))?;
+        let not_a_state = |why: &str| {
+            Error::Format(format!(
+                "it is not a training state{why}; remove it to start anew"
+            ))
+        };
+        let header: Header = match read_header(bytes, STATE_KEY) {
+            Ok(header) => header.ok_or_else(|| not_a_state(""))?,
+            Err(Error::NotAModel(_)) => return Err(not_a_state(", or a damaged one")),
+            Err(error) => return Err(error),
+        };
         self.check_same_run(&header)?;
         let mut tensors = read_tensors(bytes)?;
         let mut take = |name: &str| match tensors.remove(name) {
@@ -94,10 +109,17 @@ impl Trainer<'_> {
         let mut options = header.options.clone();
         options.patience = self.options.patience;
         options.max_epochs = self.options.max_epochs;
-        if header.shape != self.shape || options != self.options {
+        let ours = settings(&self.shape, &self.options)?;
+        let theirs = settings(&header.shape, &options)?;
+        let differ = ours.iter().filter_map(|(name, here)| {
+            let there = theirs.get(name)?;
+            (here != there).then(|| format!("{name} is {here} here and {there} there"))
+        });
+        let differ: Vec<String> = differ.collect();
+        if !differ.is_empty() {
             return Err(Error::OtherRun(format!(
-                "it was made with {:?} and {:?}",
-                header.shape, header.options
+                "{}; give the options of that run, or remove its state to start anew",
+                differ.join(", ")
             )));
         }
         if header.data != self.fingerprint() {
@@ -109,4 +131,16 @@ impl Trainer<'_> {
         }
         Ok(())
     }
+}
+
+/// All that is set for a run, by name.
+fn settings(shape: &Shape, options: &TrainOptions) -> Result<Map<String, Value>> {
+    let fields = |value: serde_json::Result<Value>| match value {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Ok(Map::new()),
+        Err(e) => Err(Error::Format(e.to_string())),
+    };
+    let mut all = fields(serde_json::to_value(shape))?;
+    all.extend(fields(serde_json::to_value(options))?);
+    Ok(all)
 }

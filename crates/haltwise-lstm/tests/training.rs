@@ -147,7 +147,13 @@ fn a_state_of_another_run_is_refused() {
         ..options()
     };
     let mut other = Trainer::new(ramps.labelled(), None, names(3), changed).unwrap();
-    assert!(other.resume(&path).is_err());
+    let error = other.resume(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("another run: seed is 4 here and 3 there; give"),
+        "{error}"
+    );
+    let error = other.resume(folder.path().join("none")).unwrap_err();
+    assert!(error.to_string().starts_with("there is nothing to resume"));
     let model = folder.path().join("model.safetensors");
     trainer(&ramps).model().unwrap().save(&model).unwrap();
     let error = trainer(&ramps).resume(&model).unwrap_err().to_string();

@@ -34,7 +34,7 @@ pub struct Calibration {
 #[non_exhaustive]
 pub enum CalibrateError {
     /// There is nothing to calibrate on.
-    #[error("there are no {0} traces")]
+    #[error("there are no {0} traces; give more, or a set of their own for each part")]
     Empty(&'static str),
     /// The candidates are neither one threshold nor a backward walk.
     #[error("a list of rules can be certified, but makes no rule of a known method")]

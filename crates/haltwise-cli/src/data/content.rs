@@ -6,7 +6,7 @@ use haltwise_io::series::SeriesSet;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::show::{count, number};
+use crate::show::count;
 
 /// The size of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -21,8 +21,8 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} sequences × {} × {}, {}",
-            number(self.sequences as u64),
+            "{} × {} × {}, {}",
+            count(self.sequences as u64, "sequence", "sequences"),
             count(self.steps as u64, "step", "steps"),
             count(self.features as u64, "feature", "features"),
             count(self.classes as u64, "class", "classes")

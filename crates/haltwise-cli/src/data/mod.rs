@@ -75,10 +75,7 @@ struct Status {
 }
 
 fn list(args: &Args) -> anyhow::Result<ExitCode> {
-    let present = match &args.data {
-        Some(folder) => in_folder(folder)?,
-        None => Vec::new(),
-    };
+    let present = present(args)?;
     let mut all: Vec<Status> = KNOWN.iter().map(|k| status(args, &present, k)).collect();
     let others = present.iter().filter(|name| Known::find(name).is_none());
     all.extend(others.map(|name| Status {
@@ -103,6 +100,14 @@ fn list(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// The names of the datasets in the folder, which need not be there yet.
+fn present(args: &Args) -> anyhow::Result<Vec<String>> {
+    match &args.data {
+        Some(folder) if folder.exists() => in_folder(folder),
+        _ => Ok(Vec::new()),
+    }
+}
+
 fn status(args: &Args, present: &[String], known: &'static Known) -> Status {
     Status {
         name: known.name.to_owned(),
@@ -117,11 +122,22 @@ fn status(args: &Args, present: &[String], known: &'static Known) -> Status {
 /// Where a dataset is: in the folder, which comes first, or built in.
 fn place(args: &Args, present: &[String], name: &str) -> Option<String> {
     match &args.data {
-        Some(folder) if present.iter().any(|other| other == name) => {
-            Some(show::file(&folder.join(name)).to_string())
-        }
+        Some(folder) if present.iter().any(|other| other == name) => Some(files_of(folder, name)),
         _ => BUILTIN.contains(&name).then(|| "built in".to_owned()),
     }
+}
+
+/// The folder or the files that a dataset is in.
+fn files_of(folder: &Path, name: &str) -> String {
+    let own = folder.join(name);
+    if own.exists() {
+        return show::file(&own).to_string();
+    }
+    let mut files = entries(folder).unwrap_or_default();
+    files.retain(|file| file.is_file() && dataset_of(file).as_deref() == Some(name));
+    files.sort();
+    let names = files.iter().map(|file| show::file(file).to_string());
+    names.collect::<Vec<_>>().join(", ")
 }
 
 fn verify(args: &Args, status: &mut Status) {
@@ -129,7 +145,7 @@ fn verify(args: &Args, status: &mut Status) {
         return;
     }
     match read(args, &status.name) {
-        Err(problem) => status.problem = Some(format!("{problem:#}")),
+        Err(problem) => status.problem = Some(show::causes(&problem)),
         Ok(set) => {
             let found = Content::of(&set);
             status.verified = status.known.and_then(|known| known.agrees(&found));
@@ -140,7 +156,7 @@ fn verify(args: &Args, status: &mut Status) {
 
 fn read(args: &Args, name: &str) -> anyhow::Result<SeriesSet> {
     Ok(match &args.data {
-        Some(folder) if in_folder(folder)?.iter().any(|other| other == name) => {
+        Some(folder) if present(args)?.iter().any(|other| other == name) => {
             series::read(folder.join(name), Part::Both, Missing::Refuse)?
         }
         _ => series::builtin(name)?,
@@ -163,8 +179,13 @@ fn describe(args: &Args, all: &[Status]) -> String {
         }
         text += &format!("  here     {}\n\n", here(status));
     }
-    if args.data.is_none() {
-        text += "Give --data FOLDER to see which datasets are in a folder.\n";
+    match &args.data {
+        None => text += "Give --data FOLDER to see which datasets are in a folder.\n",
+        Some(folder) if !folder.exists() => {
+            let folder = show::file(folder);
+            text += &format!("The folder {folder} does not exist yet; importing makes it.\n");
+        }
+        Some(_) => {}
     }
     text + "Nothing is fetched from the network: download a dataset, then `haltwise data import` it.\n"
 }

@@ -19,7 +19,7 @@ use super::{Args, kept};
 use crate::data::TISELAC_PART;
 use crate::dataset::Padded;
 use crate::score::write_traces;
-use crate::show;
+use crate::show::{self, count};
 
 /// How often the state of a training is saved: what an interruption may cost.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
@@ -310,12 +310,13 @@ fn load(path: &Path, set: &SeriesSet) -> anyhow::Result<Model> {
     let (features, classes) = (set.features(), set.classes().len());
     if (shape.features, shape.classes) != (features, classes) {
         bail!(
-            "{}: this model reads {} features and tells {} classes apart, but {} has {features} \
-             features and {classes} classes",
+            "{}: this model reads {} and tells {} apart, but {} has {} and {}",
             show::file(path),
-            shape.features,
-            shape.classes,
-            set.name()
+            count(shape.features as u64, "feature", "features"),
+            count(shape.classes as u64, "class", "classes"),
+            set.name(),
+            count(features as u64, "feature", "features"),
+            count(classes as u64, "class", "classes"),
         );
     }
     Ok(model)

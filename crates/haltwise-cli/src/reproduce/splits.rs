@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::sources::Dataset;
 use super::{Plan, kept};
-use crate::show;
+use crate::show::{self, count};
 
 const SPLITS: usize = 100;
 
@@ -134,17 +134,21 @@ fn from_file(
     };
     if width != n {
         bail!(
-            "{}: its splits are of {width} traces, but there are {n} in {}; these splits \
-             belong to other traces",
+            "{}: its splits are of {}, but there are {} in {}; these splits belong to other \
+             traces",
             show::file(path),
+            count(width as u64, "trace", "traces"),
+            show::number(n as u64),
             show::file(traces)
         );
     }
     let splits = wanted.unwrap_or(found);
     if splits > found || splits == 0 {
         bail!(
-            "{}: it has {found} splits, and {splits} are asked for",
-            show::file(path)
+            "{}: it has {}, and {} are asked for",
+            show::file(path),
+            count(found as u64, "split", "splits"),
+            show::number(splits as u64)
         );
     }
     let n_test = test_size(path, n)?;

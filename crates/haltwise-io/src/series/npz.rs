@@ -9,7 +9,7 @@ use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::set::Origin;
 use crate::npy::{Array, Shape};
 use crate::npz::{Archive, Listed};
-use crate::problem::{Checked, Problem};
+use crate::problem::{Checked, Problem, quoted};
 
 /// Reads an NPZ file. `X`, by far the largest array, is read last and sequence
 /// by sequence, so that it is not held beside the set that is made of it.
@@ -155,7 +155,8 @@ fn declare(names: Array<'_>, draft: &mut Draft) -> Checked {
             match draft.known_class(&name) {
                 None => Ok(draft.class(&name)),
                 Some(_) => Err(Problem::new(format_args!(
-                    "the name {name:?} is there twice; name each class once"
+                    "the name {} is there twice; name each class once",
+                    quoted(&name)
                 ))),
             }
         })
@@ -173,7 +174,8 @@ fn known_class(element: &Array<'_>, draft: &Draft) -> Checked<u32> {
         let name = name(element)?;
         return draft.known_class(&name).ok_or_else(|| {
             Problem::new(format_args!(
-                "{name:?} is not among the names in labels; add it there"
+                "{} is not among the names in labels; add it there",
+                quoted(&name)
             ))
         });
     }

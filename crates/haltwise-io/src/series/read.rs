@@ -152,11 +152,24 @@ fn read_dataset(path: &Path, files: &Files, part: Part, missing: Missing) -> Res
             train: None,
             test: Some(only),
         } if part == Part::Test => read_file(only, missing),
-        Files::Halves { train, .. } => {
+        Files::Halves { train, test } => {
             let (lacking, present) = match train {
                 Some(_) => ("_TEST", "training"),
                 None => ("_TRAIN", "test"),
             };
+            let one = train.as_deref().or(test.as_deref());
+            if let Some((one, other)) = one.and_then(|one| Some((one, other_half(one, lacking)?))) {
+                let name = |file: &Path| file.file_name().map(PathBuf::from).unwrap_or_default();
+                let (one, other) = (name(one), name(&other));
+                return Err(Error::new(
+                    path,
+                    format_args!(
+                        "its halves are in two formats, {} and {}; write both in one",
+                        one.display(),
+                        other.display()
+                    ),
+                ));
+            }
             Err(Error::new(
                 path,
                 format_args!(
@@ -266,6 +279,16 @@ fn datasets(folder: &Path) -> Result<Vec<(String, Files)>> {
     Ok(found)
 }
 
+/// The other half of a dataset, where it is there with another ending.
+fn other_half(one: &Path, lacking: &str) -> Option<PathBuf> {
+    let wanted = format!("{}{lacking}", dataset_name(one));
+    let entries = fs::read_dir(one.parent()?).ok()?;
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    files
+        .filter(|file| file.is_file() && Format::of(file).is_some())
+        .find(|file| stem(file) == wanted)
+}
+
 impl Files {
     fn is_complete(&self) -> bool {
         !matches!(self, Self::Halves { train, test } if train.is_none() || test.is_none())
@@ -347,6 +370,17 @@ mod tests {
 
     const TRAIN: &str = "2\t1\t2\n10\t3\t4\n";
     const TEST: &str = "1\t5\t6\t7\n2\t8\tNaN\tNaN\n";
+
+    #[test]
+    fn halves_in_two_formats_are_not_called_missing() {
+        let ts = "@univariate true\n@classLabel true 1 2\n@data\n1,2:1\n";
+        let folder = folder(&[("A_TRAIN.tsv", "1\t1\t2\n"), ("A_TEST.ts", ts)]);
+        let message = read(folder.path(), Part::Both).unwrap_err().to_string();
+        assert!(
+            message.contains("its halves are in two formats, A_TEST.ts and A_TRAIN.tsv"),
+            "{message}"
+        );
+    }
 
     #[test]
     fn two_halves_are_one_dataset_with_classes_matched_by_name() {

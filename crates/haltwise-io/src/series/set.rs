@@ -1,6 +1,7 @@
 //! The sequences themselves, in one flat block of memory.
 
 use crate::error::{Error, Result};
+use crate::problem::quoted;
 
 /// Which half of a published dataset a sequence comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -141,7 +142,8 @@ impl SeriesSet {
         if self.labels.iter().all(|&label| label == first) {
             let class = &self.classes[first as usize];
             let problem = format!(
-                "every sequence is of class {class:?}; add sequences of at least one other class"
+                "every sequence is of class {}; add sequences of at least one other class",
+                quoted(class)
             );
             return Err(Error::new(&self.name, problem));
         }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::problem::Problem;
+use crate::problem::{Problem, quoted};
 
 /// One line that is not blank.
 #[derive(Debug, Clone, Copy)]
@@ -52,15 +52,6 @@ pub(super) fn number(field: &str) -> std::result::Result<f32, &'static str> {
     }
 }
 
-/// Text from a file, cut to a length fit for a message.
-pub(super) fn quoted(text: &str) -> String {
-    const ENOUGH: usize = 40;
-    match text.char_indices().nth(ENOUGH) {
-        Some((cut, _)) => format!("{:?}…", &text[..cut]),
-        None => format!("{text:?}"),
-    }
-}
-
 /// A field that should have been a number.
 pub(super) fn bad_field(field: &str, why: &str, place: String) -> Problem {
     Problem::new(format_args!("{} {why}", quoted(field))).at(place)
@@ -87,11 +78,5 @@ mod tests {
         for wrong in ["", "inf", "1e39", "1,2", "one", "(0"] {
             assert!(number(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn long_text_is_cut_for_messages() {
-        assert_eq!(quoted("a\tb"), r#""a\tb""#);
-        assert_eq!(quoted(&"é".repeat(50)), format!("\"{}\"…", "é".repeat(40)));
     }
 }

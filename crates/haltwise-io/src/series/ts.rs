@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use super::draft::{ClassOrder, Draft, Missing, class_name};
-use super::text::{Line, bad_field, lines, number, quoted};
+use super::text::{Line, bad_field, lines, number};
 use crate::error::{Error, Result};
-use crate::problem::{Checked, Problem};
+use crate::problem::{Checked, Problem, quoted};
 
 /// Reads a `.ts` file's content.
 pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft> {

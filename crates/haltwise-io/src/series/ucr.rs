@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use super::draft::{ClassOrder, Draft, Missing, class_name};
-use super::text::{bad_field, lines, number, quoted};
+use super::text::{bad_field, lines, number};
 use crate::error::Result;
-use crate::problem::{Checked, Problem};
+use crate::problem::{Checked, Problem, quoted};
 
 /// Reads a UCR file's content.
 ///

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 
-use crate::problem::Problem;
+use crate::problem::{Problem, quoted};
 
 /// Turns the classes of a set of files into numbers.
 ///
@@ -76,9 +76,9 @@ impl Classes {
                  write all labels and predictions as numbers, or all as names"
             ))),
             Kind::Numbers => Err(Problem::new(format_args!(
-                "{class:?} is a name, but classes before it are numbers; \
+                "{class} is a name, but classes before it are numbers; \
                  write all labels and predictions as numbers, or all as names",
-                class = class.to_string()
+                class = quoted(&class.to_string())
             ))),
         }
     }

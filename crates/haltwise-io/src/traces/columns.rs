@@ -15,7 +15,7 @@ use arrow_select::take::take;
 use super::classes::Classes;
 use super::intake::{Intake, Probs, Sequence};
 use super::steps::{Step, Steps};
-use crate::problem::Problem;
+use crate::problem::{Problem, listed};
 
 const PER_SEQUENCE: [&str; 5] = ["id", "label", "predictions", "scores", "probs"];
 const PER_STEP: [&str; 5] = ["id", "t", "label", "prediction", "score"];
@@ -150,12 +150,11 @@ impl Columns {
 }
 
 fn missing(schema: &Schema) -> Problem {
-    let found: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
     Problem::new(format_args!(
         "columns are missing; needed are label and either probs or predictions and scores \
          (one row per sequence), or {} (one row per step); found are {}",
         PER_STEP.join(", "),
-        found.join(", ")
+        listed(schema.fields().iter().map(|f| f.name().as_str()))
     ))
 }
 

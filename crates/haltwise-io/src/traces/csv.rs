@@ -8,7 +8,7 @@ use super::TraceRow;
 use super::intake::Intake;
 use super::steps::{Step, Steps};
 use super::text::Text;
-use crate::problem::Problem;
+use crate::problem::{Problem, listed, quoted};
 
 /// The columns, in the order they are written.
 pub(super) const COLUMNS: [&str; 5] = ["id", "t", "label", "prediction", "score"];
@@ -46,7 +46,10 @@ fn find_columns(header: &ByteRecord) -> Result<[usize; 5], Problem> {
 }
 
 fn missing_column(name: &str, header: &ByteRecord) -> Problem {
-    let found: Vec<_> = header.iter().map(String::from_utf8_lossy).collect();
+    let found: Result<Vec<_>, _> = header.iter().map(std::str::from_utf8).collect();
+    let Ok(found) = found else {
+        return Problem::new("it is not UTF-8 text; save it as UTF-8").at("line 1");
+    };
     let hint = match found.as_slice() {
         [one] if one.contains([';', '\t']) => "; separate the columns by commas",
         _ => "",
@@ -54,7 +57,7 @@ fn missing_column(name: &str, header: &ByteRecord) -> Problem {
     Problem::new(format_args!(
         "there is no column {name:?}; needed are {}, found are {}{hint}",
         COLUMNS.join(", "),
-        found.join(", "),
+        listed(found),
     ))
     .at("line 1")
 }
@@ -84,7 +87,7 @@ fn read_step<'a>(
     let [id, t, label, prediction, score] = std::array::from_fn(|c| {
         std::str::from_utf8(record.get(places[c]).unwrap_or_default())
             .map(str::trim)
-            .map_err(|_| Problem::new("it is not UTF-8 text").at(COLUMNS[c]))
+            .map_err(|_| Problem::new("it is not UTF-8 text; save it as UTF-8").at(COLUMNS[c]))
     });
     let id = id?;
     if id.is_empty() {
@@ -105,7 +108,7 @@ fn read_step<'a>(
 
 fn number<T: std::str::FromStr>(text: &str, wanted: &str) -> Result<T, Problem> {
     text.parse()
-        .map_err(|_| Problem::new(format_args!("{text:?} is not {wanted}")))
+        .map_err(|_| Problem::new(format_args!("{} is not {wanted}", quoted(text))))
 }
 
 /// Writes the header.
@@ -199,6 +202,25 @@ mod tests {
     }
 
     #[test]
+    fn bytes_that_are_no_text_are_called_so() {
+        let mut nothing = |_: &crate::TraceRow<'_>| Ok(());
+        let bytes = b"\xff\xfe\0\x01,\x80";
+        let error = visit_bytes("t.csv", Format::Csv, bytes, &mut nothing).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "t.csv: line 1: it is not UTF-8 text; save it as UTF-8"
+        );
+    }
+
+    #[test]
+    fn a_long_id_is_cut() {
+        let id = "x".repeat(100_000);
+        let rows = format!("id,t,label,prediction,score\n{id},1,0,0,0\n{id},1,0,0,0\n");
+        let message = read(&rows).unwrap_err();
+        assert!(message.len() < 200, "{}", message.len());
+    }
+
+    #[test]
     fn a_missing_column_is_named_with_those_found() {
         let message = read("id,t,label,pred,score\n").unwrap_err();
         assert!(message.contains("no column \"prediction\""), "{message}");
@@ -208,6 +230,8 @@ mod tests {
         );
         let message = read("id,t,label,prediction,score,score\n").unwrap_err();
         assert!(message.contains("two columns \"score\""), "{message}");
+        let message = read(&"x".repeat(100_000)).unwrap_err();
+        assert!(message.len() < 300, "{}", message.len());
         let message = read("id;t;label;prediction;score\n").unwrap_err();
         assert!(message.contains("by commas"), "{message}");
     }

@@ -6,7 +6,7 @@ use haltwise::{OVERSHOOT, SUM_TOLERANCE};
 use super::classes::Classes;
 use super::ids::Ids;
 use super::{TraceRow, Visit};
-use crate::problem::Problem;
+use crate::problem::{Problem, quoted};
 
 /// How many bytes pass between two reports of progress.
 const REPORT_EVERY: u64 = 1 << 20;
@@ -136,8 +136,9 @@ impl<'v> Intake<'v> {
             return Ok(());
         }
         Err(Problem::new(format_args!(
-            "the id {id:?} was met before; a sequence may count only once, \
-             so drop the repeat or give it an id of its own"
+            "the id {} was met before; a sequence may count only once, \
+             so drop the repeat or give it an id of its own",
+            quoted(id)
         )))
     }
 

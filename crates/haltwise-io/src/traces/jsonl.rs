@@ -57,9 +57,19 @@ fn read_line(line: &[u8], first: bool, intake: &mut Intake<'_>) -> Result<(), Pr
 }
 
 fn not_json(line: &[u8], error: &serde_json::Error) -> Problem {
+    if std::str::from_utf8(line).is_err() {
+        return Problem::new("it is not UTF-8 text; save it as UTF-8");
+    }
     let whole = error.to_string();
     // The parser saw one line alone: only its column means something.
-    let what = whole.split(" at line ").next().unwrap_or_default();
+    let what = whole
+        .rsplit_once(" at line ")
+        .map_or(&*whole, |(what, _)| what);
+    // It may quote the line, of whatever length.
+    let what = match what.char_indices().nth(200) {
+        Some((cut, _)) => format!("{}…", &what[..cut]),
+        None => what.to_owned(),
+    };
     let remedy = match is_python_number(line, error.column()) {
         true => "; JSON has no NaN or Infinity, and neither is a score",
         false => "",
@@ -384,6 +394,20 @@ mod tests {
                 assert!(message.contains(part), "{line}: {message}");
             }
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_called_so_and_long_text_is_cut() {
+        let mut nothing = |_: &TraceRow<'_>| Ok(());
+        let bytes = b"{\"label\": 0, \"id\": \"\xff\"}";
+        let error = visit_bytes("t.jsonl", Format::Jsonl, bytes, &mut nothing).unwrap_err();
+        assert!(error.to_string().contains("line 1: it is not UTF-8 text"));
+        let long = format!(
+            "{{\"label\": 0, \"scores\": [\"{}\"]}}",
+            "x".repeat(100_000)
+        );
+        let message = refused(&long);
+        assert!(message.len() < 300, "{}", message.len());
     }
 
     #[test]

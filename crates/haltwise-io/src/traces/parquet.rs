@@ -163,6 +163,14 @@ fn batch_rows(metadata: &ParquetMetaData) -> usize {
 }
 
 pub(super) fn damaged(error: impl std::fmt::Display) -> Problem {
+    let error = error.to_string();
+    // In the words of the decoder: brotli, and LZO.
+    if error.contains("Disabled feature") || error.contains("codec type") {
+        return Problem::new(format_args!(
+            "its compression is not read here ({error}); write it again with zstd, snappy, gzip, \
+             lz4 or none"
+        ));
+    }
     Problem::new(format_args!(
         "it cannot be decoded ({error}); if it is cut short or damaged, write or copy it again"
     ))
@@ -171,4 +179,19 @@ pub(super) fn damaged(error: impl std::fmt::Display) -> Problem {
 /// Runs a decoder that is not ours, and that may panic on a damaged file.
 pub(super) fn unharmed<T>(decode: impl FnOnce() -> T) -> Result<T, Problem> {
     catch_unwind(AssertUnwindSafe(decode)).map_err(|_| damaged("its decoder gave up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::damaged;
+
+    #[test]
+    fn a_compression_that_is_not_read_is_no_damage() {
+        use parquet::errors::ParquetError;
+        let disabled = "Disabled feature at compile time: brotli".into();
+        let problem = damaged(ParquetError::General(disabled)).to_string();
+        assert!(problem.contains("write it again with zstd"), "{problem}");
+        assert!(!problem.contains("damaged"), "{problem}");
+        assert!(damaged("eof").to_string().contains("cut short or damaged"));
+    }
 }

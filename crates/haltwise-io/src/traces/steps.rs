@@ -7,7 +7,7 @@ use haltwise::MAX_STEPS;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::intake::{Intake, Sequence, check_score};
-use crate::problem::Problem;
+use crate::problem::{Problem, quoted};
 
 /// One row of a file that has a row per step.
 #[derive(Debug, Clone, Copy)]
@@ -76,9 +76,9 @@ impl Steps {
         let open = self.open(&step);
         if open.label != step.label {
             return Err(Problem::new(format_args!(
-                "the label of {:?} is another one in an earlier row; \
+                "the label of {} is another one in an earlier row; \
                  a sequence has one label, the same at all its steps",
-                step.id
+                quoted(step.id)
             ))
             .at("label"));
         }
@@ -124,7 +124,7 @@ impl Steps {
                     scores: Some(&open.scores),
                     probs: None,
                 })
-                .map_err(|p| p.at(format_args!("id {:?}", open.id)))?;
+                .map_err(|p| p.at(format_args!("id {}", quoted(&open.id))))?;
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Open {
                          give every step from 1 to the last",
                         early.t
                     ))
-                    .at(format_args!("id {:?}", self.id)),
+                    .at(format_args!("id {}", quoted(&self.id))),
                 ));
             }
             self.predictions.push(early.prediction);
@@ -177,8 +177,8 @@ impl Open {
 
     fn twice(&self, t: u64) -> Problem {
         Problem::new(format_args!(
-            "step {t} of {:?} is there twice; keep one of the two",
-            self.id
+            "step {t} of {} is there twice; keep one of the two",
+            quoted(&self.id)
         ))
     }
 }
