@@ -422,6 +422,7 @@ fn fitting(args: &Args, certifying: &Outputs) -> anyhow::Result<Fitting> {
             count(shared as u64, "sequence is", "sequences are")
         );
     }
+    warn_of_alike(fitting.alike(certifying));
     Ok(Fitting::new(fitting))
 }
 
@@ -506,9 +507,23 @@ pub(crate) fn too_few(error: CalibrateError, total: usize) -> anyhow::Error {
 }
 
 /// Refuses to certify on what candidates were made from.
+/// Ids may be missing or new, but the same sequence says the same.
+fn warn_of_alike(alike: usize) {
+    if alike > 0 {
+        show::warn(format_args!(
+            "{} in --fit what one of TRACES says, step for step; if they are the same \
+             sequences, nothing is guaranteed: drop them from one of the two",
+            count(alike as u64, "sequence says", "sequences say")
+        ));
+    }
+}
+
 fn refuse_same(same: bool) -> anyhow::Result<()> {
     if same {
-        bail!("both sets of traces are the same, which voids the guarantee");
+        bail!(
+            "the traces to certify on are the very ones given beside them (--fit or --screen), \
+             which voids the guarantee; give others, or leave the option out, and they are split"
+        );
     }
     Ok(())
 }
@@ -615,7 +630,7 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
         })
         .collect();
     let mut text = format!(
-        " They were tested in {}, each at its share of delta: {}.",
+        " They were tested in {} at shares of delta: {}.",
         count(shares.len() as u64, "family", "families"),
         shares.join(", ")
     );

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use haltwise::{Evaluation, Evaluator, Fingerprint, Rule, Traces, TracesBuilder};
+use haltwise::{EvaluateError, Evaluation, Evaluator, Fingerprint, Rule, Traces, TracesBuilder};
 use haltwise_io::{Place, Snapshot, TraceRow, fold_traces, read_rule};
 use haltwise_report::{Compared, Context, Standing, judge, report_comparison, report_evaluation};
 
@@ -91,6 +91,10 @@ impl Run {
 
     /// Takes one more, scored as the rule demands.
     fn push(&mut self, rule: &Rule, row: &TraceRow<'_>) -> Result<(), String> {
+        let (found, t_max) = (row.scores.len(), rule.t_max());
+        if found > t_max {
+            return Err(EvaluateError::TooLong { found, t_max }.to_string());
+        }
         let scores = match *rule.source() == row.source() {
             true => Cow::Borrowed(row.scores),
             false => Cow::Owned(

@@ -67,9 +67,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         show::print_json(&summary)?;
     } else {
         show::print(&format!(
-            "Scored {} of up to {} steps; read to the end, {} are right.\nWritten to {}.\n",
+            "Scored {} of up to {}; read to the end, {} are right.\nWritten to {}.\n",
             count(set.len() as u64, "sequence", "sequences"),
-            set.t_max(),
+            count(set.t_max() as u64, "step", "steps"),
             percent(accuracy),
             show::file(&args.output),
         ))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use haltwise_lstm::{Epoch, Labelled, Model, TrainOptions, Trainer};
 use indicatif::ProgressBar;
 
@@ -90,9 +90,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
     let state = state_file(&args.output);
     if args.resume {
-        trainer
-            .resume(&state)
-            .with_context(|| format!("{}: cannot resume", state.display()))?;
+        trainer.resume(&state)?;
     } else if state.exists() {
         bail!(
             "{}: an interrupted run was left here; go on with --resume, or remove it to start anew",

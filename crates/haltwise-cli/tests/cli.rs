@@ -934,7 +934,7 @@ fn an_interrupted_training_is_not_started_over_by_accident() {
     fails(
         &folder,
         &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
-        &["cannot resume", "not a training state"],
+        &["it is not a training state", "not a training state"],
     );
     fs::remove_file(folder.path().join("m.safetensors.training")).unwrap();
     fails(
@@ -1011,4 +1011,54 @@ fn output_that_no_one_reads_is_not_an_error() {
         .args(["-c", script])
         .arg(binary));
     assert_eq!((run.code, run.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn a_sequence_that_is_too_long_for_the_rule_is_named_by_its_line() {
+    let folder = calibrated();
+    let line = |id: &str, steps: usize| {
+        let (predictions, scores) = (vec![1; steps], vec![0.5; steps]);
+        serde_json::json!({"id": id, "label": 1, "predictions": predictions, "scores": scores})
+    };
+    let lines = [line("a", 5), line("b", 5), line("c", 9)];
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    fs::write(folder.path().join("long.jsonl"), text).unwrap();
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(["evaluate", "rule.json", "long.jsonl"]));
+    assert_eq!(run.code, 1);
+    for expected in ["long.jsonl", "line 3", "9 steps"] {
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+    }
+}
+
+#[test]
+fn the_same_sequences_without_ids_are_noticed() {
+    let folder = TempDir::new().unwrap();
+    let lines = |name: &str, rows: std::ops::Range<u32>| {
+        let line = |i: u32| {
+            let scores = [
+                0.2,
+                0.4 + f64::from(i % 997) / 2000.0,
+                f64::from(i) / 4000.0,
+            ];
+            let right = u32::from(i % 5 > 0);
+            serde_json::json!({"label": 1, "predictions": [right, right, 1], "scores": scores})
+        };
+        let text: String = rows.map(|i| format!("{}\n", line(i))).collect();
+        fs::write(folder.path().join(name), text).unwrap();
+    };
+    lines("all.jsonl", 0..2000);
+    lines("some.jsonl", 0..700);
+    lines("others.jsonl", 2000..2700);
+    for (args, warned) in [("--fit some.jsonl", true), ("--fit others.jsonl", false)] {
+        let command = &mut haltwise();
+        let run = ran(command
+            .current_dir(&folder)
+            .args(["calibrate", "all.jsonl", "-o", "rule.json"])
+            .args(args.split(' ')));
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let found = run.stderr.contains("700 sequences say in --");
+        assert_eq!(found, warned, "{args}: {}", run.stderr);
+    }
 }

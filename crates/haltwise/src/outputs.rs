@@ -108,6 +108,13 @@ impl Outputs {
         (0..self.len()).filter(shared).count()
     }
 
+    /// How many sequences say the same, step for step, as one of another set; 0
+    /// where sequences cannot be told apart by what they say.
+    pub fn alike(&self, other: &Self) -> usize {
+        let all = |set: &Self| (0..set.len()).map(|i| set.fingerprint_of(i)).collect();
+        Fingerprint::common(all(self), all(other))
+    }
+
     /// Adds one sequence whose key is known: where it is picked from a larger
     /// set, its position is not the one it has here.
     pub fn push_with_key(&mut self, key: Key, sequence: Sequence<'_>) -> Result<(), TraceError> {

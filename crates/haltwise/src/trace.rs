@@ -10,6 +10,7 @@
 //! Of a prediction only one bit survives, whether it was right: with the full
 //! prediction's bit it gives the gap, and nothing here needs more.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use crate::grid::Grid;
@@ -118,6 +119,17 @@ impl Fingerprint {
         }
         bytes.extend_from_slice(correct);
         Self::of(bytes)
+    }
+
+    /// How many of some sequences are among others; 0 where so many of them are
+    /// alike that it means nothing.
+    pub(crate) fn common(some: Vec<Self>, others: Vec<Self>) -> usize {
+        let distinct: HashSet<Self> = some.iter().copied().collect();
+        if 10 * distinct.len() < 9 * some.len() {
+            return 0;
+        }
+        let others: HashSet<Self> = others.into_iter().collect();
+        some.iter().filter(|print| others.contains(print)).count()
     }
 }
 
