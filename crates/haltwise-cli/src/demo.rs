@@ -219,14 +219,12 @@ fn farewell(folder: &Path, start: Instant) -> String {
         "{} {}\nAll in {}, in {:.0} s. Go on with:\n\
          \x20 haltwise inspect {rule}\n\
          \x20 haltwise evaluate {rule} {}\n\
-         \x20 haltwise calibrate --alpha 0.05 {} {} -o rule.json\n",
+         \x20 haltwise calibrate YOUR-TRACES.npz -o rule.json\n",
         styled(GOOD, "The report is"),
         report.display(),
         folder.display(),
         start.elapsed().as_secs_f64(),
         file("test.parquet"),
-        file("screening.parquet"),
-        file("certifying.parquet"),
         rule = file("adaptive.json"),
     )
 }

@@ -1042,7 +1042,7 @@ fn the_same_sequences_without_ids_are_noticed() {
                 0.4 + f64::from(i % 997) / 2000.0,
                 f64::from(i) / 4000.0,
             ];
-            let right = u32::from(i % 5 > 0);
+            let right = u32::from(!i.is_multiple_of(5));
             serde_json::json!({"label": 1, "predictions": [right, right, 1], "scores": scores})
         };
         let text: String = rows.map(|i| format!("{}\n", line(i))).collect();
