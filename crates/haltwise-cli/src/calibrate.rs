@@ -506,7 +506,6 @@ pub(crate) fn too_few(error: CalibrateError, total: usize) -> anyhow::Error {
     error.context(format!("{traces} too few to split in two"))
 }
 
-/// Refuses to certify on what candidates were made from.
 /// Ids may be missing or new, but the same sequence says the same.
 fn warn_of_alike(alike: usize) {
     if alike > 0 {
@@ -518,6 +517,7 @@ fn warn_of_alike(alike: usize) {
     }
 }
 
+/// Refuses to certify on what candidates were made from.
 fn refuse_same(same: bool) -> anyhow::Result<()> {
     if same {
         bail!(
@@ -665,14 +665,12 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
 
 /// Whether any threshold curve passed, or there was none to test.
 fn curve_passed(rule: &Rule) -> bool {
-    let mut trail = rule.trail().iter();
-    let mut curves = rule.families().iter().filter_map(|family| {
-        let passed = trail.by_ref().take(family.tests).any(|test| test.rejected);
-        (family.kind == FamilyKind::Curves).then_some(passed)
-    });
+    let families = rule.tests_by_family();
+    let mut curves = families.filter(|(family, _)| family.kind == FamilyKind::Curves);
+    let passed = |tests: &[Test]| tests.iter().any(|test| test.rejected);
     curves
         .next()
-        .is_none_or(|first| first || curves.any(|passed| passed))
+        .is_none_or(|(_, tests)| passed(tests) || curves.any(|(_, tests)| passed(tests)))
 }
 
 /// Why a test failed, and what would help.

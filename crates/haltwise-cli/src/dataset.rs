@@ -127,6 +127,10 @@ impl<'a> Padded<'a> {
         Self { set, padded }
     }
 
+    pub(crate) fn set(&self) -> &'a SeriesSet {
+        self.set
+    }
+
     pub(crate) fn series(&self) -> haltwise_lstm::Result<Series<'_>> {
         let (steps, features) = (self.set.t_max(), self.set.features());
         match &self.padded {

@@ -69,7 +69,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let traces = |part: usize| folder.join(format!("{}.parquet", PARTS[part].0));
     for (part, places) in places.iter().enumerate().skip(1) {
         let part = &traces(part);
-        score::write_traces(&model, &set.select(places), places, part, true, |_| {})?;
+        let set = set.select(places);
+        score::write_traces(&model, &Padded::new(&set), places, part, true, |_| {})?;
     }
     let calibration = Calibration::default();
     let (screening, certifying) = (show::read(&[traces(1)])?, show::read(&[traces(2)])?);

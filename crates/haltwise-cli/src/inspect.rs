@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Classifier, Rule, Traces};
-use haltwise_io::{TraceRow, read_rule, rule_json, trace_files, visit_traces};
+use haltwise::{Classifier, Rule, Test};
+use haltwise_io::{TraceRow, read_rule, read_traces_seeing, rule_json, trace_files};
 use haltwise_lstm::Model;
 use serde::Serialize;
 
@@ -150,42 +150,39 @@ fn trail(rule: &Rule) -> String {
         "opens step", "threshold", "worst at", "halted", "gaps", "p-value"
     );
     let delta = rule.delta().get();
-    // The first test of each family, and what to say before it.
-    let mut headings = Vec::new();
-    let mut place = 0;
-    for family in rule.families() {
-        headings.push((
-            place,
-            format!(
-                "  {}, at {} on {}\n",
-                show::family(family.kind),
-                show::level(delta * family.share),
-                count(family.sequences, "trace", "traces")
-            ),
-        ));
-        place += family.tests;
+    let lines = |tests: &[Test]| -> String { tests.iter().map(|test| line(rule, test)).collect() };
+    if rule.families().is_empty() {
+        text += &lines(rule.trail());
     }
-    let chosen = rule.chosen();
-    for (i, test) in rule.trail().iter().enumerate() {
-        for (_, heading) in headings.iter().filter(|(place, _)| *place == i) {
-            text += heading;
-        }
-        let threshold = test.threshold.map_or("never".into(), |v| v.to_string());
-        let verdict = match (test.rejected, chosen.is_some_and(|c| std::ptr::eq(c, test))) {
-            (true, true) => "passed, and chosen",
-            (true, false) => "passed",
-            (false, _) => "failed: the walk ended",
-        };
+    for (family, tests) in rule.tests_by_family() {
         text += &format!(
-            "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {verdict}\n",
-            test.opens,
-            test.step,
-            show::number(test.halted),
-            show::number(test.gaps),
-            test.p_value,
+            "  {}, at {} on {}\n{}",
+            show::family(family.kind),
+            show::level(delta * family.share),
+            count(family.sequences, "trace", "traces"),
+            lines(tests)
         );
     }
     text
+}
+
+/// One test of a rule's trail.
+fn line(rule: &Rule, test: &Test) -> String {
+    let threshold = test.threshold.map_or("never".into(), |v| v.to_string());
+    let chosen = rule.chosen().is_some_and(|c| std::ptr::eq(c, test));
+    let verdict = match (test.rejected, chosen) {
+        (true, true) => "passed, and chosen",
+        (true, false) => "passed",
+        (false, _) => "failed: the walk ended",
+    };
+    format!(
+        "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {verdict}\n",
+        test.opens,
+        test.step,
+        show::number(test.halted),
+        show::number(test.gaps),
+        test.p_value,
+    )
 }
 
 /// What a trace file holds.
@@ -210,19 +207,15 @@ struct Summary {
 impl Summary {
     fn of(path: &Path) -> anyhow::Result<Self> {
         let paths = [path.to_path_buf()];
-        let mut builder = None;
         let (mut labels, mut per_step) = (BTreeSet::new(), None);
-        let mut visit = |row: &TraceRow<'_>| {
+        let mut see = |row: &TraceRow<'_>| {
             labels.insert(row.label);
             let probs = row.probs.map_or(0, |probs| probs.len() / row.scores.len());
             per_step = Some(probs.min(per_step.unwrap_or(probs)));
-            builder
-                .get_or_insert_with(|| Traces::builder().source(row.source()))
-                .push(row.id, &row.label, row.predictions, row.scores)
-                .map_err(|e| e.to_string())
         };
-        show::reading(|progress| visit_traces(&trace_files(&paths)?, progress, &mut visit))?;
-        let traces: Traces = builder.unwrap_or_default().finish();
+        let traces = show::reading(|progress| {
+            read_traces_seeing(&trace_files(&paths)?, progress, &mut see)
+        })?;
         let per_step = per_step.unwrap_or(0);
         let (mut late, mut first) = (0_usize, 0_usize);
         for correct in (0..traces.len()).filter_map(|i| traces.correct(i)) {

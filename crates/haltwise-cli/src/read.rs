@@ -139,7 +139,7 @@ fn tell_on_ctrl_c(bar: &Arc<Bar>, journal: &Path) -> anyhow::Result<()> {
             Some(kept) => anstream::eprintln!("Interrupted: {kept}"),
             None => anstream::eprintln!("Interrupted: nothing was answered yet"),
         }
-        std::process::exit(130);
+        std::process::exit(show::INTERRUPTED.into());
     })?;
     Ok(())
 }

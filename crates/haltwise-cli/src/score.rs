@@ -50,10 +50,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let model = Model::load(&args.model)?;
     let (set, places) = args.dataset.read(Side::HeldOut)?;
     check_classes(&model, &set, &args.model)?;
-    warn_of_training(&model, &Padded::new(&set))?;
+    let padded = Padded::new(&set);
+    warn_of_training(&model, &padded)?;
     let right = write_traces(
         &model,
-        &set,
+        &padded,
         &places,
         &args.output,
         !args.without_probs,
@@ -119,7 +120,7 @@ fn check_classes(model: &Model, set: &SeriesSet, path: &Path) -> anyhow::Result<
 /// right. `done` is told how many sequences were scored since it was told last.
 pub(crate) fn write_traces(
     model: &Model,
-    set: &SeriesSet,
+    padded: &Padded<'_>,
     places: &[usize],
     output: &Path,
     with_probs: bool,
@@ -134,7 +135,7 @@ pub(crate) fn write_traces(
         ..WriteOptions::default()
     };
     let mut writer = TraceWriter::create(output, options)?;
-    let padded = Padded::new(set);
+    let set = padded.set();
     let mut right = 0;
     for scores in model.score(padded.series()?)? {
         let safety = safety(&scores);

@@ -7,10 +7,13 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
 use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
-use haltwise_io::{read_metadata, read_traces, trace_files, write_whole};
+use haltwise_io::{check_writable, read_metadata, read_traces, trace_files, write_whole};
 use haltwise_report::format::confidence;
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// The exit code of what Ctrl-C ended, as shells have it.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// A heading.
 pub(crate) const HEADING: Style = Style::new().bold();
@@ -129,21 +132,7 @@ pub(crate) fn reading<T>(
 /// Refuses, before any work, an output that cannot be written, or that is one of the
 /// inputs and would be lost.
 pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyhow::Result<()> {
-    if output.is_dir() {
-        bail!("{}: it is a folder; name a file in it", file(output));
-    }
-    let parent = output.parent().filter(|p| !p.as_os_str().is_empty());
-    match parent {
-        Some(parent) if parent.is_file() => {
-            bail!("{}: {} is a file, not a folder", file(output), file(parent))
-        }
-        Some(parent) if !parent.exists() => bail!(
-            "{}: the folder {} does not exist; create it first",
-            file(output),
-            file(parent)
-        ),
-        _ => {}
-    }
+    check_writable(output)?;
     let Ok(target) = output.canonicalize() else {
         return Ok(());
     };

@@ -109,7 +109,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whoever chains commands must not go on with half a model unawares.
     Ok(match trainer.finished() {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(INTERRUPTED),
+        false => ExitCode::from(show::INTERRUPTED),
     })
 }
 
@@ -120,16 +120,13 @@ fn state_file(output: &Path) -> PathBuf {
     output.with_file_name(name)
 }
 
-/// The exit code of what Ctrl-C ended, as shells have it.
-const INTERRUPTED: u8 = 130;
-
 /// A flag that Ctrl-C sets. The second time it ends the program at once.
 pub(crate) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stop);
     ctrlc::set_handler(move || {
         if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(INTERRUPTED.into());
+            std::process::exit(show::INTERRUPTED.into());
         }
         show::note("stopping at the next good moment; Ctrl-C again quits at once");
     })?;

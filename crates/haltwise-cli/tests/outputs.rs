@@ -12,20 +12,11 @@ use tempfile::TempDir;
 fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     write_traces(&folder.path().join("traces.parquet"), 2_000, 1);
-    let made = ran(haltwise().current_dir(&folder).args([
-        "calibrate",
-        "traces.parquet",
-        "-o",
-        "rule.json",
-    ]));
-    assert_eq!(made.code, 0, "{}", made.stderr);
-    let made = ran(haltwise().current_dir(&folder).args([
-        "screen",
-        "traces.parquet",
-        "-o",
-        "candidates.json",
-    ]));
-    assert_eq!(made.code, 0, "{}", made.stderr);
+    for (verb, output) in [("calibrate", "rule.json"), ("screen", "candidates.json")] {
+        let args = [verb, "traces.parquet", "-o", output];
+        let made = ran(haltwise().current_dir(&folder).args(args));
+        assert_eq!(made.code, 0, "{}", made.stderr);
+    }
     folder
 }
 

@@ -215,35 +215,34 @@ fn prompts_are_ordered_so_that_a_document_is_computed_once() {
     );
 }
 
+/// A reader that waits in vain for the answer to its prompt number `n`, from 0.
+fn reading_until(n: usize, folder: &TempDir, output: &str) -> (Server, std::process::Child) {
+    let (tell, told) = mpsc::channel();
+    let server = Server::start("llamacpp", move |asked, request| match asked == n {
+        true => {
+            tell.send(()).unwrap();
+            Response::Silence
+        }
+        false => clever(request, Shape::List),
+    });
+    let args = ["read", "q.jsonl", "--server", &server.url, "-o", output];
+    let child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+        .current_dir(folder)
+        .args(args)
+        .args(["--concurrency", "1"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    told.recv().unwrap();
+    (server, child)
+}
+
 #[test]
 fn killed_and_resumed_the_file_is_the_same_and_nothing_is_asked_twice() {
     let folder = folder(4, 5);
     let expected = undisturbed(&folder);
-    let (tell, told) = mpsc::channel();
     // The 78th prompt is never answered: there the reader is killed.
-    let server = Server::start("llamacpp", move |n, request| match n {
-        77 => {
-            tell.send(()).unwrap();
-            Response::Silence
-        }
-        _ => clever(request, Shape::List),
-    });
-    let args = [
-        "read",
-        "q.jsonl",
-        "--server",
-        &server.url,
-        "-o",
-        "t.parquet",
-    ];
-    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
-        .current_dir(&folder)
-        .args(args)
-        .args(["--concurrency", "1"])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    told.recv().unwrap();
+    let (server, mut child) = reading_until(77, &folder, "t.parquet");
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(!folder.path().join("t.parquet").exists());
@@ -732,23 +731,7 @@ fn a_journal_that_is_damaged_or_in_use_is_told_of_truly() {
 #[test]
 fn ctrl_c_says_how_to_go_on() {
     let folder = folder(2, 2);
-    let (tell, told) = mpsc::channel();
-    let server = Server::start("llamacpp", move |n, request| match n {
-        7 => {
-            tell.send(()).unwrap();
-            Response::Silence
-        }
-        _ => clever(request, Shape::List),
-    });
-    let args = ["read", "q.jsonl", "--server", &server.url, "-o", "t.npz"];
-    let child = std::process::Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
-        .current_dir(&folder)
-        .args(args)
-        .args(["--concurrency", "1"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    told.recv().unwrap();
+    let (_server, child) = reading_until(7, &folder, "t.npz");
     let interrupt = ["-INT", &child.id().to_string()];
     let sent = std::process::Command::new("kill").args(interrupt).status();
     assert!(sent.unwrap().success());

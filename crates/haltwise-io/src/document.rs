@@ -9,6 +9,9 @@ use serde_json::ser::{CompactFormatter, Formatter};
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::evidence_file::EVIDENCE;
+use crate::rule_file::RULE;
+use crate::screened_file::SCREENED;
 use crate::write::write_whole;
 
 /// A kind of file.
@@ -21,7 +24,13 @@ pub(crate) struct Kind {
     pub(crate) version: u64,
     /// What to do about a damaged one.
     pub(crate) remedy: &'static str,
+    /// What one is, and the verb that takes it: for those who give it to another.
+    pub(crate) is: &'static str,
+    pub(crate) verb: &'static str,
 }
+
+/// All kinds there are.
+const KINDS: [&Kind; 3] = [&RULE, &SCREENED, &EVIDENCE];
 
 #[derive(Serialize)]
 struct Document<'a, T> {
@@ -82,6 +91,7 @@ impl Kind {
             format,
             version: newest,
             remedy,
+            ..
         } = self;
         // "a rule", "an evidence".
         let a = match name.starts_with(['a', 'e', 'i', 'o', 'u']) {
@@ -93,9 +103,10 @@ impl Kind {
         let found = fields.remove("format");
         let found = found.as_ref().and_then(Value::as_str);
         if found != Some(*format) {
-            return Err(match found.and_then(taken_by) {
-                Some((what, verb)) => {
-                    format!("it is not {a} {name} file but {what}; `haltwise {verb}` takes it")
+            let other = KINDS.into_iter().find(|kind| Some(kind.format) == found);
+            return Err(match other {
+                Some(Kind { is, verb, .. }) => {
+                    format!("it is not {a} {name} file but {is}; `haltwise {verb}` takes it")
                 }
                 None => {
                     format!("it is not {a} {name} file: its \"format\" is not \"{format}\"")
@@ -124,16 +135,6 @@ impl Kind {
         }
         serde_json::from_value(Value::Object(fields))
             .map_err(|e| format!("the {name} file is damaged: {e}; {remedy}"))
-    }
-}
-
-/// What a format is called, and the verb that takes such a file.
-fn taken_by(format: &str) -> Option<(&'static str, &'static str)> {
-    match format {
-        "haltwise-rule" => Some(("a rule", "evaluate")),
-        "haltwise-candidates" => Some(("candidates, made by `haltwise screen`", "evidence")),
-        "haltwise-evidence" => Some(("evidence, made by `haltwise evidence`", "certify")),
-        _ => None,
     }
 }
 

@@ -14,11 +14,13 @@ use crate::document::Kind;
 use crate::error::{Error, Result};
 use crate::sets::{Input, sum};
 
-const EVIDENCE: Kind = Kind {
+pub(crate) const EVIDENCE: Kind = Kind {
     name: "evidence",
     format: "haltwise-evidence",
     version: 1,
     remedy: "gather it again",
+    is: "evidence, made by `haltwise evidence`",
+    verb: "certify",
 };
 
 /// The evidence of some files for candidates.

@@ -22,6 +22,7 @@ pub use sets::{Gathering, Input, Seen, SetReader, gather_evidence, read_fitting}
 pub use traces::{
     Extent, Format, Given, Layout, Place, Snapshot, Take, TraceRow, TraceWriter, Visit,
     WriteOptions, fold_traces, gather_outputs, gather_scored, gather_traces, read_metadata,
-    read_outputs, read_scored, read_traces, trace_files, visit_bytes, visit_given, visit_traces,
+    read_outputs, read_scored, read_traces, read_traces_seeing, trace_files, visit_bytes,
+    visit_given, visit_traces,
 };
-pub use write::write_whole;
+pub use write::{check_writable, write_whole};

@@ -63,12 +63,21 @@ impl Display for Problem {
 /// The most characters of a file's own text that a message shows.
 const ENOUGH: usize = 60;
 
+/// What is wrong with text that cannot be read as such.
+pub(crate) const NOT_TEXT: &str = "it is not UTF-8 text; save it as UTF-8";
+
+/// At most so many characters of a text, and a mark if there are more.
+pub(crate) fn cut(text: &str, most: usize) -> (&str, &'static str) {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => (&text[..end], "…"),
+        None => (text, ""),
+    }
+}
+
 /// Text from a file, in quotes and cut to a length fit for a message.
 pub(crate) fn quoted(text: &str) -> String {
-    match text.char_indices().nth(ENOUGH) {
-        Some((cut, _)) => format!("{:?}…", &text[..cut]),
-        None => format!("{text:?}"),
-    }
+    let (start, more) = cut(text, ENOUGH);
+    format!("{start:?}{more}")
 }
 
 /// Names from a file, each cut to a length fit for a message, and of many only
@@ -76,16 +85,11 @@ pub(crate) fn quoted(text: &str) -> String {
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 20;
     let names: Vec<&str> = names.into_iter().collect();
-    let cut = |name: &&str| {
-        let more = if name.chars().nth(ENOUGH).is_some() {
-            "…"
-        } else {
-            ""
-        };
-        let start: String = name.chars().take(ENOUGH).collect();
+    let shown = names.iter().take(MOST).map(|name| {
+        let (start, more) = cut(name, ENOUGH);
         format!("{}{more}", start.escape_debug())
-    };
-    let shown: Vec<String> = names.iter().take(MOST).map(cut).collect();
+    });
+    let shown: Vec<String> = shown.collect();
     match (shown.is_empty(), names.len().saturating_sub(MOST)) {
         (true, _) => "none".into(),
         (_, 0) => shown.join(", "),

@@ -8,11 +8,13 @@ use haltwise::Rule;
 use crate::document::Kind;
 use crate::error::Result;
 
-const RULE: Kind = Kind {
+pub(crate) const RULE: Kind = Kind {
     name: "rule",
     format: "haltwise-rule",
     version: 1,
     remedy: "calibrate again",
+    is: "a rule",
+    verb: "evaluate",
 };
 
 /// A rule as the text of its file.

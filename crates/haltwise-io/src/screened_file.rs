@@ -7,11 +7,13 @@ use haltwise::Screened;
 use crate::document::Kind;
 use crate::error::Result;
 
-const SCREENED: Kind = Kind {
+pub(crate) const SCREENED: Kind = Kind {
     name: "candidates",
     format: "haltwise-candidates",
     version: 1,
     remedy: "screen again",
+    is: "candidates, made by `haltwise screen`",
+    verb: "evidence",
 };
 
 /// Writes candidates, whole or not at all.

@@ -37,6 +37,40 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
+/// Refuses a path that, as is plain already, no file can be written to.
+pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
+    writable(path.as_ref()).map(drop)
+}
+
+/// The file that is replaced when a path is written to, unless it cannot be.
+fn writable(path: &Path) -> Result<PathBuf> {
+    if path.is_dir() {
+        return Err(cannot_write(path, "it is a folder; name a file in it"));
+    }
+    // A link stays a link: what it points to is replaced. A device or a
+    // pipe cannot be replaced, and must not be.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    if target.exists() && !target.is_file() {
+        return Err(cannot_write(path, "it is not an ordinary file"));
+    }
+    let folder = folder_of(&target);
+    if folder.exists() && !folder.is_dir() {
+        let problem = format_args!(
+            "{} is a file, not a folder; name a file in a folder",
+            folder.display()
+        );
+        return Err(cannot_write(path, problem));
+    }
+    if !folder.is_dir() {
+        let problem = format_args!(
+            "the folder {} does not exist; create it first",
+            folder.display()
+        );
+        return Err(cannot_write(path, problem));
+    }
+    Ok(target)
+}
+
 /// A file that is written beside its target. Dropped before [`commit`], it
 /// leaves no trace.
 ///
@@ -50,40 +84,17 @@ pub(crate) struct WholeFile {
 impl WholeFile {
     /// Starts a file, unless it is plain already that it cannot be.
     pub(crate) fn create(path: &Path) -> Result<Self> {
-        if path.is_dir() {
-            return Err(cannot_write(path, "it is a folder; name a file in it"));
-        }
-        // A link stays a link: what it points to is replaced. A device or a
-        // pipe cannot be replaced, and must not be.
-        let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        if target.exists() && !target.is_file() {
-            return Err(cannot_write(path, "it is not an ordinary file"));
-        }
-        let folder = folder_of(&target);
-        if folder.exists() && !folder.is_dir() {
-            let problem = format_args!(
-                "{} is a file, not a folder; name a file in a folder",
-                folder.display()
-            );
-            return Err(cannot_write(path, problem));
-        }
-        if !folder.is_dir() {
-            let problem = format_args!(
-                "the folder {} does not exist; create it first",
-                folder.display()
-            );
-            return Err(cannot_write(path, problem));
-        }
+        let target = writable(path)?;
         let mut options = tempfile::Builder::new();
         // The permissions of an ordinary new file, not a temporary file's.
         #[cfg(unix)]
         options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let beside = options
             .prefix(".haltwise-")
-            .tempfile_in(folder)
+            .tempfile_in(folder_of(&target))
             .map_err(|e| cannot_write(path, e))?;
         Ok(Self {
-            path: target.clone(),
+            path: target,
             beside,
         })
     }

@@ -358,6 +358,16 @@ impl Rule {
         &self.0.families
     }
 
+    /// Each family with its tests, which follow each other in the trail.
+    pub fn tests_by_family(&self) -> impl Iterator<Item = (&FamilyRecord, &[Test])> {
+        let mut left = self.trail();
+        self.families().iter().map(move |family| {
+            let (tests, rest) = left.split_at(family.tests.min(left.len()));
+            left = rest;
+            (family, tests)
+        })
+    }
+
     /// The test, in the trail, of the rule that was chosen; `None` if none
     /// passed.
     pub fn chosen(&self) -> Option<&Test> {

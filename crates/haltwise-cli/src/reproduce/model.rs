@@ -294,7 +294,8 @@ pub(super) fn traces(
         for (path, rows) in [(&heldout, &rows.heldout), (&validation, &rows.validation)] {
             progress.stage("scoring", rows.len());
             let done = |n| progress.advance(n);
-            write_traces(&model, &set.select(rows), rows, path, true, done)?;
+            let set = set.select(rows);
+            write_traces(&model, &Padded::new(&set), rows, path, true, done)?;
             kept::record(path, &key)?;
         }
     }

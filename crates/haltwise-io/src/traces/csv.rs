@@ -8,7 +8,7 @@ use super::TraceRow;
 use super::intake::Intake;
 use super::steps::{Step, Steps};
 use super::text::Text;
-use crate::problem::{Problem, listed, quoted};
+use crate::problem::{NOT_TEXT, Problem, listed, quoted};
 
 /// The columns, in the order they are written.
 pub(super) const COLUMNS: [&str; 5] = ["id", "t", "label", "prediction", "score"];
@@ -48,7 +48,7 @@ fn find_columns(header: &ByteRecord) -> Result<[usize; 5], Problem> {
 fn missing_column(name: &str, header: &ByteRecord) -> Problem {
     let found: Result<Vec<_>, _> = header.iter().map(std::str::from_utf8).collect();
     let Ok(found) = found else {
-        return Problem::new("it is not UTF-8 text; save it as UTF-8").at("line 1");
+        return Problem::new(NOT_TEXT).at("line 1");
     };
     let hint = match found.as_slice() {
         [one] if one.contains([';', '\t']) => "; separate the columns by commas",
@@ -87,7 +87,7 @@ fn read_step<'a>(
     let [id, t, label, prediction, score] = std::array::from_fn(|c| {
         std::str::from_utf8(record.get(places[c]).unwrap_or_default())
             .map(str::trim)
-            .map_err(|_| Problem::new("it is not UTF-8 text; save it as UTF-8").at(COLUMNS[c]))
+            .map_err(|_| Problem::new(NOT_TEXT).at(COLUMNS[c]))
     });
     let id = id?;
     if id.is_empty() {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::TraceRow;
 use super::intake::{Intake, Probs, Sequence};
 use super::text::Text;
-use crate::problem::Problem;
+use crate::problem::{NOT_TEXT, Problem, cut};
 
 /// The longest line read: a sequence of the greatest length fits.
 const MAX_LINE: u64 = 1 << 30;
@@ -58,7 +58,7 @@ fn read_line(line: &[u8], first: bool, intake: &mut Intake<'_>) -> Result<(), Pr
 
 fn not_json(line: &[u8], error: &serde_json::Error) -> Problem {
     if std::str::from_utf8(line).is_err() {
-        return Problem::new("it is not UTF-8 text; save it as UTF-8");
+        return Problem::new(NOT_TEXT);
     }
     let whole = error.to_string();
     // The parser saw one line alone: only its column means something.
@@ -66,15 +66,13 @@ fn not_json(line: &[u8], error: &serde_json::Error) -> Problem {
         .rsplit_once(" at line ")
         .map_or(&*whole, |(what, _)| what);
     // It may quote the line, of whatever length.
-    let what = match what.char_indices().nth(200) {
-        Some((cut, _)) => format!("{}…", &what[..cut]),
-        None => what.to_owned(),
-    };
+    let (what, more) = cut(what, 200);
     let remedy = match is_python_number(line, error.column()) {
         true => "; JSON has no NaN or Infinity, and neither is a score",
         false => "",
     };
-    Problem::new(format_args!("{what}{remedy}")).at(format_args!("character {}", error.column()))
+    Problem::new(format_args!("{what}{more}{remedy}"))
+        .at(format_args!("character {}", error.column()))
 }
 
 /// Whether the parser stopped at a `NaN` or `Infinity`, as Python writes them.

@@ -147,8 +147,20 @@ pub fn read_traces<P: AsRef<Path>>(
     paths: &[P],
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Traces> {
+    read_traces_seeing(paths, progress, &mut |_| {})
+}
+
+/// The same, and shows each sequence as it came to `see`.
+pub fn read_traces_seeing<P: AsRef<Path>>(
+    paths: &[P],
+    progress: &mut dyn FnMut(u64, u64),
+    see: &mut dyn FnMut(&TraceRow<'_>),
+) -> Result<Traces> {
     let mut builder = None;
-    visit_traces(paths, progress, &mut |row| add(&mut builder, row))?;
+    visit_traces(paths, progress, &mut |row| {
+        see(row);
+        add(&mut builder, row)
+    })?;
     Ok(builder.unwrap_or_default().finish())
 }
 
