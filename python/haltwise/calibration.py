@@ -33,8 +33,9 @@ def calibrate(
     screen: Traces | None = None,
     screen_fraction: float | None = None,
     seed: int | None = None,
-    grid_step: float = 0.01,
-    at_never: Literal["skip", "stop"] = "skip",
+    grid_step: float | None = None,
+    at_never: Literal["skip", "stop"] | None = None,
+    screen_by: Literal["risk", "p-value"] | None = None,
 ) -> Rule:
     """Finds a stopping rule and certifies what it may cost.
 
@@ -62,7 +63,8 @@ def calibrate(
         ``"gap"``, learned from traces set aside. By default what the traces carry; with
         the adaptive method, that or the learned one, whichever promises to halt earlier.
     fit : Traces
-        Fit to these and certify on all others; without it, the traces are split.
+        Fit to these (of more than 10,000, so many are drawn) and certify on all others;
+        without it, the traces are split.
     fit_fraction : float, default 0.3
         The share of the traces that is set aside to fit to.
     screen : Traces
@@ -71,11 +73,15 @@ def calibrate(
         With the conditional method: the share of the traces that screens.
     seed : int, default 0
         Draws the split.
-    grid_step : float
-        The distance between the thresholds to choose from.
-    at_never : str
-        What the backward walk does where the screened threshold is "never":
-        ``"skip"`` goes on, ``"stop"`` ends there as the paper's listing does.
+    grid_step : float, default 0.01
+        With the paper's methods: the distance between the thresholds to choose from.
+    at_never : str, default "skip"
+        With the conditional method: what the backward walk does where the screened
+        threshold is "never": ``"skip"`` goes on, ``"stop"`` ends there as the paper's
+        listing does.
+    screen_by : str, default "risk"
+        With the conditional method: what screening asks of a threshold, that the gap is
+        at most alpha (``"risk"``) or that its p-value is at most delta (``"p-value"``).
 
     Returns
     -------
@@ -85,7 +91,7 @@ def calibrate(
     Warns
     -----
     UserWarning
-        Nothing could be certified; the warning says why.
+        Nothing could be certified, and why; or other sequences seem to be in two parts.
 
     Raises
     ------
@@ -106,21 +112,35 @@ def calibrate(
     for name, others in (("fit", fit), ("screen", screen)):
         if others is not None and not isinstance(others, Traces):
             raise ValueError(f"{name} must be haltwise.Traces")
-    found = _core.calibrate(
-        traces,
-        method=method,
-        score=score,
-        fit=fit,
-        fit_fraction=fit_fraction,
-        screen=screen,
-        screen_fraction=screen_fraction,
-        seed=natural(seed, "seed"),
+    options = options_of(
         alpha=alpha,
         delta=delta,
+        method=method,
+        score=score,
+        fit_fraction=fit_fraction,
+        screen_fraction=screen_fraction,
+        seed=seed,
         grid_step=grid_step,
         at_never=at_never,
+        screen_by=screen_by,
     )
-    rule = Rule._of(found)
-    if not found.halts_early():
-        warnings.warn(rule.shortfall() or "the rule halts no sequence early", stacklevel=2)
+    return found(_core.calibrate(traces, fit, screen, options))
+
+
+def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
+    """The options of a plan, all of them, as the Rust side takes them."""
+    names = "method score alpha delta fit_fraction screen_fraction grid_step at_never screen_by"
+    return {"seed": natural(seed, "seed"), **{name: given.get(name) for name in names.split()}}
+
+
+def found(calibrated: tuple[_core.Rule, list[str]], stacklevel: int = 3) -> Rule:
+    """The rule, after a word on what should be looked at twice."""
+    core, remarks = calibrated
+    rule = Rule._of(core)
+    for remark in remarks:
+        warnings.warn(remark, stacklevel=stacklevel)
+    if not core.halts_early():
+        warnings.warn(
+            rule.shortfall() or "the rule halts no sequence early", stacklevel=stacklevel
+        )
     return rule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._arrays import natural
-from .calibration import Score
+from .calibration import Score, options_of
 from .rule import Rule
 from .traces import Traces
 
@@ -49,9 +50,9 @@ class Candidates:
         candidates of the adaptive method, to be certified on about so many others of
         up to `t_max` steps (by default, as many as the fitting traces have), at these
         levels."""
+        options = options_of(method="adaptive", alpha=alpha, delta=delta, score=score)
         number, steps = natural(certifying, "certifying"), natural(t_max, "t_max")
-        assert number is not None
-        return cls._of(_core.Candidates.adaptive(fitting, number, alpha, delta, score, steps))
+        return cls._of(_core.Candidates.fixed_by(fitting, steps, number, options))
 
     @classmethod
     def backward(
@@ -59,22 +60,38 @@ class Candidates:
         screening: Traces,
         *,
         alpha: float = 0.1,
+        delta: float = 0.01,
+        score: Score | None = None,
         grid_step: float = 0.01,
         at_never: Literal["skip", "stop"] = "skip",
+        screen_by: Literal["risk", "p-value"] = "risk",
         t_max: int | None = None,
     ) -> Self:
         """Screens a threshold per step from these traces, revealed from the last
         step back: the candidates of the conditional method, for sequences of up to
-        `t_max` steps (by default, as many as the screening traces have)."""
+        `t_max` steps (by default, as many as the screening traces have), to be tested
+        at these levels."""
+        options = options_of(
+            method="conditional",
+            alpha=alpha,
+            delta=delta,
+            score=score,
+            grid_step=grid_step,
+            at_never=at_never,
+            screen_by=screen_by,
+        )
         steps = natural(t_max, "t_max")
-        return cls._of(_core.Candidates.backward(screening, alpha, grid_step, at_never, steps))
+        return cls._of(_core.Candidates.fixed_by(screening, steps, None, options))
 
     @classmethod
-    def one_threshold(cls, t_max: int, *, grid_step: float = 0.01) -> Self:
+    def one_threshold(
+        cls, t_max: int, *, alpha: float = 0.1, delta: float = 0.01, grid_step: float = 0.01
+    ) -> Self:
         """One threshold for all steps, from 1 down to 0: the candidates of the
-        marginal method."""
+        marginal method, to be tested at these levels on the scores given."""
         natural(t_max, "t_max")
-        return cls._of(_core.Candidates.one_threshold(t_max, grid_step))
+        options = options_of(method="marginal", alpha=alpha, delta=delta, grid_step=grid_step)
+        return cls._of(_core.Candidates.one_threshold(t_max, options))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -87,13 +104,12 @@ class Candidates:
 
     @property
     def thresholds(self) -> list[NDArray[np.float32]]:
-        """The thresholds of each rule of a walk, in the order of the tests; infinity
-        is never. Those of the adaptive method are not listed."""
+        """The thresholds of each rule, in the order of the tests, family by family;
+        infinity is never."""
         return self._inner.thresholds()
 
     def __repr__(self) -> str:
-        rules = self.thresholds
-        return f"Candidates({len(rules)} rules)" if rules else "Candidates(adaptive)"
+        return f"Candidates({self._inner.method()}, {len(self.thresholds)} rules)"
 
     def __eq__(self, other: object) -> bool:
         return self._inner == other._inner if isinstance(other, Candidates) else NotImplemented
@@ -112,8 +128,9 @@ class Evidence:
     >>> total = sum(Evidence(candidates, part) for part in parts)   # doctest: +SKIP
     >>> rule = total.certify()                                      # doctest: +SKIP
 
-    Nothing here can tell whether two sets overlap: no sequence may be counted
-    twice. Picklable; :meth:`to_json` for any other way to send it.
+    Sequences that the candidates were made from are refused, as far as they can be
+    recognised; but nothing here can tell whether two parts overlap: no sequence may be
+    counted twice. Picklable; :meth:`to_json` for any other way to send it.
     """
 
     __slots__ = ("_inner",)
@@ -121,6 +138,13 @@ class Evidence:
 
     def __init__(self, candidates: Candidates, certifying: Traces) -> None:
         self._inner = _core.Evidence.collect(candidates._inner, certifying)
+        alike = self._inner.alike()
+        if alike:
+            warnings.warn(
+                f"{alike} of these sequences say, step for step, what one says that the "
+                "candidates were made from; if they are the same, nothing is guaranteed",
+                stacklevel=2,
+            )
 
     @classmethod
     def _of(cls, core: _core.Evidence) -> Self:
@@ -139,11 +163,10 @@ class Evidence:
             return self
         return NotImplemented
 
-    def certify(self, *, alpha: float = 0.1, delta: float = 0.01) -> Rule:
-        """Tests the candidates in their order and makes a rule of the best that
-        passed. Candidates of the adaptive method are tested at the levels they were
-        proposed for, no others."""
-        return Rule._of(self._inner.certify(alpha, delta))
+    def certify(self) -> Rule:
+        """Tests the candidates in their order, at the levels that were fixed with
+        them, and makes a rule of the best that passed."""
+        return Rule._of(self._inner.certify())
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -166,12 +189,12 @@ class Evidence:
 
     @property
     def halted(self) -> NDArray[np.uint64]:
-        """Per candidate of a walk and step, how many sequences halted there."""
+        """Per candidate and step, how many sequences halted there."""
         return np.array(self._inner.counts()[0], np.uint64)
 
     @property
     def gaps(self) -> NDArray[np.uint64]:
-        """Per candidate of a walk and step, how many of those had a gap."""
+        """Per candidate and step, how many of those had a gap."""
         return np.array(self._inner.counts()[1], np.uint64)
 
     def __repr__(self) -> str:

@@ -245,10 +245,11 @@ class Rule:
         accuracy, gap and halt times. They should be new: not those the rule was
         made from, of which a warning is given."""
         traces = traces_of(scores, predictions, labels, probs, lengths, ids, classes)
-        found, flattered = self._inner.evaluate(traces)
-        if flattered:
+        found, own, remembered = self._inner.evaluate(traces)
+        if own or remembered:
+            of = "these very" if own else "some of these"
             warnings.warn(
-                "the rule was made from these very traces; the results flatter it", stacklevel=2
+                f"the rule was made from {of} traces; the results flatter it", stacklevel=2
             )
         return Evaluation(**json.loads(found))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from ._arrays import natural
-from .calibration import Score
+from .calibration import Score, found, options_of
 from .rule import Rule
-from .traces import Traces, _stream
+from .traces import _stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,15 +20,18 @@ COLUMNS = ("id", "label", "predictions", "scores", "probs")
 def calibrate(
     df: DataFrame,
     *,
+    fit: DataFrame | None = None,
+    screen: DataFrame | None = None,
     alpha: float = 0.1,
     delta: float = 0.01,
     method: Literal["adaptive", "conditional", "marginal"] = "adaptive",
     score: Score | None = None,
-    fit_fraction: float = 0.3,
-    screen_fraction: float = 0.5,
-    seed: int = 0,
-    grid_step: float = 0.01,
-    at_never: Literal["skip", "stop"] = "skip",
+    fit_fraction: float | None = None,
+    screen_fraction: float | None = None,
+    seed: int | None = None,
+    grid_step: float | None = None,
+    at_never: Literal["skip", "stop"] | None = None,
+    screen_by: Literal["risk", "p-value"] | None = None,
 ) -> Rule:
     """Finds and certifies a rule from a DataFrame of traces, a row per sequence.
 
@@ -46,7 +48,9 @@ def calibrate(
         or the list of lists ``probs``, or all of them. Classes are numbers from 0. It
         is gone through several times: cache what is costly to compute, and what
         might come out differently the next time.
-    alpha, delta, method, score, fit_fraction, screen_fraction, seed, grid_step, at_never
+    fit, screen : pyspark.sql.DataFrame, optional
+        Other traces to fit to and to screen on; without them, `df` is split.
+    alpha, delta, method, score, fit_fraction, screen_fraction, seed, grid_step, at_never, screen_by
         As for :func:`haltwise.calibrate`. What is set aside to screen (of the
         conditional method) is brought to the driver: with many traces, choose a small
         `screen_fraction`. To fit, no more than 10,000 traces are.
@@ -60,94 +64,75 @@ def calibrate(
     ValueError
         Columns are missing, an id comes twice, or the data changed meanwhile.
     """
-    from pyspark.sql import functions as f
-
-    columns = [name for name in COLUMNS if name in df.columns]
-    listed = next((name for name in ("scores", "probs") if name in columns), None)
-    if "id" not in columns or "label" not in columns or listed is None:
-        raise ValueError(
-            "the DataFrame needs the columns id and label, and predictions and scores or probs; "
-            f"found are {', '.join(df.columns)}"
-        )
-    number = natural(seed, "seed")
-    assert number is not None
-    df = df.select(f.col("id").cast("string").alias("id"), *columns[1:])
-    repeated = df.groupBy("id").count().where("count > 1").select("id").take(1)
-    if repeated:
-        raise ValueError(
-            f"the id {repeated[0][0]!r} comes twice; a sequence may count only once, "
-            "so drop the repeat or give it an id of its own"
-        )
-    extent = df.agg(f.count(f.lit(1)), f.max(f.size(listed))).first()
-    assert extent is not None
-    sequences, t_max = int(extent[0]), int(extent[1] or 0)
-    if not sequences:
-        raise ValueError("there are no traces")
-    set_aside, below = None, 0
-    share = fit_fraction if method == "adaptive" else screen_fraction
-    if method == "marginal":
-        score = score or ("confidence" if "scores" in columns else "max-probability")
-    else:
-        set_aside, below = _set_aside(df, method, share, number, sequences)
-    screened = _core.screen(
-        set_aside,
-        method=method,
-        score=score,
+    options = options_of(
         alpha=alpha,
         delta=delta,
+        method=method,
+        score=score,
+        fit_fraction=fit_fraction,
+        screen_fraction=screen_fraction,
+        seed=seed,
         grid_step=grid_step,
         at_never=at_never,
-        share=share,
-        seed=number,
-        below=below,
-        sequences=sequences,
-        t_max=t_max,
+        screen_by=screen_by,
     )
-
-    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        gathering = _core.Gathering(screened)
-        for batch in batches:
-            if batch.num_rows:
-                gathering.add(_stream(pa.Table.from_batches([batch])))
-        yield pa.RecordBatch.from_pydict({"evidence": [gathering.finish()]})
-
-    parts = df.mapInArrow(count, "evidence string").collect()
-    return Rule._of(_core.certify(screened, [part.evidence for part in parts], sequences))
+    other = [None if frame is None else _Frame(frame) for frame in (fit, screen)]
+    return found(_core.calibrate_cluster(_Frame(df), *other, options))
 
 
-def _set_aside(
-    df: DataFrame, method: str, share: float, seed: int, sequences: int
-) -> tuple[Traces, int]:
-    """The sequences that are set aside, and the number that their draws are below."""
-    below = _core.draws_below(share)
-    if method == "conditional":
-        return _drawn(df, seed, below)[0], below
-    # Those with the smallest draws; a little more than enough of them is fetched.
-    most = min(_core.most_fitting(), max(sequences - 1, 1))
-    enough = _core.draws_below(min(1.0, 1.2 * most / sequences + 10 / sequences))
-    traces, draws = _drawn(df, seed, min(below, enough))
-    if len(draws) < most and enough < below:
-        traces, draws = _drawn(df, seed, below)
-    if not len(draws):
-        raise ValueError(f"{sequences} traces are too few to split in two")
-    order = draws.argsort(kind="stable")[:most]
-    return traces[order], int(draws[order[-1]]) + 1
+class _Frame:
+    """How the driver goes through a frame: each method is a job."""
 
+    def __init__(self, df: DataFrame) -> None:
+        from pyspark.sql import functions as f
 
-def _drawn(df: DataFrame, seed: int, below: int) -> tuple[Traces, Any]:
-    """The sequences whose draws are below a number, and their draws."""
+        columns = [name for name in COLUMNS if name in df.columns]
+        listed = next((name for name in ("scores", "probs") if name in columns), None)
+        if "id" not in columns or "label" not in columns or listed is None:
+            raise ValueError(
+                "the DataFrame needs the columns id and label, and predictions and scores or "
+                f"probs; found are {', '.join(df.columns)}"
+            )
+        self.df = df.select(f.col("id").cast("string").alias("id"), *columns[1:])
+        repeated = self.df.groupBy("id").count().where("count > 1").select("id").take(1)
+        if repeated:
+            raise ValueError(
+                f"the id {repeated[0][0]!r} comes twice; a sequence may count only once, "
+                "so drop the repeat or give it an id of its own"
+            )
 
-    def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
+    def survey(self) -> list[str]:
+        """What each partition looks like."""
+        parts = self._each(_core.Surveying)
+        if not parts:
+            raise ValueError("there are no traces")
+        return parts
 
-        for batch in batches:
-            draws = _core.draws(batch.column("id").to_pylist(), seed)
-            yield batch.filter(pa.array(draws < below))
+    def count(self, proposal: str) -> list[str]:
+        """What each partition counts."""
+        return self._each(lambda: _core.Gathering(proposal))
 
-    table = df.mapInArrow(keep, df.schema).toArrow()
-    if not table.num_rows:
-        raise ValueError("no sequence is set aside; choose a larger share, or give more traces")
-    traces = Traces.from_arrow(table)
-    return traces, _core.draws(table.column("id").to_pylist(), seed)
+    def _each(self, begin: Callable[[], Any]) -> list[str]:
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            worker = begin()
+            for batch in batches:
+                if batch.num_rows:
+                    worker.add(_stream(pa.Table.from_batches([batch])))
+            yield pa.RecordBatch.from_pydict({"found": [worker.finish()]})
+
+        return [part.found for part in self.df.mapInArrow(work, "found string").collect()]
+
+    def rows(self, seed: int, below: int) -> bytes:
+        """The sequences whose draws are below a number."""
+
+        def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            for batch in batches:
+                draws = _core.draws(batch.column("id").to_pylist(), seed)
+                yield batch.filter(pa.array(draws < below))
+
+        table = self.df.mapInArrow(keep, self.df.schema).toArrow()
+        return _stream(table) if table.num_rows else b""

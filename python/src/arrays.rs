@@ -5,10 +5,8 @@
 //! of one row. Rows then pass the same checks as those of a file.
 
 use half::f16;
-use haltwise::{Outputs, ScoreSource, Traces};
-use haltwise_io::{
-    Given, Take, TraceRow, gather_outputs, gather_scored, gather_traces, visit_given,
-};
+use haltwise::{CalibrateError, Fold, Key, Sequence, Trace};
+use haltwise_io::{Take, visit_given};
 use numpy::ndarray::{ArrayView, ArrayView1, ArrayView2, Axis, Dimension, Ix1, Ix2, Ix3};
 use numpy::{PyReadonlyArray, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
@@ -331,24 +329,10 @@ impl Views<'_> {
         lengths.map_or(self.steps, |lengths| lengths[i] as usize)
     }
 
-    /// The rows as the heart keeps them, with scores of this kind, or with
-    /// those that are there.
-    pub(crate) fn traces(&self, score: Option<&ScoreSource>) -> Result<Traces, Failure> {
-        match score {
-            None => gather_traces(|take| self.feed(take)),
-            Some(source) => gather_scored(source, |take| self.feed(take)),
-        }
-    }
-
-    /// All that the rows say, for a score to be chosen or learned.
-    pub(crate) fn outputs(&self) -> Result<Outputs, Failure> {
-        gather_outputs(|take| self.feed(take))
-    }
-
     /// Shows the rows, checked and complete, to a visitor.
     pub(crate) fn visit(
         &self,
-        visit: &mut dyn FnMut(&TraceRow<'_>) -> Result<(), String>,
+        visit: &mut dyn FnMut(&Trace<'_>) -> Result<(), String>,
     ) -> Result<(), Failure> {
         visit_given(|take| self.feed(take), visit)
     }
@@ -366,7 +350,7 @@ impl Views<'_> {
             if let Some(view) = &self.probs {
                 view.row_into(i, steps, &mut probs);
             }
-            take(Given {
+            take(Sequence {
                 id: self.ids.map(|ids| ids[i].as_str()),
                 label,
                 predictions: self.predictions.as_ref().map(|_| &classes[..]),
@@ -377,9 +361,31 @@ impl Views<'_> {
                 probs: self
                     .probs
                     .as_ref()
-                    .map(|view| (&mut probs[..], view.shape()[2])),
+                    .map(|view| (&probs[..], view.shape()[2])),
             })?;
         }
         Ok(())
+    }
+}
+
+impl Fold for Views<'_> {
+    type Error = Failure;
+
+    fn refuse(&self, error: CalibrateError) -> Failure {
+        Failure::Value(error.to_string())
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, Failure> {
+        let (mut state, mut position) = (start(), 0);
+        self.visit(&mut |trace| {
+            let key = Key::new(trace.id(), position);
+            position += 1;
+            visit(&mut state, key, trace).map_err(|e| e.to_string())
+        })?;
+        Ok(vec![state])
     }
 }

@@ -1,146 +1,63 @@
-//! Evidence: gathered anywhere, added up, certified.
+//! Candidates and evidence: fixed in one place, counted anywhere, added up,
+//! certified.
 
-use haltwise::{
-    Alpha, AtNever, Calibration, Certifying, Counts, Delta, Fitting, Grid, MAX_STEPS, Proposal,
-    ProposalEvidence, ScoreSource, Screening, SetRecord, Thresholds,
-};
+use haltwise::{Given, MAX_STEPS, Proposal, ScoreSource, Source, Survey};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::arrays::{Arrays, Views};
-use crate::calibrate::{Wanted, at_never_of, refuse_same};
-use crate::failure::{Failure, value_error};
+use crate::arrays::Arrays;
+use crate::calibrate::Options;
+use crate::failure::value_error;
 use crate::rule::Rule;
 
-/// Candidate rules, and what the record of a rule made from them will say.
+/// Candidate rules, the levels they are to be tested at, and what the record of
+/// a rule made from them will say.
 #[pyclass(module = "haltwise._core", frozen, eq)]
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Candidates(Rules);
-
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-enum Rules {
-    /// Of one of the paper's methods.
-    Walk {
-        origin: Origin,
-        candidates: haltwise::Candidates,
-    },
-    /// Of the adaptive method.
-    Proposal { levels: Levels, proposal: Proposal },
-}
-
-/// Where the candidates of a walk come from.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Origin {
-    grid_step: Grid,
-    at_never: AtNever,
-    screened_on: Option<SetRecord>,
-}
-
-/// What was proposed for.
-#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Levels {
-    alpha: Alpha,
-    delta: Delta,
-}
-
-impl Levels {
-    fn of(alpha: f64, delta: f64) -> PyResult<Self> {
-        Ok(Self {
-            alpha: Alpha::try_from(alpha).map_err(value_error)?,
-            delta: Delta::try_from(delta).map_err(value_error)?,
-        })
-    }
-}
+pub(crate) struct Candidates(Proposal);
 
 #[pymethods]
 impl Candidates {
     /// One threshold for all steps, from 1 down to 0.
     #[staticmethod]
-    fn one_threshold(t_max: usize, grid_step: f64) -> PyResult<Self> {
+    fn one_threshold(t_max: usize, options: Options) -> PyResult<Self> {
         check_steps(t_max)?;
-        let grid = Grid::try_from(grid_step).map_err(value_error)?;
-        Ok(Self(Rules::Walk {
-            candidates: haltwise::Candidates::one_threshold(grid.clone(), t_max),
-            origin: Origin {
-                grid_step: grid,
-                at_never: AtNever::default(),
-                screened_on: None,
-            },
-        }))
+        let survey = Survey {
+            longest: t_max,
+            scores_given: true,
+            ..Survey::default()
+        };
+        let proposal = options.plan(false, false)?.fix((), &survey);
+        proposal.map(Self).map_err(value_error)
     }
 
-    /// The thresholds screened from traces, revealed from the last step back,
-    /// for sequences of up to `t_max` steps.
+    /// What is fixed by these traces, of which all are fitted to or screened on,
+    /// for others of up to `t_max` steps, about `certifying` of them.
     #[staticmethod]
-    fn backward(
+    fn fixed_by(
         py: Python<'_>,
-        screening: Arrays<'_>,
-        alpha: f64,
-        grid_step: f64,
-        at_never: &str,
+        traces: Arrays<'_>,
         t_max: Option<usize>,
+        certifying: Option<u64>,
+        options: Options,
     ) -> PyResult<Self> {
-        let alpha = Alpha::try_from(alpha).map_err(value_error)?;
-        let grid = Grid::try_from(grid_step).map_err(value_error)?;
-        let at_never = at_never_of(at_never)?;
-        let views = screening.views()?;
-        let traces = py.detach(|| views.traces(None))?;
-        if traces.is_empty() {
-            return Err(value_error("there are no screening traces"));
+        if let Some(t_max) = t_max {
+            check_steps(t_max)?;
         }
-        let screened_on = SetRecord::of(&traces);
-        let screened = py.detach(|| haltwise::screen(&Screening::new(traces), alpha, &grid));
-        let mut values = screened.values().to_vec();
-        let t_max = t_max.unwrap_or(0).max(values.len());
-        check_steps(t_max)?;
-        values.resize(t_max, f32::INFINITY);
-        let screened = Thresholds::new(values).map_err(value_error)?;
-        Ok(Self(Rules::Walk {
-            candidates: haltwise::Candidates::backward(&screened, at_never),
-            origin: Origin {
-                grid_step: grid,
-                at_never,
-                screened_on: Some(screened_on),
-            },
-        }))
-    }
-
-    /// What the adaptive method will certify on so many traces of up to so
-    /// many steps, fixed by these traces.
-    #[staticmethod]
-    fn adaptive(
-        py: Python<'_>,
-        fitting: Arrays<'_>,
-        certifying: usize,
-        alpha: f64,
-        delta: f64,
-        score: Option<&str>,
-        t_max: Option<usize>,
-    ) -> PyResult<Self> {
-        let levels = Levels::of(alpha, delta)?;
-        let choice = Wanted::of(score)?.choice();
-        let views = fitting.views()?;
-        let proposal = py.detach(|| {
-            let fitting = views.outputs()?;
-            let t_max = t_max.unwrap_or(0).max(fitting.t_max());
-            let fitting = Fitting::new(fitting);
-            let proposed = calibration(levels).propose(&fitting, &choice, certifying, t_max);
-            proposed.map_err(|e| Failure::Value(e.to_string()))
-        })?;
-        Ok(Self(Rules::Proposal { levels, proposal }))
+        let plan = options.plan(false, false)?;
+        let views = traces.views()?;
+        let t_max = t_max.unwrap_or(0);
+        let (proposal, _remarks) =
+            py.detach(|| plan.propose_for_others(Given::one(&views), t_max, certifying))?;
+        Ok(Self(proposal))
     }
 
     #[new]
     fn new(json: &str) -> PyResult<Self> {
         let candidates: Self = serde_json::from_str(json).map_err(value_error)?;
-        if let Rules::Walk { candidates, .. } = &candidates.0 {
-            check_steps(candidates.t_max())?;
-        }
+        check_steps(candidates.0.t_max())?;
         Ok(candidates)
     }
 
@@ -148,13 +65,16 @@ impl Candidates {
         serde_json::to_string(self).map_err(value_error)
     }
 
-    /// The thresholds of each rule, in the order of the tests; only a walk's
-    /// are listed.
+    /// How the rules were found.
+    fn method(&self) -> String {
+        let method = serde_json::to_value(self.0.plan().method());
+        let word = method.ok().and_then(|m| m.as_str().map(str::to_owned));
+        word.unwrap_or_default()
+    }
+
+    /// The thresholds of each rule, in the order of the tests.
     fn thresholds<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyArray1<f32>>> {
-        let Rules::Walk { candidates, .. } = &self.0 else {
-            return Vec::new();
-        };
-        let rules = (0..candidates.len()).filter_map(|c| candidates.rule(c));
+        let rules = self.0.thresholds();
         rules
             .map(|rule| rule.values().to_vec().into_pyarray(py))
             .collect()
@@ -175,29 +95,13 @@ fn check_steps(t_max: usize) -> PyResult<()> {
     )))
 }
 
-fn calibration(levels: Levels) -> Calibration {
-    Calibration {
-        alpha: levels.alpha,
-        delta: levels.delta,
-        ..Calibration::default()
-    }
-}
-
 /// Counts for candidates.
 #[pyclass(module = "haltwise._core", frozen, eq)]
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Evidence {
     candidates: Candidates,
-    sequences: u64,
-    counts: Counted,
-}
-
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-enum Counted {
-    Walk(haltwise::Evidence),
-    Proposal(ProposalEvidence),
+    evidence: haltwise::Evidence,
 }
 
 #[pymethods]
@@ -205,78 +109,33 @@ impl Evidence {
     #[staticmethod]
     fn collect(py: Python<'_>, candidates: &Candidates, certifying: Arrays<'_>) -> PyResult<Self> {
         let views = certifying.views()?;
-        Ok(py.detach(|| Self::count(candidates.clone(), &views))?)
+        let evidence = py.detach(|| views.count(&candidates.0))?;
+        candidates.0.check_part(&evidence).map_err(value_error)?;
+        Ok(Self {
+            candidates: candidates.clone(),
+            evidence,
+        })
     }
 
     /// The evidence of both.
     fn add(&self, other: &Self) -> PyResult<Self> {
-        if self.candidates != other.candidates {
-            return Err(value_error(haltwise::EvidenceError::OtherCandidates));
-        }
         let mut sum = self.clone();
-        match (&mut sum.counts, &other.counts) {
-            (Counted::Walk(sum), Counted::Walk(other)) => sum.add(other),
-            (Counted::Proposal(sum), Counted::Proposal(other)) => sum.add(other),
-            _ => Err(haltwise::EvidenceError::OtherCandidates),
-        }
-        .map_err(value_error)?;
-        sum.sequences += other.sequences;
+        sum.evidence.add(&other.evidence).map_err(value_error)?;
         Ok(sum)
     }
 
-    /// Certifies what was counted; candidates that were proposed for levels
-    /// are certified at those.
-    fn certify(&self, alpha: f64, delta: f64) -> PyResult<Rule> {
-        let levels = Levels::of(alpha, delta)?;
-        match (&self.candidates.0, &self.counts) {
-            (Rules::Walk { origin, .. }, Counted::Walk(evidence)) => {
-                let calibration = Calibration {
-                    grid: origin.grid_step.clone(),
-                    at_never: origin.at_never,
-                    ..calibration(levels)
-                };
-                let rule = calibration.from_evidence(evidence, origin.screened_on);
-                rule.map(Rule).map_err(value_error)
-            }
-            (
-                Rules::Proposal {
-                    levels: for_levels,
-                    proposal,
-                },
-                Counted::Proposal(evidence),
-            ) => {
-                if *for_levels != levels {
-                    return Err(value_error(format_args!(
-                        "the candidates were proposed for alpha {} and delta {}; certify at those",
-                        for_levels.alpha.get(),
-                        for_levels.delta.get()
-                    )));
-                }
-                let rule = calibration(levels).certify_proposal(proposal, evidence, None);
-                Ok(Rule(rule.map_err(value_error)?))
-            }
-            _ => Err(value_error(
-                "the evidence is damaged: its candidates are of another kind",
-            )),
-        }
+    /// Certifies what was counted, at the levels the candidates were made for.
+    fn certify(&self) -> PyResult<Rule> {
+        let rule = self.candidates.0.certify(&self.evidence);
+        rule.map(Rule).map_err(value_error)
     }
 
     #[new]
     fn new(json: &str) -> PyResult<Self> {
         let evidence: Self = serde_json::from_str(json).map_err(value_error)?;
-        let agrees = match (&evidence.candidates.0, &evidence.counts) {
-            (Rules::Walk { candidates, .. }, Counted::Walk(counts)) => {
-                counts.candidates() == candidates && counts.sequences() == evidence.sequences
-            }
-            (Rules::Proposal { .. }, Counted::Proposal(_)) => true,
-            _ => false,
-        };
-        match agrees {
-            true => Ok(evidence),
-            false => Err(value_error(
-                "the evidence is damaged: its counts are of other candidates",
-            )),
-        }
+        let checked = evidence.candidates.0.check_part(&evidence.evidence);
+        checked.map_err(value_error)?;
+        Ok(evidence)
     }
 
     fn json(&self) -> PyResult<String> {
@@ -284,56 +143,25 @@ impl Evidence {
     }
 
     fn sequences(&self) -> u64 {
-        self.sequences
+        self.evidence.sequences()
+    }
+
+    /// How many sequences say what one says that the candidates were made from.
+    fn alike(&self) -> u64 {
+        self.evidence.alike()
     }
 
     fn candidates(&self) -> Candidates {
         self.candidates.clone()
     }
 
-    /// Per candidate of a walk and step: who halted, and who of those had a gap.
+    /// Per candidate and step: who halted, and who of those had a gap.
     fn counts(&self) -> [Vec<Vec<u64>>; 2] {
-        let Counted::Walk(evidence) = &self.counts else {
-            return [Vec::new(), Vec::new()];
-        };
-        let table = |of: fn(&Counts) -> u64| -> Vec<Vec<u64>> {
-            let rules = 0..evidence.candidates().len();
-            rules
-                .map(|c| evidence.halted_at(c).iter().map(of).collect())
-                .collect()
-        };
-        [table(|c| c.halted), table(|c| c.gaps)]
+        self.evidence.counts()
     }
 
     fn __getnewargs__(&self) -> PyResult<(String,)> {
         Ok((self.json()?,))
-    }
-}
-
-impl Evidence {
-    fn count(candidates: Candidates, views: &Views<'_>) -> Result<Self, Failure> {
-        let score = match &candidates.0 {
-            Rules::Walk { .. } => None,
-            Rules::Proposal { proposal, .. } => Some(proposal.source()),
-        };
-        let traces = views.traces(score)?;
-        let sequences = traces.len() as u64;
-        let counts = match &candidates.0 {
-            Rules::Walk { origin, candidates } => {
-                let screened_on = origin.screened_on.map(|set| set.fingerprint);
-                refuse_same(screened_on == Some(traces.fingerprint()))?;
-                let certifying = Certifying::new(traces);
-                haltwise::Evidence::collect(candidates.clone(), &certifying).map(Counted::Walk)
-            }
-            Rules::Proposal { proposal, .. } => {
-                ProposalEvidence::collect(proposal, &Certifying::new(traces)).map(Counted::Proposal)
-            }
-        };
-        Ok(Self {
-            counts: counts.map_err(|e| e.to_string())?,
-            sequences,
-            candidates,
-        })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use haltwise_io::{Format, Layout, TraceRow, TraceWriter, WriteOptions, visit_bytes, visit_traces};
+use haltwise::Trace;
+use haltwise_io::{Format, Layout, TraceWriter, WriteOptions, visit_bytes, visit_traces};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
@@ -27,9 +28,8 @@ struct Columns {
 }
 
 impl Columns {
-    fn add(&mut self, row: &TraceRow<'_>) -> Result<(), String> {
-        let steps = row.scores.len();
-        let classes = row.probs.map_or(0, |probs| probs.len() / steps);
+    fn add(&mut self, row: &Trace<'_>) -> Result<(), String> {
+        let classes = row.classes();
         match self.classes {
             Some(before) if before != classes => {
                 return Err(format!(
@@ -38,13 +38,14 @@ impl Columns {
             }
             _ => self.classes = Some(classes),
         }
-        self.scores_given = row.scores_given;
-        self.labels.push(row.label);
-        self.predictions.extend_from_slice(row.predictions);
-        self.scores.extend_from_slice(row.scores);
-        self.probs.extend_from_slice(row.probs.unwrap_or_default());
-        self.lengths.push(steps as u32);
-        self.ids.extend(row.id.map(str::to_string));
+        self.scores_given = row.given_scores().is_some();
+        self.labels.push(row.label());
+        self.predictions.extend_from_slice(row.predictions());
+        self.scores.extend_from_slice(row.scores());
+        self.probs
+            .extend_from_slice(row.probs().unwrap_or_default());
+        self.lengths.push(row.len() as u32);
+        self.ids.extend(row.id().map(str::to_string));
         Ok(())
     }
 
@@ -133,7 +134,7 @@ pub(crate) fn read_traces(
                 raised.replace(Some(error));
             }
         };
-        let mut visit = |row: &TraceRow<'_>| match &*raised.borrow() {
+        let mut visit = |row: &Trace<'_>| match &*raised.borrow() {
             Some(_) => Err("interrupted".to_string()),
             None => columns.add(row),
         };
@@ -177,7 +178,7 @@ pub(crate) fn write_traces(
     };
     py.detach(|| {
         let mut writer = TraceWriter::create(&path, options).map_err(os_error)?;
-        views.visit(&mut |row| writer.write(row).map_err(|e| e.to_string()))?;
+        views.visit(&mut |row| writer.write(row.given()).map_err(|e| e.to_string()))?;
         writer.finish().map_err(os_error)?;
         Ok(())
     })

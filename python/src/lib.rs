@@ -6,11 +6,11 @@
 
 mod arrays;
 mod calibrate;
+mod cluster;
 mod evidence;
 mod failure;
 mod files;
 mod model;
-mod parts;
 mod rule;
 mod stream;
 
@@ -21,13 +21,13 @@ mod _core {
     #[pymodule_export]
     use crate::calibrate::calibrate;
     #[pymodule_export]
+    use crate::cluster::{Gathering, Surveying, calibrate_cluster, draws};
+    #[pymodule_export]
     use crate::evidence::{Candidates, Evidence};
     #[pymodule_export]
     use crate::files::{read_arrow, read_traces, write_traces};
     #[pymodule_export]
     use crate::model::Model;
-    #[pymodule_export]
-    use crate::parts::{Gathering, certify, draws, draws_below, most_fitting, screen};
     #[pymodule_export]
     use crate::rule::Rule;
     #[pymodule_export]

@@ -1,7 +1,8 @@
 //! A rule: applied to arrays, evaluated, stored.
 
 use haltwise::{
-    Counts, Decision, Delta, Fingerprint, Score, ScoreSource, Stream, Traces, halted_needed,
+    Counts, Decision, Delta, Evaluator, Key, Score, ScoreSource, SetRecord, Stream, Traces,
+    halted_needed,
 };
 use haltwise_io::{parse_rule, rule_json, write_rule};
 use numpy::ndarray::Ix2;
@@ -103,7 +104,7 @@ impl Rule {
         let mut halts = Vec::new();
         py.detach(|| {
             views.visit(&mut |row| {
-                self.check_length(row.scores.len())?;
+                self.check_length(row.len())?;
                 let mut stream = Stream::new(&self.0);
                 for step in row.steps() {
                     let decision = stream.observe_step(&step).map_err(|e| e.to_string())?;
@@ -123,21 +124,37 @@ impl Rule {
         name_of(self.0.source())
     }
 
-    /// What the rule does to traces, as JSON; and whether it was made from
-    /// these very traces, so that the results flatter it.
-    fn evaluate(&self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<(String, bool)> {
+    /// What the rule does to traces, as JSON; whether it was made from these very
+    /// traces, so that the results flatter it; and else, how many of those that it
+    /// remembers are among them.
+    fn evaluate(&self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<(String, bool, u64)> {
         let views = traces.views()?;
-        let (evaluation, flattered) = py.detach(|| {
-            let traces = views.traces(Some(self.0.source())).map_err(|failure| {
-                let judges = format!("the rule judges a score that is {}", self.0.source());
-                failure.within(&judges)
-            })?;
-            let found = haltwise::evaluate(self.0.thresholds(), &traces);
-            let evaluation = found.map_err(|e| Failure::Value(e.to_string()))?;
-            Ok::<_, Failure>((evaluation, self.made_from(&traces)))
+        let rule = &self.0;
+        let (evaluation, set, remembered) = py.detach(|| {
+            let mut builder = Traces::builder().source(rule.source().clone());
+            let (mut set, mut remembered) = (SetRecord::default(), 0);
+            views
+                .visit(&mut |trace| {
+                    let key = Key::new(trace.id(), set.sequences);
+                    let print = builder.add(key, trace).map_err(|e| e.to_string())?;
+                    set += SetRecord::one(print);
+                    remembered += u64::from(rule.remembers(print));
+                    Ok(())
+                })
+                .map_err(|failure| {
+                    failure.within(&format!(
+                        "the rule judges a score that is {}",
+                        rule.source()
+                    ))
+                })?;
+            let mut evaluator = Evaluator::for_rule(rule);
+            let evaluated = evaluator.add(&builder.finish());
+            let evaluation = evaluated.and_then(|()| evaluator.finish());
+            let evaluation = evaluation.map_err(|e| Failure::Value(e.to_string()))?;
+            Ok::<_, Failure>((evaluation, set, remembered))
         })?;
         let json = serde_json::to_string(&evaluation).map_err(value_error)?;
-        Ok((json, flattered))
+        Ok((json, rule.made_from(set), remembered))
     }
 
     /// About how many sequences must have halted for the test that failed to
@@ -160,15 +177,6 @@ impl Rule {
 }
 
 impl Rule {
-    fn made_from(&self, traces: &Traces) -> bool {
-        let rule = &self.0;
-        let sets = [rule.fitted_on(), rule.screened_on(), rule.certified_on()];
-        // The parts of a split, and all together: fingerprints add.
-        let mut seen: Vec<Fingerprint> = sets.iter().flatten().map(|s| s.fingerprint).collect();
-        seen.push(seen.iter().copied().sum());
-        seen.contains(&traces.fingerprint())
-    }
-
     fn check_length(&self, steps: usize) -> Result<(), String> {
         let t_max = self.0.t_max();
         if steps <= t_max {

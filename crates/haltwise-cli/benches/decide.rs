@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use haltwise::simulate::{Atom, Process};
-use haltwise::{Calibration, Certifying, Screening};
+use haltwise::{Certifying, Method, Plan, Screening};
 
 const STEPS: usize = 20;
 
@@ -18,8 +18,8 @@ fn write_rule(path: &Path) {
     let atom = |score, gap| Atom::new(score, 1.0, gap).expect("sound");
     let steps = vec![vec![atom(0.3, 0.6), atom(0.9, 0.02)]; STEPS];
     let process = Process::new("bench", steps);
-    let rule = Calibration::default()
-        .conditional(
+    let rule = Plan::of(Method::Conditional)
+        .rule(
             &Screening::new(process.draw(2_000, 1)),
             &Certifying::new(process.draw(2_000, 2)),
         )

@@ -5,14 +5,14 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use haltwise::{Calibration, Certifying, ScoreChoice, Screening, evaluate};
+use haltwise::{Ask, Given, Method};
 use haltwise_io::series::{self, SeriesSet, split};
-use haltwise_io::write_rule;
+use haltwise_io::{Files, write_rule};
 use haltwise_lstm::{Labelled, Model, TrainOptions, Trainer};
 use haltwise_report::{Compared, Context, report_comparison};
 
-use crate::calibrate::FIT_FRACTION;
 use crate::dataset::Padded;
+use crate::plan::plan;
 use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
 use crate::{score, train};
 
@@ -72,15 +72,36 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let set = set.select(places);
         score::write_traces(&model, &Padded::new(&set), places, part, true, |_| {})?;
     }
-    let calibration = Calibration::default();
-    let (screening, certifying) = (show::read(&[traces(1)])?, show::read(&[traces(2)])?);
-    let conditional =
-        calibration.conditional(&Screening::new(screening), &Certifying::new(certifying))?;
-    let both = show::read(&[traces(1), traces(2)])?;
-    let marginal = calibration.marginal(&Certifying::new(both))?;
-    let both = show::read_outputs(&[traces(1), traces(2)])?;
-    let choice = ScoreChoice::Better;
-    let adaptive = calibration.adaptive_split(both, &choice, FIT_FRACTION, args.seed)?;
+    let (screening, certifying) = (traces(1), traces(2));
+    let rule = |ask: Ask, from: &[&PathBuf], screen: Option<&PathBuf>| {
+        let (mut quiet, mut silent) = (|_, _| {}, |_, _| {});
+        let traces = Files::new(from, u64::MAX, &mut quiet)?;
+        let screen = match screen {
+            Some(path) => Some(Files::new(&[path], u64::MAX, &mut silent)?),
+            None => None,
+        };
+        let given = Given {
+            screen: screen.as_ref(),
+            ..Given::one(&traces)
+        };
+        anyhow::Ok(plan(ask).calibrate(given)?.rule)
+    };
+    let asked = |method| Ask {
+        method: Some(method),
+        ..Ask::default()
+    };
+    let both = [&screening, &certifying];
+    let conditional = Ask {
+        screen: true,
+        ..asked(Method::Conditional)
+    };
+    let conditional = rule(conditional, &[&certifying], Some(&screening))?;
+    let marginal = rule(asked(Method::Marginal), &both, None)?;
+    let adaptive = Ask {
+        seed: Some(args.seed),
+        ..asked(Method::Adaptive)
+    };
+    let adaptive = rule(adaptive, &both, None)?;
 
     let mut results = Vec::new();
     for (name, rule) in [
@@ -89,9 +110,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         ("adaptive", adaptive),
     ] {
         write_rule(&folder.join(format!("{name}.json")), &rule)?;
-        let test = show::read_scored(&[traces(3)], rule.source())?;
-        let evaluation = evaluate(rule.thresholds(), &test)?;
-        results.push(Compared::new(name, rule, evaluation));
+        let evaluated = Files::new(&[traces(3)], u64::MAX, &mut |_, _| {})?.evaluate(&rule)?;
+        results.push(Compared::new(name, rule, evaluated.evaluation));
     }
     write_report(&folder.join("report.html"), &results)?;
     if args.json {

@@ -1,12 +1,11 @@
 //! `haltwise evaluate`: what a rule does to traces.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use haltwise::{EvaluateError, Evaluation, Evaluator, Fingerprint, Rule, Traces, TracesBuilder};
-use haltwise_io::{Place, Snapshot, TraceRow, fold_traces, read_rule};
+use haltwise::{Evaluation, Rule};
+use haltwise_io::{Files, read_rule, trace_files};
 use haltwise_report::{Compared, Context, Standing, judge, report_comparison, report_evaluation};
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
@@ -45,16 +44,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let snapshot = Snapshot::new(&args.traces)?;
     if let Some(report) = &args.report {
-        show::check_output(report, &snapshot.files())?;
+        show::check_output(report, &trace_files(&args.traces)?)?;
         show::check_output(report, &args.compare)?;
         show::check_output(report, &[&args.rule])?;
     }
-    let mut all = vec![evaluated(&args.rule, &snapshot)?];
+    let mut all = vec![evaluated(&args.rule, &args.traces)?];
     if let Some(report) = &args.report {
         for path in &args.compare {
-            all.push(evaluated(path, &snapshot)?);
+            all.push(evaluated(path, &args.traces)?);
         }
         show::write_page(report, &page(&args, &all))?;
     }
@@ -69,101 +67,28 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sequences that follow each other, judged by one rule.
-struct Run {
-    start: u64,
-    next: u64,
-    block: TracesBuilder,
-    evaluator: Evaluator,
-    fingerprint: Fingerprint,
-}
-
-impl Run {
-    fn new(rule: &Rule, start: u64) -> Self {
-        Self {
-            start,
-            next: start,
-            block: Traces::builder().source(rule.source().clone()),
-            evaluator: Evaluator::new(rule.thresholds().clone()),
-            fingerprint: Fingerprint::default(),
-        }
-    }
-
-    /// Takes one more, scored as the rule demands.
-    fn push(&mut self, rule: &Rule, row: &TraceRow<'_>) -> Result<(), String> {
-        let (found, t_max) = (row.scores.len(), rule.t_max());
-        if found > t_max {
-            return Err(EvaluateError::TooLong { found, t_max }.to_string());
-        }
-        let scores = match *rule.source() == row.source() {
-            true => Cow::Borrowed(row.scores),
-            false => Cow::Owned(
-                rule.source()
-                    .scores(row.steps())
-                    .map_err(|e| e.to_string())?,
-            ),
-        };
-        let pushed = self
-            .block
-            .push(row.id, &row.label, row.predictions, &scores);
-        pushed.map_err(|e| e.to_string())?;
-        self.next += 1;
-        match self.block.take_block() {
-            Some(block) => self.judge(&block),
-            None => Ok(()),
-        }
-    }
-
-    fn judge(&mut self, block: &Traces) -> Result<(), String> {
-        self.fingerprint = self.fingerprint + block.fingerprint();
-        self.evaluator.add(block).map_err(|e| e.to_string())
-    }
-
-    fn finish(mut self) -> Result<Self, String> {
-        let rest = std::mem::take(&mut self.block).finish();
-        self.judge(&rest).map(|()| self)
-    }
-}
-
 /// A rule, and what it does to the traces of files, of which none is kept.
-fn evaluated(path: &Path, snapshot: &Snapshot) -> anyhow::Result<Evaluated> {
+fn evaluated(path: &Path, traces: &[PathBuf]) -> anyhow::Result<Evaluated> {
     let rule = read_rule(path)?;
-    let visit = |runs: &mut Vec<Run>, place: Place, row: &TraceRow<'_>| {
-        if runs.last().is_none_or(|run| run.next != place.position) {
-            runs.push(Run::new(&rule, place.position));
-        }
-        let run = runs.last_mut();
-        run.map_or(Ok(()), |run| run.push(&rule, row))
-    };
-    let states = show::reading(|progress| {
-        let states = fold_traces(&snapshot.files(), progress, Vec::new, visit)?;
-        snapshot.check_unchanged().map(|()| states)
-    })
-    .with_context(|| {
+    let found = show::reading(|progress| Files::new(traces, u64::MAX, progress)?.evaluate(&rule))
+        .with_context(|| {
         let score = rule.source();
         format!(
             "{}: the rule judges a score that is {score}",
             show::file(path)
         )
     })?;
-    // In input order again: by it, ties are broken.
-    let runs: Result<Vec<Run>, String> = states.into_iter().flatten().map(Run::finish).collect();
-    let mut runs = runs.map_err(anyhow::Error::msg)?;
-    runs.sort_by_key(|run| run.start);
-    let mut all = Evaluator::new(rule.thresholds().clone());
-    let mut fingerprint = Fingerprint::default();
-    for run in runs {
-        all.append(run.evaluator);
-        fingerprint = fingerprint + run.fingerprint;
-    }
-    // The parts of a split, and all together: fingerprints add.
-    let sets = [rule.fitted_on(), rule.screened_on(), rule.certified_on()];
-    let mut seen: Vec<Fingerprint> = sets.iter().flatten().map(|s| s.fingerprint).collect();
-    seen.push(seen.iter().copied().sum());
-    if seen.contains(&fingerprint) {
+    if found.own {
         show::warn("the rule was made from these very traces; the results flatter it");
+    } else if found.remembered > 0 {
+        show::warn(format_args!(
+            "some of these traces are among those that the rule was made from ({} of the {} that it \
+             remembers); the results flatter it",
+            number(found.remembered),
+            Rule::REMEMBERED
+        ));
     }
-    Ok((path.to_path_buf(), rule, all.finish()?))
+    Ok((path.to_path_buf(), rule, found.evaluation))
 }
 
 /// A rule file, its rule, and what that does to the traces.

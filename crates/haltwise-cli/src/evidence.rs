@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use haltwise_io::{Snapshot, gather_evidence, read_screened, write_evidence};
+use haltwise_io::{Files, read_proposal, trace_files, write_evidence};
 
 use crate::show::{self, count};
 
@@ -39,14 +39,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let screened = read_screened(&args.candidates)?;
-    let snapshot = Snapshot::new(&args.traces)?;
-    show::check_output(&args.output, &snapshot.files())?;
+    let proposal = read_proposal(&args.candidates)?;
+    show::check_output(&args.output, &trace_files(&args.traces)?)?;
     show::check_output(&args.output, &[&args.candidates])?;
-    let part = show::reading(|progress| gather_evidence(&screened, &snapshot, progress))?;
+    let part = show::reading(|progress| {
+        // Nothing is kept but the counts.
+        Files::new(&args.traces, u64::MAX, progress)?.evidence(&proposal)
+    })?;
     write_evidence(&args.output, &part)?;
     let read: u64 = part.inputs().iter().map(|input| input.sequences).sum();
-    let counted = part.certifying();
+    let counted = part.evidence().sequences();
     if args.json {
         show::print_json(&serde_json::json!({
             "files": part.inputs().len(), "sequences": read, "counted": counted,

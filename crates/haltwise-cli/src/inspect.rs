@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Classifier, Rule, Test};
-use haltwise_io::{TraceRow, read_rule, read_traces_seeing, rule_json, trace_files};
+use haltwise::{Classifier, Rule, Test, Trace};
+use haltwise_io::{read_rule, read_traces_seeing, rule_json, trace_files};
 use haltwise_lstm::Model;
 use serde::Serialize;
 
@@ -151,9 +151,6 @@ fn trail(rule: &Rule) -> String {
     );
     let delta = rule.delta().get();
     let lines = |tests: &[Test]| -> String { tests.iter().map(|test| line(rule, test)).collect() };
-    if rule.families().is_empty() {
-        text += &lines(rule.trail());
-    }
     for (family, tests) in rule.tests_by_family() {
         text += &format!(
             "  {}, at {} on {}\n{}",
@@ -208,9 +205,9 @@ impl Summary {
     fn of(path: &Path) -> anyhow::Result<Self> {
         let paths = [path.to_path_buf()];
         let (mut labels, mut per_step) = (BTreeSet::new(), None);
-        let mut see = |row: &TraceRow<'_>| {
-            labels.insert(row.label);
-            let probs = row.probs.map_or(0, |probs| probs.len() / row.scores.len());
+        let mut see = |trace: &Trace<'_>| {
+            labels.insert(trace.label());
+            let probs = trace.classes();
             per_step = Some(probs.min(per_step.unwrap_or(probs)));
         };
         let traces = show::reading(|progress| {
@@ -236,7 +233,7 @@ impl Summary {
             score: traces.source().clone(),
             late_accuracy: share(late),
             first_step_accuracy: share(first),
-            fingerprint: traces.fingerprint(),
+            fingerprint: traces.record().fingerprint,
             classifier: show::classifier(&paths)?,
         })
     }

@@ -15,6 +15,7 @@ mod evidence;
 mod inspect;
 mod memory;
 mod pages;
+mod plan;
 mod read;
 mod reader;
 mod reproduce;

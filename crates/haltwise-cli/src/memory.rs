@@ -1,7 +1,9 @@
-//! How much memory a set of traces takes, and whether it may.
+//! How much memory traces may take.
 
-use haltwise::{Grid, SetAside};
-use haltwise_io::{Extent, Snapshot};
+use std::path::PathBuf;
+
+use haltwise::{Grid, Room};
+use haltwise_io::{Files, LEAST_MEMORY};
 
 use crate::show::{self, count};
 
@@ -37,93 +39,46 @@ fn bytes(text: &str) -> Result<u64, String> {
     if bytes >= u64::MAX as f64 {
         return Err("no machine has so much; give less, such as 64GiB".into());
     }
-    if bytes.is_nan() || bytes < LEAST as f64 {
+    if bytes.is_nan() || bytes < LEAST_MEMORY as f64 {
         return Err("it must be at least 256MiB".into());
     }
     Ok(bytes as u64)
 }
 
-/// Buffers and tables take this much whatever is read.
-const LEAST: u64 = 256 << 20;
-
 /// What is worth telling unasked.
 const NOTABLE: u64 = 1 << 30;
 
-/// How a set of traces is to be read.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Plan {
-    /// Once, and kept.
-    Keep,
-    /// Twice: a share of the sequences is kept for screening, at most this one;
-    /// the others are counted and let go.
-    Stream(f64),
-}
-
-impl Plan {
-    /// As much of a part as fits: those with the smallest draws.
-    pub(crate) fn sample(self, part: SetAside) -> SetAside {
-        let Self::Stream(share) = self else {
-            return part;
-        };
-        let fits = SetAside::share(share, part.seed);
-        if fits.below >= part.below {
-            return part;
-        }
-        let percent = show::percent(share);
-        show::note(format!("screening on {percent} of them, which fits"));
-        fits
-    }
-}
-
 impl MemoryArgs {
-    /// Estimates what the traces take, and says so if it is much.
-    pub(crate) fn plan(&self, snapshot: &Snapshot, grid: &Grid) -> anyhow::Result<Plan> {
-        let extent = Extent::of(&snapshot.files())?;
-        let kept = kept(extent, grid);
-        let needed = LEAST + extent.reading + kept;
-        if needed > NOTABLE || needed > self.memory {
+    /// The bytes to stay within.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory
+    }
+
+    /// The files, of which no more is kept than fits; says so if it is much.
+    pub(crate) fn files<'p>(
+        &self,
+        paths: &[PathBuf],
+        grid: &Grid,
+        progress: &'p mut dyn FnMut(u64, u64),
+    ) -> haltwise_io::Result<Files<'p>> {
+        let files = Files::new(paths, self.memory, progress)?;
+        let needed = files.needed(grid)?;
+        if needed.bytes > NOTABLE || needed.room != Room::All {
             show::note(format!(
                 "{} of {} in all take about {}",
-                count(extent.sequences, "sequence", "sequences"),
-                count(extent.steps, "step", "steps"),
-                size(needed)
+                count(needed.extent.sequences, "sequence", "sequences"),
+                count(needed.extent.steps, "step", "steps"),
+                size(needed.bytes)
             ));
         }
-        if needed <= self.memory {
-            return Ok(Plan::Keep);
+        if needed.room != Room::All {
+            show::note(format!(
+                "that is more than --memory {}: they are read twice",
+                size(self.memory)
+            ));
         }
-        let left = self.memory.saturating_sub(LEAST + extent.reading);
-        if left == 0 {
-            anyhow::bail!(
-                "to know that no id comes twice takes {}, more than --memory; give more, or cut \
-                 the traces into parts (see haltwise evidence)",
-                size(LEAST + extent.reading)
-            );
-        }
-        show::note(format!(
-            "that is more than --memory {}: they are read twice",
-            size(self.memory)
-        ));
-        Ok(Plan::Stream(left as f64 / kept as f64))
+        Ok(files)
     }
-}
-
-/// The bytes that keeping traces takes.
-fn kept(extent: Extent, grid: &Grid) -> u64 {
-    // A byte per score where the grid allows it, a bit per prediction, a length
-    // and a key per sequence.
-    let score = if grid.thresholds().len() <= 255 {
-        8
-    } else {
-        32
-    };
-    // Sequences of unequal length are filled up, to twice their size at most.
-    // If all are equally long, this divides.
-    let filled = match extent.steps % extent.sequences.max(1) {
-        0 => extent.steps,
-        _ => 2 * extent.steps,
-    };
-    filled.saturating_mul(score + 1) / 8 + 12 * extent.sequences
 }
 
 /// A number of bytes in words.
@@ -149,17 +104,5 @@ mod tests {
         }
         assert!(bytes("1KB").unwrap_err().contains("at least"));
         assert!(bytes("99999999999GiB").unwrap_err().contains("give less"));
-    }
-
-    #[test]
-    fn a_billion_steps_take_little_more_than_a_byte_each() {
-        let extent = Extent {
-            sequences: 10_000_000,
-            steps: 1_000_000_000,
-            reading: 0,
-        };
-        assert_eq!(size(kept(extent, &Grid::default())), "1.2 GiB");
-        let fine = Grid::new(0.001).unwrap();
-        assert!(kept(extent, &fine) > 3 * kept(extent, &Grid::default()));
     }
 }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use haltwise_io::{Format, TraceRow, TraceWriter, WriteOptions};
+use haltwise::Sequence;
+use haltwise_io::{Format, TraceWriter, WriteOptions};
 use haltwise_llm::{Answer, Progress, Question, Reader, Reading};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -165,18 +166,16 @@ fn write(
     let mut right = 0;
     for (i, answers) in answers.iter().enumerate() {
         let predictions: Vec<u32> = answers.iter().map(|a| a.choice() as u32).collect();
-        let largest = |a: &Answer| a.probs.iter().copied().fold(0.0, f32::max);
-        let scores: Vec<f32> = answers.iter().map(largest).collect();
         let padded = |a: &Answer| padded(&a.probs, classes);
         let probs: Vec<f32> = answers.iter().flat_map(padded).collect();
         right += usize::from(predictions.last() == Some(&labels[i]));
-        writer.write(&TraceRow {
+        writer.write(Sequence {
             id: Some(&questions[i].id),
             label: labels[i],
-            predictions: &predictions,
-            scores: &scores,
-            probs: Some(&probs),
-            scores_given: false,
+            predictions: Some(&predictions),
+            // The largest probability.
+            scores: None,
+            probs: Some((&probs, classes)),
         })?;
     }
     writer.finish()?;

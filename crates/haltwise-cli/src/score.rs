@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
+use haltwise::Sequence;
 use haltwise_io::series::SeriesSet;
-use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use haltwise_io::{TraceWriter, WriteOptions};
 use haltwise_lstm::{Model, Scores};
 
 use crate::dataset::{DatasetArgs, Padded, Side};
@@ -145,13 +146,12 @@ pub(crate) fn write_traces(
             right += usize::from(scores.full_prediction(i) == label);
             let steps = i * scores.steps..i * scores.steps + length;
             let probs = steps.start * scores.classes..steps.end * scores.classes;
-            writer.write(&TraceRow {
+            writer.write(Sequence {
                 id: Some(&format!("{}:{}", set.name(), places[sequence] + 1)),
                 label,
-                predictions: &scores.predictions[steps.clone()],
-                scores: &safety[steps],
-                probs: with_probs.then(|| &scores.probabilities[probs]),
-                scores_given: true,
+                predictions: Some(&scores.predictions[steps.clone()]),
+                scores: Some(&safety[steps]),
+                probs: with_probs.then(|| (&scores.probabilities[probs], scores.classes)),
             })?;
         }
         done(scores.lengths.len());

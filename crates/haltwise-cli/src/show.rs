@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
-use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
-use haltwise_io::{check_writable, read_metadata, read_traces, trace_files, write_whole};
+use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, Thresholds};
+use haltwise_io::{check_writable, read_metadata, trace_files, write_whole};
 use haltwise_report::format::confidence;
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -94,16 +94,6 @@ pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
     Ok(bar)
 }
 
-/// Reads trace files, with the scores that they have.
-pub(crate) fn read(paths: &[PathBuf]) -> anyhow::Result<Traces> {
-    reading(|progress| read_traces(&trace_files(paths)?, progress))
-}
-
-/// Reads trace files, with scores of a given kind.
-pub(crate) fn read_scored(paths: &[PathBuf], source: &ScoreSource) -> anyhow::Result<Traces> {
-    reading(|progress| haltwise_io::read_scored(&trace_files(paths)?, source, progress))
-}
-
 /// Reads trace files, with all that they say.
 pub(crate) fn read_outputs(paths: &[PathBuf]) -> anyhow::Result<Outputs> {
     reading(|progress| haltwise_io::read_outputs(&trace_files(paths)?, progress))
@@ -149,6 +139,8 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
 /// A family of candidates in a word or two.
 pub(crate) fn family(kind: FamilyKind) -> &'static str {
     match kind {
+        FamilyKind::OneThreshold => "one threshold for all steps",
+        FamilyKind::Backward => "a threshold per step, from the last step back",
         FamilyKind::Curves => "threshold curves",
         FamilyKind::Clock => "everyone at one step",
     }

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
+use haltwise::Sequence;
 use haltwise::simulate::{Walk, Walked};
-use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use haltwise_io::{TraceWriter, WriteOptions};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 
@@ -137,13 +138,12 @@ impl Drawing<'_> {
                 self.bar.inc(1024);
             }
             self.walk.draw(number, &mut sequence);
-            writer.write(&TraceRow {
+            writer.write(Sequence {
                 id: Some(&number.to_string()),
                 label: sequence.label,
-                predictions: &sequence.predictions,
-                scores: &sequence.scores,
+                predictions: Some(&sequence.predictions),
+                scores: Some(&sequence.scores),
                 probs: None,
-                scores_given: true,
             })?;
         }
         Ok(writer.finish()?)

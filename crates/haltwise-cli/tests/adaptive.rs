@@ -8,7 +8,8 @@ use std::fs;
 use std::path::Path;
 
 use common::{Ran, haltwise, ran};
-use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use haltwise::Sequence;
+use haltwise_io::{TraceWriter, WriteOptions};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use serde_json::Value;
@@ -54,16 +55,14 @@ fn drawn(n: usize, seed: u64) -> Vec<Drawn> {
 fn write(path: &Path, sequences: &[Drawn]) {
     let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
     for (i, drawn) in sequences.iter().enumerate() {
-        let scores: Vec<f32> = drawn.probs.chunks(2).map(|p| p[0].max(p[1])).collect();
-        let row = TraceRow {
+        let row = Sequence {
             id: Some(&format!("s{i}")),
             label: drawn.label,
-            predictions: &drawn.predictions,
-            scores: &scores,
-            probs: Some(&drawn.probs),
-            scores_given: false,
+            predictions: Some(&drawn.predictions),
+            scores: None,
+            probs: Some((&drawn.probs, 2)),
         };
-        writer.write(&row).unwrap();
+        writer.write(row).unwrap();
     }
     writer.finish().unwrap();
 }

@@ -7,7 +7,8 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{Ran, haltwise, ran};
-use haltwise_io::{TraceRow, TraceWriter, WriteOptions, visit_traces};
+use haltwise::Sequence;
+use haltwise_io::{TraceWriter, WriteOptions, visit_traces};
 use tempfile::TempDir;
 
 /// A folder to work in, with made-up traces in it.
@@ -63,8 +64,9 @@ fn cut(from: &Path, into: &Path, sizes: &[usize]) {
     std::fs::create_dir(into).unwrap();
     let mut rows = Vec::new();
     visit_traces(&[from], &mut |_, _| {}, &mut |row| {
-        let id = row.id.unwrap().to_owned();
-        rows.push((id, row.label, row.predictions.to_vec(), row.scores.to_vec()));
+        let id = row.id().unwrap().to_owned();
+        let (predictions, scores) = (row.predictions().to_vec(), row.scores().to_vec());
+        rows.push((id, row.label(), predictions, scores));
         Ok(())
     })
     .unwrap();
@@ -76,15 +78,14 @@ fn cut(from: &Path, into: &Path, sizes: &[usize]) {
         let path = into.join(format!("{i}.parquet"));
         let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
         for (id, label, predictions, scores) in part.iter().rev() {
-            let row = TraceRow {
+            let row = Sequence {
                 id: Some(id),
                 label: *label,
-                predictions,
-                scores,
+                predictions: Some(predictions),
+                scores: Some(scores),
                 probs: None,
-                scores_given: true,
             };
-            writer.write(&row).unwrap();
+            writer.write(row).unwrap();
         }
         writer.finish().unwrap();
     }

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use haltwise::{Calibration, Certifying, Screening};
+use haltwise::{Certifying, Method, Plan, Screening};
 use haltwise_io::{read_integers, read_traces};
 
 fn electric_devices(c: &mut Criterion) {
@@ -33,12 +33,15 @@ fn electric_devices(c: &mut Criterion) {
     let certifying = Certifying::new(all.select(certify.iter().copied()));
     let both = Certifying::new(all.select(calibration.iter().copied()));
 
-    let paper = Calibration::default();
     let mut group = c.benchmark_group("ElectricDevices, one split");
     group.bench_function("conditional", |b| {
-        b.iter(|| paper.conditional(black_box(&screening), &certifying))
+        let plan = Plan::of(Method::Conditional);
+        b.iter(|| plan.rule(black_box(&screening), &certifying))
     });
-    group.bench_function("marginal", |b| b.iter(|| paper.marginal(black_box(&both))));
+    group.bench_function("marginal", |b| {
+        let plan = Plan::of(Method::Marginal);
+        b.iter(|| plan.rule((), black_box(&both)))
+    });
     group.bench_function("read the file", |b| {
         b.iter(|| read_traces(&[file("traces")], &mut |_, _| {}))
     });

@@ -16,10 +16,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use haltwise::simulate::{Walk, Walked};
-use haltwise::{Calibration, Certifying, Screening, SetAside, Split};
-use haltwise_io::{
-    SetReader, Snapshot, TraceRow, TraceWriter, WriteOptions, gather_evidence, trace_files,
-};
+use haltwise::{Given, Method, Plan, Sequence};
+use haltwise_io::{Files, LEAST_MEMORY, TraceWriter, WriteOptions, trace_files};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -86,15 +84,14 @@ fn generate(folder: &Path, n: u64, steps: usize) {
         for number in n * file / FILES..n * (file + 1) / FILES {
             walk.draw(number, &mut sequence);
             let id = number.to_string();
-            let row = TraceRow {
+            let sequence = Sequence {
                 id: Some(&id),
                 label: sequence.label,
-                predictions: &sequence.predictions,
-                scores: &sequence.scores,
+                predictions: Some(&sequence.predictions),
+                scores: Some(&sequence.scores),
                 probs: None,
-                scores_given: true,
             };
-            writer.write(&row).unwrap();
+            writer.write(sequence).unwrap();
         }
         writer.finish().unwrap();
     });
@@ -147,8 +144,8 @@ fn measure(what: &str, folder: &Path) {
     let start = Instant::now();
     match what {
         "decode" => decode(&trace_files(&[folder]).unwrap()),
-        "calibrate" => calibrate(&Snapshot::new(&[folder]).unwrap()),
-        _ => stream(&Snapshot::new(&[folder]).unwrap()),
+        "calibrate" => calibrate(folder, u64::MAX),
+        _ => stream(folder),
     }
     let wall = start.elapsed().as_secs_f64();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -221,48 +218,21 @@ fn decode(files: &[PathBuf]) {
     });
 }
 
-const HALF: f64 = 0.5;
-
-fn reader<'a>(snapshot: &'a Snapshot, calibration: &'a Calibration) -> SetReader<'a> {
-    SetReader {
-        snapshot,
-        score: None,
-        grid: Some(&calibration.grid),
-    }
-}
-
-/// Once through the files, one byte kept of each score.
-fn calibrate(snapshot: &Snapshot) {
-    let calibration = Calibration::default();
-    let screens = SetAside::share(HALF, 0);
-    let part_of = |key| Some(usize::from(!screens.has(key)));
-    let (mut sets, _) = reader(snapshot, &calibration)
-        .read(2, part_of, &mut |_, _| {})
-        .unwrap();
-    let certifying = Certifying::new(sets.pop().unwrap());
-    let screening = Screening::new(sets.pop().unwrap());
-    let rule = calibration.conditional(&screening, &certifying).unwrap();
-    assert!(rule.halts_early());
+/// Once through the files, one byte kept of each score, where they fit.
+fn calibrate(folder: &Path, memory: u64) {
+    let mut quiet = |_, _| {};
+    let files = Files::new(&[folder], memory, &mut quiet).unwrap();
+    let plan = Plan::of(Method::Conditional);
+    let found = plan.calibrate(Given::one(&files)).unwrap();
+    assert!(found.rule.halts_early());
 }
 
 /// Twice through the files, keeping a tenth of the screening part.
-fn stream(snapshot: &Snapshot) {
-    let calibration = Calibration::default();
-    let sample = SetAside::share(HALF / 10.0, 0);
-    let part_of = |key| sample.has(key).then_some(0);
-    let (mut sets, seen) = reader(snapshot, &calibration)
-        .read(1, part_of, &mut |_, _| {})
-        .unwrap();
-    let screening = Screening::new(sets.pop().unwrap());
-    let split = Split {
-        screen_fraction: Some(HALF),
-        ..Split::default()
-    };
-    let screened = calibration
-        .screened_conditional(&screening, seen.t_max)
-        .unwrap()
-        .of_all(seen.set())
-        .with_split(split, SetAside::share(HALF, 0));
-    let part = gather_evidence(&screened, snapshot, &mut |_, _| {}).unwrap();
-    assert!(screened.certify(part.evidence()).unwrap().halts_early());
+fn stream(folder: &Path) {
+    let mut quiet = |_, _| {};
+    let plan = Plan::of(Method::Conditional);
+    let files = Files::new(&[folder], u64::MAX, &mut quiet).unwrap();
+    let needed = files.needed(plan.grid()).unwrap();
+    let fixed = LEAST_MEMORY + needed.extent.reading;
+    calibrate(folder, fixed + (needed.bytes - fixed) / 20);
 }

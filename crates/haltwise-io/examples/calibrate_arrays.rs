@@ -9,8 +9,8 @@
 
 use std::time::Instant;
 
-use haltwise::Calibration;
-use haltwise_io::{Given, gather_traces};
+use haltwise::{Key, Method, Plan, Sequence, Traces};
+use haltwise_io::visit_given;
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,21 +26,27 @@ fn main() {
     let steps: usize = arguments[3].parse().unwrap();
     let run = || {
         let start = Instant::now();
-        let traces = gather_traces(|take| {
+        let mut traces = Traces::builder();
+        let feed = |take: &mut haltwise_io::Take<'_>| {
             for (i, &label) in labels.iter().enumerate() {
                 let row = i * steps..(i + 1) * steps;
-                take(Given {
-                    id: None,
+                take(Sequence {
                     label,
                     predictions: Some(&predictions[row.clone()]),
                     scores: Some(&scores[row]),
-                    probs: None,
+                    ..Sequence::default()
                 })?;
             }
             Ok::<(), String>(())
+        };
+        let taken = visit_given(feed, &mut |trace| {
+            let key = Key::new(None, traces.len() as u64);
+            let added = traces.add(key, trace).map_err(|e| e.to_string());
+            added.map(|_print| ())
         });
-        let (screening, certifying) = traces.unwrap().split(0.5, 0);
-        let rule = Calibration::default().conditional(&screening, &certifying);
+        taken.unwrap();
+        let (screening, certifying) = traces.finish().split(0.5, 0);
+        let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
         assert!(rule.unwrap().t_max() == steps);
         start.elapsed()
     };

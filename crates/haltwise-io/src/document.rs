@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::evidence_file::EVIDENCE;
+use crate::proposal_file::PROPOSAL;
 use crate::rule_file::RULE;
-use crate::screened_file::SCREENED;
 use crate::write::write_whole;
 
 /// A kind of file.
@@ -22,6 +22,8 @@ pub(crate) struct Kind {
     pub(crate) format: &'static str,
     /// The version written here, and the newest that can be read.
     pub(crate) version: u64,
+    /// The oldest that can be read.
+    pub(crate) oldest: u64,
     /// What to do about a damaged one.
     pub(crate) remedy: &'static str,
     /// What one is, and the verb that takes it: for those who give it to another.
@@ -30,7 +32,7 @@ pub(crate) struct Kind {
 }
 
 /// All kinds there are.
-const KINDS: [&Kind; 3] = [&RULE, &SCREENED, &EVIDENCE];
+const KINDS: [&Kind; 3] = [&RULE, &PROPOSAL, &EVIDENCE];
 
 #[derive(Serialize)]
 struct Document<'a, T> {
@@ -90,6 +92,7 @@ impl Kind {
             name,
             format,
             version: newest,
+            oldest,
             remedy,
             ..
         } = self;
@@ -120,7 +123,13 @@ impl Kind {
             .and_then(Value::as_str)
             .unwrap_or("an unknown version");
         match version {
-            Some(version) if version == *newest => {}
+            Some(version) if (*oldest..=*newest).contains(&version) => {}
+            Some(older) if older > 0 && older < *oldest => {
+                return Err(format!(
+                    "it is {a} {name} file of format version {older}, written by {writer}; this \
+                     program reads version {newest}: {remedy}"
+                ));
+            }
             Some(newer) if newer > *newest => {
                 return Err(format!(
                     "it is {a} {name} file of format version {newer}, written by {writer}; this \

@@ -7,108 +7,93 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use haltwise::{Evidence, Fingerprint, ProposalEvidence, Rule, Screened};
+use haltwise::{Evidence, Fingerprint, Proposal, Rule, SetRecord};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Kind;
 use crate::error::{Error, Result};
-use crate::sets::{Input, sum};
 
 pub(crate) const EVIDENCE: Kind = Kind {
     name: "evidence",
     format: "haltwise-evidence",
-    version: 1,
+    version: 2,
+    oldest: 2,
     remedy: "gather it again",
     is: "evidence, made by `haltwise evidence`",
     verb: "certify",
 };
 
+/// A file that was read to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// Its path, as it was given.
+    pub file: String,
+    /// How many sequences it has.
+    pub sequences: u64,
+    /// Their fingerprint.
+    pub fingerprint: Fingerprint,
+}
+
 /// The evidence of some files for candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Record", into = "Record")]
-pub struct EvidencePart {
-    screened: Screened,
-    inputs: Vec<Input>,
-    evidence: ProposalEvidence,
-}
+pub struct EvidencePart(Record);
 
 /// Evidence as it is stored.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
     inputs: Vec<Input>,
-    screened: Screened,
-    evidence: ProposalEvidence,
+    proposal: Proposal,
+    evidence: Evidence,
 }
 
 impl EvidencePart {
     /// Evidence for candidates, gathered from files; an error says how the
     /// three contradict each other.
     pub fn new(
-        screened: Screened,
+        proposal: Proposal,
         inputs: Vec<Input>,
-        evidence: ProposalEvidence,
+        evidence: Evidence,
     ) -> std::result::Result<Self, String> {
-        let contradiction = |what: &str| Err(format!("the evidence contradicts itself: {what}"));
-        if screened.check(&evidence).is_err() {
-            return contradiction("it was gathered for other candidates");
-        }
-        let read = sum(&inputs).sequences;
-        let counted = || evidence.families().iter().map(Evidence::sequences);
-        // What was set aside is read, but counted for some families at most.
-        let plausible = match screened.is_split() {
-            true => counted().all(|counted| counted <= read),
-            false => counted().all(|counted| counted == read),
+        let set = |input: &Input| SetRecord {
+            sequences: input.sequences,
+            fingerprint: input.fingerprint,
         };
-        if !plausible {
-            return contradiction("it does not count the sequences of its files");
+        if inputs.iter().map(set).sum::<SetRecord>() != evidence.shown() {
+            return Err("the evidence is damaged: it is not of its files".into());
         }
-        let part = Self {
-            screened,
-            inputs,
-            evidence,
-        };
-        part.check_others()?;
-        match part.first_twice() {
-            Some(file) => contradiction(&format!("it has {file} twice")),
-            None => Ok(part),
-        }
-    }
-
-    /// A file that is there twice, by its content.
-    fn first_twice(&self) -> Option<&str> {
+        proposal.check_part(&evidence).map_err(|e| e.to_string())?;
         let mut met = HashMap::new();
-        let mut inputs = self.inputs.iter();
-        let twice = inputs.find(|input| met.insert(input.fingerprint, ()).is_some());
-        twice.map(|input| input.file.as_str())
+        let twice = |input: &&Input| met.insert(input.fingerprint, ()).is_some();
+        if let Some(input) = inputs.iter().find(twice) {
+            return Err(format!(
+                "it counts {} twice; a sequence may count only once",
+                input.file
+            ));
+        }
+        Ok(Self(Record {
+            inputs,
+            proposal,
+            evidence,
+        }))
     }
 
     /// The files it was gathered from.
     pub fn inputs(&self) -> &[Input] {
-        &self.inputs
+        &self.0.inputs
     }
 
     /// The counts.
-    pub fn evidence(&self) -> &ProposalEvidence {
-        &self.evidence
-    }
-
-    /// How many sequences may certify.
-    pub fn certifying(&self) -> u64 {
-        self.evidence
-            .families()
-            .first()
-            .map_or(0, Evidence::sequences)
+    pub fn evidence(&self) -> &Evidence {
+        &self.0.evidence
     }
 }
 
 impl From<EvidencePart> for Record {
     fn from(part: EvidencePart) -> Self {
-        Self {
-            inputs: part.inputs,
-            screened: part.screened,
-            evidence: part.evidence,
-        }
+        part.0
     }
 }
 
@@ -116,7 +101,7 @@ impl TryFrom<Record> for EvidencePart {
     type Error = String;
 
     fn try_from(record: Record) -> std::result::Result<Self, String> {
-        Self::new(record.screened, record.inputs, record.evidence)
+        Self::new(record.proposal, record.inputs, record.evidence)
     }
 }
 
@@ -137,10 +122,10 @@ pub fn read_evidence(path: &Path) -> Result<EvidencePart> {
 pub fn certify_parts(
     parts: impl IntoIterator<Item = Result<(PathBuf, EvidencePart)>>,
 ) -> Result<Rule> {
-    let mut sum: Option<(PathBuf, EvidencePart)> = None;
+    let mut sum: Option<(PathBuf, Record)> = None;
     let mut met: HashMap<Fingerprint, (PathBuf, String)> = HashMap::new();
     for part in parts {
-        let (path, part) = part?;
+        let (path, EvidencePart(part)) = part?;
         for input in &part.inputs {
             let here = (path.clone(), input.file.clone());
             if let Some((before, file)) = met.insert(input.fingerprint, here) {
@@ -156,65 +141,17 @@ pub fn certify_parts(
         match &mut sum {
             None => sum = Some((path, part)),
             Some((first, sum)) => {
-                if sum.screened != part.screened {
-                    let problem = format_args!(
-                        "it was gathered for other candidates than {}; gather both for the same",
-                        first.display()
-                    );
-                    return Err(Error::new(&path, problem));
-                }
                 let added = sum.evidence.add(&part.evidence);
-                added.map_err(|e| Error::new(&path, e))?;
-                sum.inputs.extend(part.inputs);
+                added.map_err(|e| {
+                    let problem = format_args!("{e} than {}", first.display());
+                    Error::new(&path, problem)
+                })?;
             }
         }
     }
     let Some((first, total)) = sum else {
         return Err(Error::new("evidence", "there is none to certify on"));
     };
-    total
-        .check_complete()
-        .and_then(|()| total.check_others())
-        .map_err(|e| Error::new(&first, e))?;
-    let certified = total.screened.certify(&total.evidence);
+    let certified = total.proposal.certify(&total.evidence);
     certified.map_err(|e| Error::new(&first, e))
-}
-
-impl EvidencePart {
-    /// Refuses evidence of the traces that the candidates were made from.
-    fn check_others(&self) -> std::result::Result<(), String> {
-        let made_from = self.screened.made_from().map(|set| set.fingerprint);
-        let mut prints = self.evidence.families().iter().map(Evidence::fingerprint);
-        match !self.screened.is_split() && prints.any(|print| Some(print) == made_from) {
-            true => Err(
-                "the candidates were made from these very traces, which voids the \
-                         guarantee; gather evidence from others"
-                    .into(),
-            ),
-            false => Ok(()),
-        }
-    }
-
-    /// Refuses evidence that is not of all the traces that screening read.
-    fn check_complete(&self) -> std::result::Result<(), String> {
-        let Some(whole) = self.screened.all() else {
-            return Ok(());
-        };
-        let read = sum(&self.inputs);
-        if read == whole {
-            return Ok(());
-        }
-        let files = match self.inputs.len() {
-            1 => "1 file".to_owned(),
-            n => format!("{n} files"),
-        };
-        Err(match read.sequences == whole.sequences {
-            true => "the traces are not those that were read while screening; screen again".into(),
-            false => format!(
-                "the evidence is of {} sequences in {files}, but {} were read while \
-                 screening; give every part, and each once",
-                read.sequences, whole.sequences
-            ),
-        })
-    }
 }

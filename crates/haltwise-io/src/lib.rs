@@ -4,25 +4,24 @@
 mod document;
 mod error;
 mod evidence_file;
+mod files;
 mod npy;
 mod npz;
 mod problem;
+mod proposal_file;
 mod rule_file;
-mod screened_file;
 pub mod series;
-mod sets;
 mod traces;
 mod write;
 pub use error::{Error, Result};
-pub use evidence_file::{EvidencePart, certify_parts, read_evidence, write_evidence};
+pub use evidence_file::{EvidencePart, Input, certify_parts, read_evidence, write_evidence};
+pub use files::{Evaluated, Files, LEAST_MEMORY, Needed};
 pub use npz::{Integers, read_integers};
+pub use proposal_file::{read_proposal, write_proposal};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
-pub use screened_file::{read_screened, write_screened};
-pub use sets::{Gathering, Input, Seen, SetReader, gather_evidence, read_fitting};
 pub use traces::{
-    Extent, Format, Given, Layout, Place, Snapshot, Take, TraceRow, TraceWriter, Visit,
-    WriteOptions, fold_traces, gather_outputs, gather_scored, gather_traces, read_metadata,
-    read_outputs, read_scored, read_traces, read_traces_seeing, trace_files, visit_bytes,
+    Extent, Format, Layout, Place, Snapshot, Take, TraceWriter, Visit, WriteOptions, fold_traces,
+    read_metadata, read_outputs, read_traces, read_traces_seeing, trace_files, visit_bytes,
     visit_given, visit_traces,
 };
 pub use write::{check_writable, write_whole};

@@ -11,7 +11,8 @@ use crate::error::Result;
 pub(crate) const RULE: Kind = Kind {
     name: "rule",
     format: "haltwise-rule",
-    version: 1,
+    version: 2,
+    oldest: 1,
     remedy: "calibrate again",
     is: "a rule",
     verb: "evaluate",
@@ -42,7 +43,7 @@ pub fn parse_rule(bytes: &[u8]) -> std::result::Result<Rule, String> {
 mod tests {
     use super::*;
     use haltwise::simulate::{Atom, Process};
-    use haltwise::{Calibration, Certifying, Screening};
+    use haltwise::{Certifying, Method, Plan, Screening};
     use proptest::prelude::*;
 
     fn rule() -> Rule {
@@ -52,7 +53,7 @@ mod tests {
         let process = Process::new("halts from step 2 on", steps);
         let (screening, certifying) = (process.draw(3_000, 1), process.draw(3_000, 2));
         let (screening, certifying) = (Screening::new(screening), Certifying::new(certifying));
-        let rule = Calibration::default().conditional(&screening, &certifying);
+        let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
         let rule = rule.unwrap();
         assert!(rule.halts_early() && rule.trail().len() > 1);
         rule
@@ -97,11 +98,11 @@ mod tests {
         for (expected, found) in [
             (
                 "written by haltwise",
-                refusal(|t| t.replace("\"version\": 1", "\"version\": 2")),
+                refusal(|t| t.replace("\"version\": 2", "\"version\": 3")),
             ),
             (
                 "no valid \"version\"",
-                refusal(|t| t.replace("\"version\": 1", "\"version\": 0")),
+                refusal(|t| t.replace("\"version\": 2", "\"version\": 0")),
             ),
             ("not a rule file", refusal(|t| t[..t.len() / 2].into())),
             (
@@ -148,7 +149,7 @@ mod tests {
                 refusal(|t| t.replacen("0.0],", "1.0],", 1)),
             ),
             (
-                "tests that passed",
+                "not those of its method",
                 refusal(|t| t.replace("\": \"conditional\"", "\": \"marginal\"")),
             ),
             (
@@ -173,6 +174,50 @@ mod tests {
             ),
         ] {
             assert!(found.contains(expected), "{expected:?} not in {found:?}");
+        }
+    }
+
+    /// Rules that the first version of the format stored, one of each method.
+    #[test]
+    fn rules_of_the_first_version_are_read_and_audited() {
+        for (name, text) in [
+            (
+                "marginal",
+                include_str!("../tests/fixtures/rule-v1-marginal.json"),
+            ),
+            (
+                "conditional",
+                include_str!("../tests/fixtures/rule-v1-conditional.json"),
+            ),
+            (
+                "conditional",
+                include_str!("../tests/fixtures/rule-v1-conditional-gap.json"),
+            ),
+            (
+                "adaptive",
+                include_str!("../tests/fixtures/rule-v1-adaptive.json"),
+            ),
+            (
+                "adaptive",
+                include_str!("../tests/fixtures/rule-v1-adaptive-gap.json"),
+            ),
+            (
+                "screen-only",
+                include_str!("../tests/fixtures/rule-v1-screen-only.json"),
+            ),
+        ] {
+            let rule = parse_rule(text.as_bytes()).unwrap();
+            assert!(!rule.reads_on(), "{name}: a stream was over at t_max");
+            let again = parse_rule(rule_json(&rule).unwrap().as_bytes()).unwrap();
+            assert_eq!(again, rule, "{name}");
+            if name == "screen-only" {
+                continue;
+            }
+            // Another first threshold is noticed.
+            let at = text.find("\"thresholds\"").unwrap();
+            let digits = at + text[at..].find("0.").unwrap() + 2;
+            let changed = format!("{}1{}", &text[..digits], &text[digits..]);
+            assert!(parse_rule(changed.as_bytes()).is_err(), "{name}");
         }
     }
 

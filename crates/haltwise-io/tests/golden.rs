@@ -79,6 +79,24 @@ fn splits(folder: &Path, name: &str) -> Vec<Split> {
         .collect()
 }
 
+/// To the letter of the paper's listing.
+fn listing() -> Plan {
+    let ask = Ask {
+        method: Some(Method::Conditional),
+        at_never: Some(AtNever::Stop),
+        ..Ask::default()
+    };
+    Plan::new(ask).unwrap()
+}
+
+fn marginal() -> Plan {
+    Plan::of(Method::Marginal)
+}
+
+fn screen_only() -> Plan {
+    Plan::of(Method::ScreenOnly)
+}
+
 #[derive(serde::Deserialize)]
 struct GoldenRule {
     marginal: Option<f32>,
@@ -91,12 +109,7 @@ fn thresholds_equal_the_papers_on_all_forty_cases() {
     let Some(folder) = golden("thresholds_equal_the_papers_on_all_forty_cases") else {
         return;
     };
-    // To the letter of the paper's listing; skipping "never" must agree
-    // wherever the walk does not meet one.
-    let listing = Calibration {
-        at_never: AtNever::Stop,
-        ..Calibration::default()
-    };
+    // Skipping "never" must agree wherever the walk does not meet one.
     for name in DATASETS {
         let all = traces(&folder, name);
         let text = std::fs::read_to_string(folder.join(format!("{name}.rules.json"))).unwrap();
@@ -105,13 +118,13 @@ fn thresholds_equal_the_papers_on_all_forty_cases() {
         for (i, (expected, split)) in std::iter::zip(expected, splits(&folder, name)).enumerate() {
             let thresholds = |rule: Rule| Vec::<Option<f32>>::from(rule.thresholds().clone());
             let (screening, certifying) = (split.screening(&all), split.certifying(&all));
-            let marginal = listing.marginal(&split.all_calibration(&all)).unwrap();
+            let marginal = marginal().rule((), &split.all_calibration(&all)).unwrap();
             assert_eq!(thresholds(marginal)[0], expected.marginal, "{name} {i}");
-            let screened = listing.screen_only(&screening).unwrap();
+            let screened = screen_only().screened_rule(&screening).unwrap();
             assert_eq!(thresholds(screened), expected.screen, "{name} {i}");
-            let conditional = listing.conditional(&screening, &certifying).unwrap();
+            let conditional = listing().rule(&screening, &certifying).unwrap();
             assert_eq!(thresholds(conditional), expected.conditional, "{name} {i}");
-            let skipping = Calibration::default().conditional(&screening, &certifying);
+            let skipping = Plan::of(Method::Conditional).rule(&screening, &certifying);
             let skipping = thresholds(skipping.unwrap());
             if skipping != expected.conditional {
                 println!("{name} {i}: skipping never goes further: {skipping:?}");
@@ -158,19 +171,15 @@ fn means_over_a_hundred_splits_equal_the_table() {
     };
     let table = std::fs::read_to_string(folder.join("table.json")).unwrap();
     let table: BTreeMap<String, BTreeMap<String, Means>> = serde_json::from_str(&table).unwrap();
-    let c = Calibration {
-        at_never: AtNever::Stop,
-        ..Calibration::default()
-    };
     for name in DATASETS {
         let all = traces(&folder, name);
         let splits = splits(&folder, name);
         let conditional = |s: &Split| {
-            c.conditional(&s.screening(&all), &s.certifying(&all))
-                .unwrap()
+            let parts = (s.screening(&all), s.certifying(&all));
+            listing().rule(&parts.0, &parts.1).unwrap()
         };
-        let marginal = |s: &Split| c.marginal(&s.all_calibration(&all)).unwrap();
-        let screen_only = |s: &Split| c.screen_only(&s.screening(&all)).unwrap();
+        let marginal = |s: &Split| marginal().rule((), &s.all_calibration(&all)).unwrap();
+        let screen_only = |s: &Split| screen_only().screened_rule(&s.screening(&all)).unwrap();
         for (method, found) in [
             ("marginal", means(&all, &splits, marginal)),
             ("conditional", means(&all, &splits, conditional)),
@@ -217,7 +226,6 @@ fn on_real_traces_the_promise_is_kept_and_only_by_certifying() {
     let Some(folder) = golden("on_real_traces_the_promise_is_kept_and_only_by_certifying") else {
         return;
     };
-    let c = Calibration::default();
     // Exact: P(Bin(300, δ) ≥ limit) < 1e-6.
     let limit = (1..)
         .find(|&v| 1.0 - binomial_tail(v - 1, DRAWS, 0.01) < 1e-6)
@@ -225,9 +233,13 @@ fn on_real_traces_the_promise_is_kept_and_only_by_certifying() {
     for name in ["PenDigits", "Crop"] {
         let population = traces(&folder, name);
         let n = population.len() / 3;
-        let conditional = violations(&population, n, |s, t| c.conditional(&s, &t).unwrap());
-        let screened = violations(&population, n, |s, _| c.screen_only(&s).unwrap());
-        let marginal = violations(&population, 2 * n, |_, t| c.marginal(&t).unwrap());
+        let conditional = violations(&population, n, |s, t| {
+            Plan::of(Method::Conditional).rule(&s, &t).unwrap()
+        });
+        let screened = violations(&population, n, |s, _| {
+            screen_only().screened_rule(&s).unwrap()
+        });
+        let marginal = violations(&population, 2 * n, |_, t| marginal().rule((), &t).unwrap());
         println!(
             "{name}: conditional {conditional}, screening alone {screened}, marginal {marginal} of {DRAWS}"
         );

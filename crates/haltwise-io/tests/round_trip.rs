@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use haltwise_io::{Layout, TraceRow, TraceWriter, WriteOptions, visit_traces};
+use haltwise::{Sequence, Trace};
+use haltwise_io::{Layout, TraceWriter, WriteOptions, visit_traces};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -18,25 +19,25 @@ struct Owned {
 }
 
 impl Owned {
-    fn of(row: &TraceRow<'_>) -> Self {
+    fn of(row: &Trace<'_>) -> Self {
         Self {
-            id: row.id.map(str::to_owned),
-            label: row.label,
-            predictions: row.predictions.to_vec(),
-            scores: row.scores.to_vec(),
-            probs: row.probs.map(<[f32]>::to_vec),
-            scores_given: row.scores_given,
+            id: row.id().map(str::to_owned),
+            label: row.label(),
+            predictions: row.predictions().to_vec(),
+            scores: row.scores().to_vec(),
+            probs: row.probs().map(<[f32]>::to_vec),
+            scores_given: row.given_scores().is_some(),
         }
     }
 
-    fn row(&self) -> TraceRow<'_> {
-        TraceRow {
+    fn given(&self) -> Sequence<'_> {
+        let classes = |probs: &[f32]| probs.len() / self.scores.len();
+        Sequence {
             id: self.id.as_deref(),
             label: self.label,
-            predictions: &self.predictions,
-            scores: &self.scores,
-            probs: self.probs.as_deref(),
-            scores_given: self.scores_given,
+            predictions: Some(&self.predictions),
+            scores: self.scores_given.then_some(&self.scores[..]),
+            probs: self.probs.as_deref().map(|probs| (probs, classes(probs))),
         }
     }
 }
@@ -107,7 +108,7 @@ fn round_trip(name: &str, layout: Layout, rows: &[Owned]) -> Result<Vec<Owned>, 
     let metadata = vec![("made by".to_owned(), "a \"test\"".to_owned())];
     let mut writer = TraceWriter::create(&path, WriteOptions { layout, metadata })?;
     for row in rows {
-        writer.write(&row.row())?;
+        writer.write(row.given())?;
     }
     writer.finish()?;
     let mut read = Vec::new();
@@ -174,7 +175,7 @@ fn until_it_is_finished_the_old_file_stays() {
         std::fs::write(&path, "old").unwrap();
         let mut writer = TraceWriter::create(&path, WriteOptions::default()).unwrap();
         let row = build(None, 0, &[(0, 0.5, [0; 4])], Kind::Given);
-        writer.write(&row.row()).unwrap();
+        writer.write(row.given()).unwrap();
         drop(writer);
         assert_eq!(std::fs::read(&path).unwrap(), b"old", "{name}");
     }
@@ -209,16 +210,16 @@ fn what_cannot_be_written_is_explained() {
     let given = build(None, 0, &[(0, 0.5, [0; 4])], Kind::Given);
     let with_probs = build(None, 0, &[(0, 0.5, [0; 4])], Kind::GivenWithProbs);
     let mut writer = create("t.jsonl").unwrap();
-    writer.write(&given.row()).unwrap();
-    let mixed = writer.write(&with_probs.row());
+    writer.write(given.given()).unwrap();
+    let mixed = writer.write(with_probs.given());
     assert!(mixed.unwrap_err().to_string().contains("others lack"));
-    let uneven = TraceRow {
-        predictions: &[],
-        ..given.row()
+    let uneven = Sequence {
+        predictions: Some(&[]),
+        ..given.given()
     };
     let message = create("u.jsonl")
         .unwrap()
-        .write(&uneven)
+        .write(uneven)
         .unwrap_err()
         .to_string();
     assert!(message.contains("0 predictions but 1 scores"), "{message}");

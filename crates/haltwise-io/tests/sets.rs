@@ -4,10 +4,9 @@
 use std::path::Path;
 
 use haltwise::simulate::{Walk, Walked};
-use haltwise::{Calibration, Fitting, SetAside, Traces};
+use haltwise::{Ask, Given, Method, Plan, Sequence, Share, Source};
 use haltwise_io::{
-    Extent, SetReader, Snapshot, TraceRow, TraceWriter, WriteOptions, fold_traces, read_fitting,
-    read_outputs, read_traces,
+    Extent, Files, Snapshot, TraceWriter, WriteOptions, fold_traces, read_outputs, read_traces,
 };
 
 /// Writes a range of made-up sequences, with or without ids.
@@ -18,15 +17,14 @@ fn write(path: &Path, numbers: std::ops::Range<u64>, ids: bool) {
     for number in numbers {
         walk.draw(number, &mut sequence);
         let id = number.to_string();
-        let row = TraceRow {
+        let sequence = Sequence {
             id: ids.then_some(&id[..]),
             label: sequence.label,
-            predictions: &sequence.predictions,
-            scores: &sequence.scores,
+            predictions: Some(&sequence.predictions),
+            scores: Some(&sequence.scores),
             probs: None,
-            scores_given: true,
         };
-        writer.write(&row).unwrap();
+        writer.write(sequence).unwrap();
     }
     writer.finish().unwrap();
 }
@@ -38,63 +36,52 @@ fn folder(ids: bool) -> tempfile::TempDir {
     folder
 }
 
-fn reader<'a>(snapshot: &'a Snapshot, calibration: &'a Calibration) -> SetReader<'a> {
-    SetReader {
-        snapshot,
-        score: None,
-        grid: Some(&calibration.grid),
-    }
+fn plan(method: Method) -> Plan {
+    Plan::new(Ask {
+        method: Some(method),
+        seed: (method != Method::Marginal).then_some(11),
+        ..Ask::default()
+    })
+    .unwrap()
 }
 
 #[test]
-fn a_set_is_split_while_it_is_read_as_it_would_be_after() {
+fn files_larger_than_memory_give_the_rule_of_what_they_hold() {
     for ids in [true, false] {
         let folder = folder(ids);
-        let snapshot = Snapshot::new(&[folder.path()]).unwrap();
-        let calibration = Calibration::default();
-        let screens = SetAside::share(0.4, 11);
-        let (mut sets, seen) = reader(&snapshot, &calibration)
-            .read(
-                2,
-                |key| Some(usize::from(!screens.has(key))),
-                &mut |_, _| {},
-            )
-            .unwrap();
-        let all = read_traces(&snapshot.files(), &mut |_, _| {}).unwrap();
-        assert_eq!(seen.set().fingerprint, all.fingerprint());
-        assert_eq!((seen.set().sequences, seen.t_max), (1500, 9));
-        let rows: Vec<u64> = seen.inputs.iter().map(|input| input.sequences).collect();
-        assert_eq!(rows, [700, 800]);
-        let (screening, certifying) = all.split(0.4, 11);
-        for (set, expected) in [(1, certifying.traces()), (0, screening.traces())] {
-            let set: Traces = sets.remove(set);
-            assert_eq!(set.len(), expected.len());
-            assert_eq!(set.fingerprint(), expected.fingerprint());
+        let files = Snapshot::new(&[folder.path()]).unwrap().files();
+        let outputs = read_outputs(&files, &mut |_, _| {}).unwrap();
+        for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
+            let expected = plan(method).calibrate(Given::one(&outputs)).unwrap();
+            // All of it, and as little as is possible: then a part screens.
+            for memory in [u64::MAX, haltwise_io::LEAST_MEMORY + 25_000] {
+                let mut quiet = |_, _| {};
+                let files = Files::new(&[folder.path()], memory, &mut quiet).unwrap();
+                let found = plan(method).calibrate(Given::one(&files)).unwrap();
+                if found.remarks.is_empty() {
+                    assert_eq!(found.rule, expected.rule, "{method:?}");
+                } else {
+                    assert_eq!(method, Method::Conditional, "{:?}", found.remarks);
+                    assert_eq!(found.rule.certified_on(), expected.rule.certified_on());
+                }
+            }
         }
     }
 }
 
 #[test]
-fn what_is_set_aside_for_fitting_is_what_a_split_would_set_aside() {
-    for (ids, fraction) in [(true, 0.3), (false, 0.3), (true, 0.0), (true, 1.0)] {
+fn what_is_set_aside_for_fitting_does_not_depend_on_where_it_lies() {
+    for (ids, share) in [(true, Some(0.3)), (false, Some(0.3)), (true, None)] {
         let folder = folder(ids);
-        let snapshot = Snapshot::new(&[folder.path()]).unwrap();
-        let (fitting, set_aside, seen) =
-            read_fitting(&snapshot, fraction, 2, &mut |_, _| {}).unwrap();
-        let outputs = read_outputs(&snapshot.files(), &mut |_, _| {}).unwrap();
-        let (expected, rest) = outputs.split(fraction, 2);
-        let print = |fitting: &Fitting| fitting.outputs().fingerprint();
-        assert_eq!(print(&fitting), print(&expected), "{ids} {fraction}");
-        // And it can be told from a key alone.
-        let calibration = Calibration::default();
-        let (sets, _) = reader(&snapshot, &calibration)
-            .read(1, |key| (!set_aside.has(key)).then_some(0), &mut |_, _| {})
-            .unwrap();
-        assert_eq!(sets[0].len(), rest.len());
-        assert_eq!(
-            seen.set().sequences as usize,
-            rest.len() + fitting.outputs().len()
-        );
+        let mut quiet = |_, _| {};
+        let files = Files::new(&[folder.path()], u64::MAX, &mut quiet).unwrap();
+        let outputs = read_outputs(&files.files(), &mut |_, _| {}).unwrap();
+        let wanted = Share { share, seed: 2 };
+        let drawn = files.fitting(wanted).unwrap();
+        let expected = outputs.fitting(wanted).unwrap();
+        assert_eq!(drawn.aside, expected.aside);
+        assert_eq!(drawn.survey, expected.survey);
+        assert_eq!(drawn.fitting.len(), expected.fitting.len());
     }
 }
 
@@ -103,7 +90,7 @@ fn every_sequence_is_shown_once_with_its_place() {
     let folder = folder(true);
     let files = Snapshot::new(&[folder.path()]).unwrap().files();
     let states = fold_traces(&files, &mut |_, _| {}, Vec::new, |seen, place, row| {
-        seen.push((place.position, place.file, row.id.unwrap().to_owned()));
+        seen.push((place.position, place.file, row.id().unwrap().to_owned()));
         Ok(())
     });
     let mut seen: Vec<_> = states.unwrap().into_iter().flatten().collect();
@@ -124,11 +111,9 @@ fn the_extent_is_known_before_reading() {
 
 #[test]
 fn files_that_change_while_they_are_read_are_refused() {
-    let calibration = Calibration::default();
     for (name, why) in [("b.parquet", "it changed"), ("c.parquet", "it appeared")] {
         let folder = folder(true);
         let changed = folder.path().join(name);
-        let snapshot = Snapshot::new(&[folder.path()]).unwrap();
         let mut once = Some(());
         // Someone else writes there while the first file is being read.
         let mut meddle = |_, _| {
@@ -136,8 +121,8 @@ fn files_that_change_while_they_are_read_are_refused() {
                 write(&changed, 9_000..9_100, true);
             }
         };
-        let read = reader(&snapshot, &calibration).read(1, |_| Some(0), &mut meddle);
-        let message = read.unwrap_err().to_string();
+        let files = Files::new(&[folder.path()], u64::MAX, &mut meddle).unwrap();
+        let message = files.survey().unwrap_err().to_string();
         // Caught in the act, the file's content no longer fits its metadata.
         assert!(message.contains(name), "{message}");
         assert!(
@@ -154,12 +139,16 @@ fn sequences_unlike_the_others_are_named_with_their_file() {
     let (with, without) = (line(",\"probs\":[[0.5,0.5]]"), line(""));
     std::fs::write(folder.path().join("a.jsonl"), with.repeat(20)).unwrap();
     std::fs::write(folder.path().join("b.jsonl"), without.repeat(20)).unwrap();
-    let snapshot = Snapshot::new(&[folder.path()]).unwrap();
-    let read = read_fitting(&snapshot, 0.9, 0, &mut |_, _| {});
+    let mut quiet = |_, _| {};
+    let files = Files::new(&[folder.path()], u64::MAX, &mut quiet).unwrap();
+    let read = files.fitting(Share {
+        share: Some(0.9),
+        seed: 0,
+    });
     let message = read.unwrap_err().to_string();
-    assert!(message.contains("b.jsonl: sequence "), "{message}");
+    assert!(message.contains("b.jsonl: line 1: "), "{message}");
     assert!(
-        message.contains("it has scores alone, where others"),
+        message.contains("differ from the sequences before"),
         "{message}"
     );
 }

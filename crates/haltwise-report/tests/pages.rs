@@ -5,7 +5,7 @@
 
 mod common;
 
-use haltwise::{Calibration, Screening, evaluate};
+use haltwise::{Method, Plan, Screening, evaluate};
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation, report_experiment};
 
 /// Elements that HTML writes without an end.
@@ -85,8 +85,8 @@ fn a_screened_rule_is_said_to_promise_nothing() {
 fn a_rule_that_never_halts_says_why() {
     let process = common::process(5);
     let (screening, certifying) = process.draw(20, 1).split(0.5, 7);
-    let rule = Calibration::default()
-        .conditional(&screening, &certifying)
+    let rule = Plan::of(Method::Conditional)
+        .rule(&screening, &certifying)
         .expect("a rule");
     assert!(!rule.halts_early());
     let evaluation = evaluate(rule.thresholds(), &process.draw(50, 2)).expect("an evaluation");
@@ -98,8 +98,8 @@ fn a_rule_that_never_halts_says_why() {
 #[test]
 fn one_step_and_one_sequence_are_enough() {
     let draw = || common::process(1).draw(1, 3);
-    let rule = Calibration::default()
-        .screen_only(&Screening::new(draw()))
+    let rule = Plan::of(Method::ScreenOnly)
+        .screened_rule(&Screening::new(draw()))
         .expect("a rule");
     let evaluation = evaluate(rule.thresholds(), &draw()).expect("an evaluation");
     check(&report_evaluation(&rule, &evaluation, &Context::new("0")));

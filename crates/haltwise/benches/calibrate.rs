@@ -44,23 +44,25 @@ fn large(c: &mut Criterion) {
         b.iter(|| -> f32 { matrix.par_chunks(1 << 16).map(sum).sum() })
     });
     drop(matrix);
-    let calibration = Calibration::default();
     let screening = Screening::new(generate(SEQUENCES / 2, 1));
     let certifying = Certifying::new(generate(SEQUENCES / 2, 2));
     group.bench_function("screen", |b| {
-        b.iter(|| screen(&screening, calibration.alpha, &calibration.grid))
+        let plan = Plan::of(Method::ScreenOnly);
+        b.iter(|| plan.screened_rule(&screening))
     });
+    let conditional = Plan::of(Method::Conditional);
     group.bench_function("conditional (screen + certify)", |b| {
-        b.iter(|| calibration.conditional(&screening, &certifying))
+        b.iter(|| conditional.rule(&screening, &certifying))
     });
     group.bench_function("marginal (half the traces)", |b| {
-        b.iter(|| calibration.marginal(&certifying))
+        let plan = Plan::of(Method::Marginal);
+        b.iter(|| plan.rule((), &certifying))
     });
-    let rule = calibration
-        .conditional(&screening, &certifying)
-        .expect("sound");
+    let rule = conditional.rule(&screening, &certifying).expect("sound");
+    drop((screening, certifying));
+    let other = generate(SEQUENCES / 2, 3);
     group.bench_function("evaluate (half the traces)", |b| {
-        b.iter(|| evaluate(rule.thresholds(), certifying.traces()))
+        b.iter(|| evaluate(rule.thresholds(), &other))
     });
     group.finish();
 }
@@ -81,10 +83,9 @@ fn observe(c: &mut Criterion) {
         Screening::new(generate(5_000, 3)),
         Certifying::new(generate(5_000, 4)),
     );
-    let rule = Calibration::default()
-        .conditional(&screening, &certifying)
-        .expect("sound");
-    let scores: Vec<Score> = certifying.traces().scores(0).expect("one")[..]
+    let plan = Plan::of(Method::Conditional);
+    let rule = plan.rule(&screening, &certifying).expect("sound");
+    let scores: Vec<Score> = generate(1, 4).scores(0).expect("one")[..]
         .iter()
         .map(|&s| s.try_into().expect("in range"))
         .collect();
@@ -123,9 +124,9 @@ fn generate_outputs(n: usize, seed: u64) -> Outputs {
         }
         let sequence = Sequence {
             label,
-            predictions: &predictions,
+            predictions: Some(&predictions),
             scores: Some(&scores),
-            probs: Some(&probs),
+            probs: Some((&probs, CLASSES as usize)),
             ..Sequence::default()
         };
         outputs.push(sequence).expect("sound");
@@ -136,15 +137,15 @@ fn generate_outputs(n: usize, seed: u64) -> Outputs {
 fn adaptive(c: &mut Criterion) {
     let mut group = c.benchmark_group("adaptive, 1,664 to fit, 2,220 to certify, x 96 x 7");
     group.sample_size(10);
-    let calibration = Calibration::default();
     let fitting = Fitting::new(generate_outputs(1_664, 5));
-    let certifying = generate_outputs(2_220, 6);
-    let choice = ScoreChoice::Better;
-    group.bench_function("fit the score alone", |b| {
-        b.iter(|| GapScore::learn(&fitting, calibration.alpha))
+    let certifying = Certifying::new(generate_outputs(2_220, 6));
+    let plan = Plan::default();
+    let survey = certifying.survey();
+    group.bench_function("fit and propose", |b| {
+        b.iter(|| plan.fix(&fitting, &survey))
     });
     group.bench_function("fit, propose, score and certify", |b| {
-        b.iter(|| calibration.adaptive(&fitting, &choice, &certifying))
+        b.iter(|| plan.rule(&fitting, &certifying))
     });
     group.finish();
 }

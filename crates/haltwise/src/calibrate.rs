@@ -1,365 +1,422 @@
-//! From traces to a rule: one parameter struct, one function per method.
+//! The one corridor from sequences to a rule:
+//!
+//! ```text
+//! Plan ──fix──▶ Proposal ──count──▶ Evidence ──certify──▶ Rule
+//! ```
+//!
+//! Every door goes through [`Plan::calibrate`], whatever its sequences come
+//! from; or through its halves, where the evidence is gathered elsewhere.
 
-use serde::{Deserialize, Serialize};
+use crate::error::CalibrateError;
+use crate::gathered::Evidence;
+use crate::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
+use crate::parts::Fitting;
+use crate::plan::{Method, Plan, ScoreWord};
+use crate::proposal::{Aside, Proposal, score_of};
+use crate::rule::Rule;
+use crate::source::{Drawn, Kept, Room, Share, Source, Wanted};
+use crate::survey::Survey;
 
-use crate::candidates::{AtNever, Candidates, Family};
-use crate::certify::{Promise, certify, certify_at};
-use crate::evidence::{Counts, Evidence, EvidenceError};
-use crate::grid::Grid;
-use crate::level::{Alpha, Delta};
-use crate::outputs::{Fitting, Outputs};
-use crate::propose::{FamilyKind, Proposal, ScoreChoice, propose};
-use crate::rule::{Expected, FamilyRecord, Method, Record, Rule, SetRecord, Split, Thresholds};
-use crate::score::{ScoreSource, StepError};
-use crate::screen::screen;
-use crate::trace::{Certifying, Screening, Traces};
-
-/// What to calibrate for. The defaults are the paper's: α = 0.1, δ = 0.01,
-/// a grid of step 0.01; except that steps whose candidate is "never" are
-/// skipped, which is valid and halts earlier.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Calibration {
-    /// The tolerated gap.
-    pub alpha: Alpha,
-    /// The probability with which the promise may fail.
-    pub delta: Delta,
-    /// The thresholds to choose from.
-    pub grid: Grid,
-    /// What the backward walk does where the candidate is "never".
-    pub at_never: AtNever,
+/// The sets that a plan works on.
+#[derive(Debug)]
+pub struct Given<'s, S> {
+    /// The sequences that certify, less what has to be set aside of them.
+    pub traces: &'s S,
+    /// Other sequences to fit to.
+    pub fit: Option<&'s S>,
+    /// Other sequences to screen on.
+    pub screen: Option<&'s S>,
+    /// The classifier that all of them are of, where it is known.
+    pub classifier: Option<Classifier>,
 }
 
-/// Why traces cannot be calibrated on.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CalibrateError {
-    /// There is nothing to calibrate on.
-    #[error("there are no {0} traces; give more, or a set of their own for each part")]
-    Empty(&'static str),
-    /// The candidates are neither one threshold nor a backward walk.
-    #[error("a list of rules can be certified, but makes no rule of a known method")]
-    Listed,
-    /// The screening and certifying traces do not go together.
-    #[error(transparent)]
-    Evidence(#[from] EvidenceError),
-    /// The traces have no score of the kind that is wanted.
-    #[error(transparent)]
-    Score(#[from] StepError),
-}
-
-impl Calibration {
-    /// The paper's Algorithm A.1: one threshold for all steps, the gap
-    /// controlled on average. No screening is needed, so all traces certify.
-    pub fn marginal(&self, certifying: &Certifying) -> Result<Rule, CalibrateError> {
-        let traces = nonempty(certifying.traces(), "certifying")?;
-        let candidates = Candidates::one_threshold(self.grid.clone(), traces.t_max());
-        let evidence = Evidence::collect(candidates, certifying)?;
-        self.from_evidence(&evidence, None)
-    }
-
-    /// The paper's Algorithms 1 and 2: screen a threshold per step, then
-    /// certify on other traces that the gap is controlled among the sequences
-    /// halted by any step.
-    pub fn conditional(
-        &self,
-        screening: &Screening,
-        certifying: &Certifying,
-    ) -> Result<Rule, CalibrateError> {
-        let screened = nonempty(screening.traces(), "screening")?;
-        let traces = nonempty(certifying.traces(), "certifying")?;
-        if screened.source() != traces.source() {
-            return Err(EvidenceError::other_score(screened.source(), traces.source()).into());
-        }
-        let eta = screen(screening, self.alpha, &self.grid);
-        let candidates = Candidates::backward(&eta.extended(traces.t_max()), self.at_never);
-        let evidence = Evidence::collect(candidates, certifying)?;
-        self.from_evidence(&evidence, Some(SetRecord::of(screened)))
-    }
-
-    /// Earlier halting under the conditional promise: a learned score, threshold
-    /// curves and a choice among all that pass.
-    ///
-    /// `certifying` must not have been used to train the classifier, and must
-    /// have been drawn independently of `fitting`. Fitting traces that the
-    /// classifier was trained on make a poor rule, but a valid one.
-    pub fn adaptive(
-        &self,
-        fitting: &Fitting,
-        choice: &ScoreChoice,
-        certifying: &Outputs,
-    ) -> Result<Rule, CalibrateError> {
-        let proposal = self.propose(fitting, choice, certifying.len(), certifying.t_max())?;
-        let traces = certifying.traces(proposal.source())?;
-        let evidence = ProposalEvidence::collect(&proposal, &Certifying::new(traces))?;
-        self.certify_proposal(&proposal, &evidence, None)
-    }
-
-    /// The same on one set, of which a part is set aside for fitting.
-    pub fn adaptive_split(
-        &self,
-        outputs: Outputs,
-        choice: &ScoreChoice,
-        fit_fraction: f64,
-        seed: u64,
-    ) -> Result<Rule, CalibrateError> {
-        let (fitting, certifying) = outputs.split(fit_fraction, seed);
-        let t_max = certifying.t_max();
-        let proposal = self.propose(&fitting, choice, certifying.len(), t_max)?;
-        let traces = |outputs: &Outputs| outputs.traces(proposal.source());
-        let certifying = Certifying::new(traces(&certifying)?);
-        let mut evidence = ProposalEvidence::collect(&proposal, &certifying)?;
-        evidence.add_fitting(&proposal, traces(fitting.outputs())?)?;
-        let split = Split {
-            fit_fraction: Some(fit_fraction),
-            screen_fraction: None,
-            seed,
-        };
-        self.certify_proposal(&proposal, &evidence, Some(split))
-    }
-
-    /// Fixes what `adaptive` will certify, on so many traces of up to so many
-    /// steps, from the fitting traces alone.
-    pub fn propose(
-        &self,
-        fitting: &Fitting,
-        choice: &ScoreChoice,
-        certifying: usize,
-        t_max: usize,
-    ) -> Result<Proposal, CalibrateError> {
-        if fitting.outputs().is_empty() {
-            return Err(CalibrateError::Empty("fitting"));
-        }
-        if certifying == 0 {
-            return Err(CalibrateError::Empty("certifying"));
-        }
-        let (alpha, delta) = (self.alpha, self.delta);
-        Ok(propose(fitting, choice, certifying, t_max, alpha, delta)?)
-    }
-
-    /// Certifies what was proposed, on evidence gathered for it: of all rules
-    /// that pass, the one that halts earliest on the certifying traces.
-    pub fn certify_proposal(
-        &self,
-        proposal: &Proposal,
-        evidence: &ProposalEvidence,
-        split: Option<Split>,
-    ) -> Result<Rule, CalibrateError> {
-        if !proposal.spends_delta() {
-            return Err(EvidenceError::Damaged("the families spend more than delta").into());
-        }
-        evidence.check(proposal.candidates(), proposal.source())?;
-        let mut trail = Vec::new();
-        let mut families = Vec::new();
-        let mut best: Option<(f64, usize, Thresholds, Expected)> = None;
-        for (family, evidence) in std::iter::zip(&proposal.families, &evidence.0) {
-            let level = self.delta.get() * family.share;
-            let certified = certify_at(evidence, Promise::Conditional, self.alpha, level);
-            for (c, test) in certified.trail.iter().enumerate() {
-                let expected = expected(evidence.halted_at(c));
-                let earlier = best
-                    .as_ref()
-                    .is_none_or(|&(t_avg, ..)| expected.t_avg < t_avg);
-                if let Some(rule) = family
-                    .candidates
-                    .rule(c)
-                    .filter(|_| test.rejected && earlier)
-                {
-                    best = Some((expected.t_avg, trail.len() + c + 1, rule, expected));
-                }
-            }
-            families.push(FamilyRecord {
-                kind: family.kind,
-                share: family.share,
-                sequences: evidence.sequences(),
-                tests: certified.trail.len(),
-            });
-            trail.extend(certified.trail);
-        }
-        let t_max = proposal.families.first();
-        let t_max = t_max.map_or(1, |family| family.candidates.t_max());
-        let (chosen, thresholds, expected) = match best {
-            Some((_, place, rule, expected)) => (Some(place), rule, Some(expected)),
-            None => (None, Thresholds::never(t_max), None),
-        };
-        let mut record = self.record(Method::Adaptive, thresholds, proposal.score.clone());
-        (record.grid_step, record.at_never) = (None, None);
-        record.fitted_on = Some(proposal.fitted_on);
-        record.certified_on = evidence.0.first().map(|evidence| SetRecord {
-            sequences: evidence.sequences(),
-            fingerprint: evidence.fingerprint(),
-        });
-        (record.families, record.trail, record.chosen) = (families, trail, chosen);
-        (record.expected, record.split) = (expected, split);
-        record.seal = Some(record.digest());
-        Ok(Rule::from_record(record))
-    }
-
-    /// The paper's Algorithm 1 alone. The rule promises nothing.
-    pub fn screen_only(&self, screening: &Screening) -> Result<Rule, CalibrateError> {
-        let traces = nonempty(screening.traces(), "screening")?;
-        let eta = screen(screening, self.alpha, &self.grid);
-        let mut record = self.record(Method::ScreenOnly, eta, traces.source().clone());
-        record.screened_on = Some(SetRecord::of(traces));
-        Ok(Rule::from_record(record))
-    }
-
-    /// Certifies evidence that was gathered, added up or stored before: for one
-    /// threshold what the marginal method promises, for a backward walk what
-    /// the conditional one does. A list of other rules is tested by [`certify`].
-    ///
-    /// `screened_on` are the traces the candidates came from, for the record.
-    pub fn from_evidence(
-        &self,
-        evidence: &Evidence,
-        screened_on: Option<SetRecord>,
-    ) -> Result<Rule, CalibrateError> {
-        let candidates = evidence.candidates();
-        let (method, promise) = match candidates.family() {
-            Family::OneThreshold(..) => (Method::Marginal, Promise::Marginal),
-            Family::Backward(..) => (Method::Conditional, Promise::Conditional),
-            Family::List(_) => return Err(CalibrateError::Listed),
-        };
-        let certified = certify(evidence, promise, self.alpha, self.delta);
-        let thresholds = certified
-            .chosen
-            .and_then(|c| candidates.rule(c))
-            .unwrap_or_else(|| Thresholds::never(candidates.t_max()));
-        let mut record = self.record(method, thresholds, evidence.source().clone());
-        record.trail = certified.trail;
-        record.screened_on = screened_on;
-        record.certified_on = Some(SetRecord {
-            sequences: evidence.sequences(),
-            fingerprint: evidence.fingerprint(),
-        });
-        record.expected = certified.chosen.map(|c| expected(evidence.halted_at(c)));
-        Ok(Rule::from_record(record))
-    }
-
-    /// A record without tests.
-    fn record(&self, method: Method, thresholds: Thresholds, score: ScoreSource) -> Record {
-        Record {
-            method,
-            promise: method.promise(),
-            alpha: self.alpha,
-            delta: self.delta,
-            grid_step: Some(self.grid.clone()),
-            at_never: Some(self.at_never),
-            score,
-            t_max: thresholds.t_max(),
-            thresholds,
-            expected: None,
-            fitted_on: None,
-            screened_on: None,
-            certified_on: None,
-            split: None,
+impl<'s, S> Given<'s, S> {
+    /// One set, of which parts are set aside as needed.
+    pub fn one(traces: &'s S) -> Self {
+        Self {
+            traces,
+            fit: None,
+            screen: None,
             classifier: None,
-            families: Vec::new(),
-            chosen: None,
-            seal: None,
-            trail: Vec::new(),
         }
     }
 }
 
-/// The evidence for all families of a [`Proposal`], in its order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ProposalEvidence(pub(crate) Vec<Evidence>);
+/// A rule, and what should be known about how it came about.
+#[derive(Debug)]
+pub struct Calibrated {
+    /// The rule.
+    pub rule: Rule,
+    /// What to look at twice.
+    pub remarks: Vec<Remark>,
+}
 
-impl ProposalEvidence {
-    /// Counts what every candidate would do to the certifying traces, whose
-    /// scores must be of the proposal's [`source`](Proposal::source).
-    pub fn collect(proposal: &Proposal, certifying: &Certifying) -> Result<Self, EvidenceError> {
-        proposal.check_source(certifying.traces())?;
-        let collect = |candidates: &Candidates| Evidence::collect(candidates.clone(), certifying);
-        let evidence = proposal.candidates().map(collect);
-        Ok(Self(evidence.collect::<Result<_, _>>()?))
-    }
+/// Something to look at twice.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Remark {
+    /// So many sequences say, step for step, what one of those says that the
+    /// candidates were made from. If they are the same, nothing is guaranteed.
+    Alike(u64),
+    /// The two sets have sequences of different lengths.
+    Lengths {
+        /// What the other set is for.
+        role: &'static str,
+        /// Its shortest and longest.
+        other: (usize, usize),
+        /// The shortest and longest that certify.
+        certifying: (usize, usize),
+    },
+    /// Only this share of the sequences was screened on, which fits into memory.
+    Sampled(f64),
+}
 
-    /// The evidence for each family.
-    pub fn families(&self) -> &[Evidence] {
-        &self.0
-    }
-
-    /// The evidence of many parts of one set, given by positions; see
-    /// [`Evidence::collect_parts`].
-    pub fn collect_parts(
-        proposal: &Proposal,
-        traces: &Traces,
-        parts: &[&[usize]],
-    ) -> Result<Vec<Self>, EvidenceError> {
-        proposal.check_source(traces)?;
-        let mut found: Vec<Self> = parts.iter().map(|_| Self(Vec::new())).collect();
-        for candidates in proposal.candidates() {
-            let evidence = Evidence::collect_parts(candidates, traces, parts)?;
-            for (found, evidence) in std::iter::zip(&mut found, evidence) {
-                found.0.push(evidence);
-            }
+impl std::fmt::Display for Remark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let steps = |(shortest, longest): &(usize, usize)| match shortest == longest {
+            true => format!("{longest}"),
+            false => format!("{shortest} to {longest}"),
+        };
+        match self {
+            Self::Alike(n) => write!(
+                f,
+                "{n} of the sequences to certify on {say}, step for step, what one of those says \
+                 that the candidates were made from; if they are the same sequences, nothing is \
+                 guaranteed: drop them from one of the two",
+                say = if *n == 1 { "says" } else { "say" }
+            ),
+            Self::Lengths {
+                role,
+                other,
+                certifying,
+            } => write!(
+                f,
+                "the traces to {role} have {} steps, those to certify on {}: the rule will halt \
+                 at no step that the former lack",
+                steps(other),
+                steps(certifying)
+            ),
+            Self::Sampled(share) => write!(
+                f,
+                "screened on {:.1}% of the traces, which fits into memory",
+                100.0 * share
+            ),
         }
-        Ok(found)
+    }
+}
+
+/// What was fixed, and what was kept to be counted.
+struct Fixed {
+    proposal: Proposal,
+    kept: Option<Kept>,
+    remarks: Vec<Remark>,
+}
+
+impl Plan {
+    /// From sequences to a rule.
+    pub fn calibrate<S: Source>(&self, given: Given<'_, S>) -> Result<Calibrated, S::Error> {
+        let traces = given.traces;
+        let Fixed {
+            proposal,
+            kept,
+            mut remarks,
+        } = self.fixed(given, true)?;
+        if self.method() == Method::ScreenOnly {
+            let survey = kept.map_or_else(Survey::default, |kept| kept.survey);
+            let rule = proposal.screened_rule(&survey);
+            return Ok(Calibrated { rule, remarks });
+        }
+        let evidence = match kept {
+            Some(kept) => {
+                let counted = proposal.count_kept(kept);
+                counted.map_err(|e| traces.refuse(e))?
+            }
+            None => traces.count(&proposal)?,
+        };
+        if evidence.alike() > 0 {
+            remarks.push(Remark::Alike(evidence.alike()));
+        }
+        let rule = proposal
+            .certify(&evidence)
+            .map_err(|e| traces.refuse(e.into()))?;
+        Ok(Calibrated { rule, remarks })
     }
 
-    /// Refuses evidence that was gathered for other candidates or scores.
-    pub(crate) fn check<'a>(
+    /// The first half: fixes what will be certified on the sequences of
+    /// `given.traces` that are not set aside.
+    pub fn propose<S: Source>(
         &self,
-        candidates: impl Iterator<Item = &'a Candidates>,
-        source: &ScoreSource,
-    ) -> Result<(), EvidenceError> {
-        if !candidates.eq(self.0.iter().map(Evidence::candidates)) {
-            return Err(EvidenceError::OtherCandidates);
+        given: Given<'_, S>,
+    ) -> Result<(Proposal, Vec<Remark>), S::Error> {
+        if self.method() == Method::ScreenOnly {
+            return Err(given.traces.refuse(CalibrateError::NoPromise));
         }
-        match self.0.iter().find(|evidence| evidence.source() != source) {
-            Some(other) => Err(EvidenceError::other_score(other.source(), source)),
-            None => Ok(()),
-        }
+        let fixed = self.fixed(given, false)?;
+        Ok((fixed.proposal, fixed.remarks))
     }
 
-    /// Adds the evidence of other certifying traces for the same proposal.
-    pub fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
-        if self.0.len() != other.0.len() {
-            return Err(EvidenceError::OtherCandidates);
+    /// The same where other sequences will certify, of up to `t_max` steps, or as
+    /// many as the longest of these; and so many, or as many as these.
+    pub fn propose_for_others<S: Source>(
+        &self,
+        given: Given<'_, S>,
+        t_max: usize,
+        certifying: Option<u64>,
+    ) -> Result<(Proposal, Vec<Remark>), S::Error> {
+        let source = given.traces;
+        let refuse = |e: CalibrateError| source.refuse(e);
+        if self.method() == Method::ScreenOnly {
+            return Err(refuse(CalibrateError::NoPromise));
         }
-        for (mine, other) in std::iter::zip(&mut self.0, &other.0) {
-            mine.add(other)?;
+        let plan = self.clone().for_others();
+        if plan.fits() && plan.screens() {
+            return Err(refuse(CalibrateError::TwoParts));
         }
-        Ok(())
+        let mut remarks = Vec::new();
+        let (mut survey, others, proposal);
+        if plan.fits() {
+            let drawn = source.fitting(Share {
+                share: None,
+                seed: 0,
+            })?;
+            survey = drawn.survey.clone();
+            survey.longest = survey.longest.max(t_max);
+            survey.set.sequences = certifying.unwrap_or(survey.set.sequences);
+            others = self::others(Some(&drawn), None);
+            let score = score_of(&plan, Some(&drawn.fitting), &survey).map_err(refuse)?;
+            proposal = Proposal::new(&plan, score, Some(&drawn.fitting), None, &survey);
+        } else {
+            let score = plan.score().and_then(ScoreWord::plain);
+            let screen = Some(SetAside::share(1.0, 0));
+            let kept = source.parts(&Wanted {
+                fit: None,
+                screen,
+                sample: sample(source.room(plan.grid())?, screen, &mut remarks),
+                keep: false,
+                score: score.as_ref(),
+                grid: plan.grid(),
+                others: &Others::default(),
+            })?;
+            survey = kept.survey.clone();
+            survey.longest = survey.longest.max(t_max);
+            others = self::others(None, Some(&kept));
+            let screening = Some(&kept.screening).filter(|_| plan.screens());
+            let score = kept.screening.source().clone();
+            proposal = Proposal::new(&plan, score, None, screening, &survey);
+        }
+        let proposal = proposal.map_err(refuse)?;
+        let proposal = proposal.of_others(others).with_classifier(given.classifier);
+        Ok((proposal, remarks))
     }
 
-    /// Lets the fitting traces help to certify the clock.
-    ///
-    /// The clock's rules are the same whatever the data, so all traces drawn
-    /// like the certifying ones may test it; the fitting ones are, where both
-    /// were split from one set.
-    pub fn add_fitting(
-        &mut self,
-        proposal: &Proposal,
-        fitting: Traces,
-    ) -> Result<(), EvidenceError> {
-        let fitting = Certifying::new(fitting);
-        for (family, evidence) in std::iter::zip(&proposal.families, &mut self.0) {
-            if family.kind == FamilyKind::Clock {
-                evidence.count(&fitting)?;
+    fn fixed<S: Source>(&self, given: Given<'_, S>, keep: bool) -> Result<Fixed, S::Error> {
+        let traces = given.traces;
+        let refuse = |e: CalibrateError| traces.refuse(e);
+        let mut remarks = Vec::new();
+
+        // What fits, and the score where that must be known beforehand; `adaptive`
+        // chooses its own.
+        let fit = self.drawn(&given)?;
+        let (own_fit, other_fit) = match given.fit {
+            None => (fit.as_ref(), None),
+            Some(_) => (None, fit.as_ref()),
+        };
+        let fitting = fit.as_ref().map(|drawn| &drawn.fitting);
+        let score = match self.score() {
+            Some(ScoreWord::Gap) if self.method() != Method::Adaptive => {
+                Some(score_of(self, fitting, &Survey::default()).map_err(refuse)?)
+            }
+            word => word.and_then(ScoreWord::plain),
+        };
+
+        // What screens: another set, or a part of this one.
+        let none = Others::default();
+        let wanted = Wanted {
+            fit: None,
+            screen: Some(SetAside::share(1.0, 0)),
+            sample: None,
+            keep: false,
+            score: score.as_ref(),
+            grid: self.grid(),
+            others: &none,
+        };
+        let screened = match given.screen.filter(|_| self.screens()) {
+            Some(other) => {
+                let sample = sample(other.room(self.grid())?, wanted.screen, &mut remarks);
+                Some(other.parts(&Wanted { sample, ..wanted })?)
+            }
+            None => None,
+        };
+        let others = others(other_fit, screened.as_ref());
+        let screen = match self.method() {
+            Method::ScreenOnly => wanted.screen,
+            _ => self.split().screens(),
+        };
+        let room = traces.room(self.grid())?;
+        let keep = keep && room == Room::All && self.method() != Method::Adaptive;
+        let wanted = Wanted {
+            fit: own_fit.map(|drawn| drawn.aside),
+            screen,
+            sample: sample(room, screen, &mut remarks),
+            keep,
+            others: &others,
+            ..wanted
+        };
+        let kept = match keep || screen.is_some() {
+            true => Some(traces.parts(&wanted)?),
+            false => None,
+        };
+        let survey = match (&kept, own_fit) {
+            (Some(kept), _) => kept.survey.clone(),
+            (None, Some(drawn)) => drawn.survey.clone(),
+            (None, None) => traces.survey()?,
+        };
+        for (role, other) in [
+            ("fit to", other_fit.map(|drawn| &drawn.survey)),
+            ("screen on", screened.as_ref().map(|kept| &kept.survey)),
+        ] {
+            if let Some(other) = other {
+                compare(role, other, &survey, &mut remarks).map_err(refuse)?;
             }
         }
-        Ok(())
+
+        // Of those that certify, only how many there are and how long may be known.
+        let screening = screened
+            .as_ref()
+            .or(kept.as_ref().filter(|_| screen.is_some()));
+        let set_aside = own_fit.map_or_else(SetRecord::default, |drawn| drawn.fitting.record())
+            + match (&kept, screen) {
+                (Some(kept), Some(_)) => kept.screens,
+                _ => SetRecord::default(),
+            };
+        let mut certifying = survey.clone();
+        certifying.set.sequences = certifying.sequences().saturating_sub(set_aside.sequences);
+        if self.split().splits() {
+            let missing = if own_fit.is_some_and(|drawn| drawn.fitting.is_empty()) {
+                Some("fitting")
+            } else if screening.is_some_and(|kept| kept.screening.is_empty()) {
+                Some("screening")
+            } else {
+                (certifying.sequences() == 0).then_some("certifying")
+            };
+            if let Some(missing) = missing {
+                let n = survey.sequences();
+                return Err(refuse(CalibrateError::TooFew { n, missing }));
+            }
+        }
+        let judged = score.clone().unwrap_or_else(|| survey.plain_source());
+        let screening = screening.map(|kept| &kept.screening);
+        let proposal =
+            Proposal::new(self, judged, fitting, screening, &certifying).map_err(refuse)?;
+        let aside = self.split().splits().then_some(Aside {
+            fit: wanted.fit,
+            screen,
+            set: set_aside,
+        });
+        Ok(Fixed {
+            proposal: proposal
+                .of_all(survey.set, aside)
+                .of_others(others)
+                .with_classifier(given.classifier),
+            kept: kept.filter(|_| keep || self.method() == Method::ScreenOnly),
+            remarks,
+        })
+    }
+
+    /// The sequences to fit to, where any are needed.
+    fn drawn<S: Source>(&self, given: &Given<'_, S>) -> Result<Option<Drawn>, S::Error> {
+        if !self.fits() {
+            return Ok(None);
+        }
+        let seed = self.split().seed;
+        let share = self.split().fit_fraction;
+        let from = given.fit.unwrap_or(given.traces);
+        let share = share.filter(|_| given.fit.is_none());
+        from.fitting(Share { share, seed }).map(Some)
     }
 }
 
-fn nonempty<'a>(traces: &'a Traces, which: &'static str) -> Result<&'a Traces, CalibrateError> {
-    if traces.is_empty() {
-        return Err(CalibrateError::Empty(which));
+/// Of the sequences that screen, as many as there is room for; `None` is all.
+fn sample(room: Room, screen: Option<SetAside>, remarks: &mut Vec<Remark>) -> Option<SetAside> {
+    let (Room::Share(share), Some(part)) = (room, screen) else {
+        return None;
+    };
+    let fits = SetAside::share(share, part.seed);
+    if fits.below >= part.below {
+        return None;
     }
-    Ok(traces)
+    remarks.push(Remark::Sampled(share));
+    Some(fits)
 }
 
-/// What a rule did to the certifying traces.
-fn expected(halted_at: &[Counts]) -> Expected {
-    let (mut total, mut steps) = (Counts::default(), 0.0);
-    for (t, &counts) in halted_at.iter().enumerate() {
-        total += counts;
-        steps += (t + 1) as f64 * counts.halted as f64;
+/// A sample of the other sequences that candidates are made from.
+fn others(fit: Option<&Drawn>, screened: Option<&Kept>) -> Others {
+    let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
+    let mut named = true;
+    if let Some(drawn) = fit {
+        drawn.fitting.sketch(&mut sketch);
+        named &= drawn.survey.nameless == 0;
     }
-    Expected {
-        t_avg: steps / total.halted as f64 / halted_at.len() as f64,
-        gap: total.gap().unwrap_or(0.0),
+    if let Some(kept) = screened {
+        sketch.add(&kept.sketch);
+        named &= kept.survey.nameless == 0;
+    }
+    Others::new(sketch, named)
+}
+
+/// Refuses sets of different classifiers, as far as they can be told apart, and
+/// says where lengths differ.
+fn compare(
+    role: &'static str,
+    other: &Survey,
+    certifying: &Survey,
+    remarks: &mut Vec<Remark>,
+) -> Result<(), CalibrateError> {
+    if other.classes() != certifying.classes() {
+        let words = |survey: &Survey| match (survey.classes(), survey.most_classes) {
+            (Some(classes), _) => classes.to_string(),
+            (None, 0) => "no".into(),
+            (None, _) => "varying numbers of".into(),
+        };
+        return Err(CalibrateError::Classes {
+            role,
+            found: words(other),
+            expected: words(certifying),
+        });
+    }
+    let lengths = |survey: &Survey| (survey.shortest, survey.longest);
+    if other.longest < certifying.longest {
+        remarks.push(Remark::Lengths {
+            role,
+            other: lengths(other),
+            certifying: lengths(certifying),
+        });
+    }
+    Ok(())
+}
+
+impl Proposal {
+    /// Counts what was kept while the proposal was made.
+    fn count_kept(&self, kept: Kept) -> Result<Evidence, CalibrateError> {
+        let mut evidence = Evidence::none(self)?;
+        evidence.counted = kept.certifying.record();
+        evidence.survey = kept.survey;
+        evidence.sketch = kept.sample;
+        evidence.left_out = kept.left_out;
+        evidence.overlap = kept.overlap;
+        self.count_block(&mut evidence, &kept.certifying)?;
+        Ok(evidence)
+    }
+}
+
+impl Fitting {
+    /// How many sequences there are.
+    pub fn len(&self) -> usize {
+        self.outputs().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.outputs().is_empty()
     }
 }

@@ -2,12 +2,12 @@
 //!
 //! The order must be fixed without a look at the certifying traces; that, and
 //! stopping at the first failure, is what makes testing many rules as safe as
-//! testing one (fixed sequence testing; see [`certify`](crate::certify)).
+//! testing one (fixed sequence testing; see [`certify`](mod@crate::certify)).
 
 use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
-use crate::rule::Thresholds;
+use crate::thresholds::Thresholds;
 
 /// What a backward walk does at a step whose candidate threshold is "never".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -21,10 +21,40 @@ pub enum AtNever {
     Stop,
 }
 
+/// What kind of rules a family consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FamilyKind {
+    /// One threshold for all steps, ever lower.
+    OneThreshold,
+    /// A threshold per step, revealed from the last step back.
+    Backward,
+    /// Threshold curves.
+    Curves,
+    /// Everyone halts at one step, whatever the score. This family is the same
+    /// for all data, so that the fitting traces may help to certify it where
+    /// they were drawn like the others.
+    Clock,
+}
+
+impl FamilyKind {
+    /// Whether each rule halts every sequence no later than the rules before it,
+    /// so that the last to pass is the one to take.
+    pub(crate) fn is_nested(self) -> bool {
+        matches!(self, Self::OneThreshold | Self::Backward)
+    }
+}
+
+/// Whether shares of δ are such, and no more than all of it.
+pub(crate) fn spend_delta(shares: impl Iterator<Item = f64> + Clone) -> bool {
+    // The allowance is for the rounding of their sum.
+    shares.clone().all(|share| share > 0.0) && shares.sum::<f64>() <= 1.0 + 1e-12
+}
+
 /// An ordered family of candidate rules, cautious ones first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Family", into = "Family")]
-pub struct Candidates {
+pub(crate) struct Candidates {
     t_max: usize,
     family: Family,
     /// The (0-based) step at which each rule of a backward walk opens.
@@ -45,24 +75,24 @@ pub(crate) enum Family {
 impl Candidates {
     /// One threshold for all steps, from the largest of the grid down: the
     /// order of the paper's Algorithm A.1.
-    pub fn one_threshold(grid: Grid, t_max: usize) -> Self {
+    pub(crate) fn one_threshold(grid: Grid, t_max: usize) -> Self {
         Family::OneThreshold(grid, t_max).into()
     }
 
     /// The screened thresholds, revealed one by one from the last step back:
     /// the order of the paper's Algorithm 2.
-    pub fn backward(screened: &Thresholds, at_never: AtNever) -> Self {
+    pub(crate) fn backward(screened: &Thresholds, at_never: AtNever) -> Self {
         Family::Backward(screened.clone(), at_never).into()
     }
 
     /// Any list of rules, tested in the order given; shorter rules never halt
     /// at the steps they lack.
-    pub fn list(rules: impl IntoIterator<Item = Thresholds>) -> Self {
+    pub(crate) fn list(rules: impl IntoIterator<Item = Thresholds>) -> Self {
         Family::List(rules.into_iter().collect()).into()
     }
 
     /// How many rules there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match &self.family {
             Family::OneThreshold(grid, _) => grid.thresholds().len(),
             Family::Backward(..) => self.walk.len(),
@@ -70,18 +100,13 @@ impl Candidates {
         }
     }
 
-    /// Whether there is no rule to test.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The number of steps the rules are for.
-    pub fn t_max(&self) -> usize {
+    pub(crate) fn t_max(&self) -> usize {
         self.t_max
     }
 
     /// The rule tested in place `c`, counted from 0; `None` past the last.
-    pub fn rule(&self, c: usize) -> Option<Thresholds> {
+    pub(crate) fn rule(&self, c: usize) -> Option<Thresholds> {
         match &self.family {
             Family::OneThreshold(grid, _) => {
                 let threshold = *grid.thresholds().iter().rev().nth(c)?;

@@ -27,7 +27,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::{Counts, Evidence};
+use crate::candidates::Candidates;
+use crate::evidence::{Counts, Table};
 use crate::level::{Alpha, Delta};
 use crate::pvalue::binomial_tail;
 
@@ -63,55 +64,49 @@ pub struct Test {
     pub rejected: bool,
 }
 
-/// What certifying found.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Certified {
-    /// The candidate to use, counted from 0; `None` if none could be certified.
-    pub chosen: Option<usize>,
-    /// Every test that was made, in order; only the last may have failed.
-    pub trail: Vec<Test>,
-}
-
-/// Tests the candidates in their order and stops at the first failure.
-pub fn certify(evidence: &Evidence, promise: Promise, alpha: Alpha, delta: Delta) -> Certified {
-    certify_at(evidence, promise, alpha, delta.get())
-}
-
-/// The same at a level that is a share of δ.
-pub(crate) fn certify_at(
-    evidence: &Evidence,
+/// Tests the candidates of a family in their order, at the level that is its
+/// share of δ, and stops at the first failure: only the last test may have
+/// failed.
+pub(crate) fn certify(
+    candidates: &Candidates,
+    table: &Table,
     promise: Promise,
     alpha: Alpha,
     level: f64,
-) -> Certified {
+) -> Vec<Test> {
     let mut trail = Vec::new();
-    let mut chosen = None;
     // Rules for no steps at all cannot be tested, and need not be.
-    let candidates = match evidence.candidates().t_max() {
+    let rules = match candidates.t_max() {
         0 => 0,
-        _ => evidence.candidates().len(),
+        _ => candidates.len(),
     };
-    for c in 0..candidates {
-        let test = test(evidence, c, promise, alpha, level);
+    for c in 0..rules {
+        let test = test(candidates, table, c, promise, alpha, level);
         trail.push(test);
         if !test.rejected {
             break;
         }
-        chosen = Some(c);
     }
-    Certified { chosen, trail }
+    trail
 }
 
 /// Tests one candidate.
-fn test(evidence: &Evidence, c: usize, promise: Promise, alpha: Alpha, level: f64) -> Test {
-    let opens = evidence.candidates().opens(c);
-    let last = evidence.candidates().t_max() - 1;
+fn test(
+    candidates: &Candidates,
+    table: &Table,
+    c: usize,
+    promise: Promise,
+    alpha: Alpha,
+    level: f64,
+) -> Test {
+    let opens = candidates.opens(c);
+    let last = candidates.t_max() - 1;
     let first = match promise {
         Promise::Marginal => last,
         Promise::Conditional => opens,
     };
     let mut halted_by = Counts::default();
-    let by_step: Vec<Counts> = evidence
+    let by_step: Vec<Counts> = table
         .halted_at(c)
         .iter()
         .map(|&at| {
@@ -120,7 +115,7 @@ fn test(evidence: &Evidence, c: usize, promise: Promise, alpha: Alpha, level: f6
         })
         .collect();
     let (step, p_value) = largest_p_value(&by_step[first..], alpha);
-    let threshold = evidence.candidates().opening_threshold(c);
+    let threshold = candidates.opening_threshold(c);
     Test {
         opens: opens + 1,
         threshold: (threshold < f32::INFINITY).then_some(threshold),

@@ -3,16 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Counts;
-use crate::lanes::{LANES, ones};
-use crate::loss::gap;
+use crate::halt::{Halt, halts};
 use crate::pvalue::clopper_pearson;
-use crate::rule::Thresholds;
-use crate::scores::Threshold;
-use crate::trace::{Block, Traces, bit};
+use crate::rule::Rule;
+use crate::thresholds::Thresholds;
+use crate::trace::Traces;
 
 /// The confidence of the intervals around every gap.
 pub const CONFIDENCE: f64 = 0.95;
@@ -63,7 +61,8 @@ pub struct StepResult {
 pub struct Evaluation {
     /// How many sequences.
     pub n: usize,
-    /// The rule's number of steps.
+    /// The rule's number of steps; those of the longest sequence where the rule
+    /// [reads on](Rule::reads_on) and that has more.
     pub t_max: usize,
     /// The accuracy of the full predictions.
     pub late_accuracy: f64,
@@ -96,34 +95,19 @@ pub struct Evaluation {
     pub by_step: Vec<StepResult>,
 }
 
-/// Where one sequence halts, and what that costs.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Halt {
-    /// The 0-based step.
-    pub(crate) step: u32,
-    early_is_right: bool,
-    full_is_right: bool,
-}
-
-impl Halt {
-    pub(crate) fn gap(self) -> bool {
-        gap(self.full_is_right, self.early_is_right)
-    }
-}
-
 /// The step, counted from 1, at which each sequence halts, in input order.
 pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, EvaluateError> {
-    check(thresholds, traces)?;
+    check(thresholds, false, traces)?;
     Ok(halts(thresholds, traces)
         .iter()
         .map(|halt| halt.step + 1)
         .collect())
 }
 
-/// Refuses sequences that are longer than the rule, and scores that were binned
-/// on a grid without its thresholds.
-fn check(thresholds: &Thresholds, traces: &Traces) -> Result<(), EvaluateError> {
-    if traces.t_max() > thresholds.t_max() {
+/// Refuses sequences that are longer than the rule, unless it reads on, and
+/// scores that were binned on a grid without its thresholds.
+fn check(thresholds: &Thresholds, reads_on: bool, traces: &Traces) -> Result<(), EvaluateError> {
+    if traces.t_max() > thresholds.t_max() && !reads_on {
         return Err(EvaluateError::TooLong {
             found: traces.t_max(),
             t_max: thresholds.t_max(),
@@ -134,42 +118,6 @@ fn check(thresholds: &Thresholds, traces: &Traces) -> Result<(), EvaluateError> 
         Some(&off) => Err(EvaluateError::OffGrid(off)),
         None => Ok(()),
     }
-}
-
-/// Where each sequence halts, in input order.
-pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
-    let thresholds = traces.thresholds(thresholds.values());
-    let per_block = |block| halts_of_block(&thresholds, block);
-    match &traces.blocks[..] {
-        [only] => per_block(only),
-        blocks => blocks.par_iter().flat_map_iter(per_block).collect(),
-    }
-}
-
-fn halts_of_block(thresholds: &[Threshold], block: &Block) -> Vec<Halt> {
-    let mut steps = block.last.clone();
-    for (word, steps) in steps.iter_mut().enumerate() {
-        let mut running = block.valid(word);
-        for (t, &threshold) in thresholds.iter().enumerate().take(block.steps) {
-            let halts = running & block.scores(t).reach(word, threshold);
-            for i in ones(halts) {
-                steps[i] = t as u32;
-            }
-            running &= !(halts | block.ends(word, t));
-            if running == 0 {
-                break;
-            }
-        }
-    }
-    let halt = |i: usize| {
-        let step = steps[i / LANES][i % LANES];
-        Halt {
-            step,
-            early_is_right: bit(block.correct(step as usize), i),
-            full_is_right: bit(&block.full, i),
-        }
-    };
-    (0..block.len).map(halt).collect()
 }
 
 /// Applies thresholds to traces and measures what happened.
@@ -183,6 +131,10 @@ pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, 
 #[derive(Debug, Clone)]
 pub struct Evaluator {
     thresholds: Thresholds,
+    /// Whether a sequence that has more steps is read to its end, or refused.
+    reads_on: bool,
+    /// The steps of the rule, or of the longest sequence that has more.
+    t_max: usize,
     /// Where each sequence halts, in the order they came.
     halts: Vec<Halt>,
     /// How many steps they have in all.
@@ -190,18 +142,31 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Nothing evaluated yet.
+    /// Nothing evaluated yet. Sequences that have more steps than there are
+    /// thresholds will be refused.
     pub fn new(thresholds: Thresholds) -> Self {
         Self {
+            t_max: thresholds.t_max(),
             thresholds,
+            reads_on: false,
             halts: Vec::new(),
             available: 0,
         }
     }
 
+    /// The same for a rule, which [may read on](Rule::reads_on) where it has no
+    /// threshold any more.
+    pub fn for_rule(rule: &Rule) -> Self {
+        Self {
+            reads_on: rule.reads_on(),
+            ..Self::new(rule.thresholds().clone())
+        }
+    }
+
     /// Applies the thresholds to more traces.
     pub fn add(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
-        check(&self.thresholds, traces)?;
+        check(&self.thresholds, self.reads_on, traces)?;
+        self.t_max = self.t_max.max(traces.t_max());
         self.halts.append(&mut halts(&self.thresholds, traces));
         self.available += traces.lengths().sum::<usize>();
         Ok(())
@@ -210,13 +175,14 @@ impl Evaluator {
     /// Adds what was evaluated with the same thresholds elsewhere, behind what
     /// is here.
     pub fn append(&mut self, mut later: Self) {
+        self.t_max = self.t_max.max(later.t_max);
         self.halts.append(&mut later.halts);
         self.available += later.available;
     }
 
     /// What happened to all of them.
     pub fn finish(self) -> Result<Evaluation, EvaluateError> {
-        let (halts, t_max) = (&self.halts, self.thresholds.t_max());
+        let (halts, t_max) = (&self.halts, self.t_max);
         if halts.is_empty() {
             return Err(EvaluateError::Empty);
         }

@@ -1,23 +1,22 @@
-//! Evidence: the counts that certifying reads, and nothing else.
+//! The counts that certifying reads, for one family of candidates: per rule and
+//! step, how many sequences halted there, and how many of those had a gap.
 //!
-//! For every candidate rule and every step: how many sequences halted there,
-//! and how many of those had a gap. Counts of disjoint sets of traces add up to
-//! the counts of their union, so evidence can be gathered in parts, anywhere,
-//! and certified without the traces.
+//! Counts of disjoint sets of traces add up to the counts of their union, so
+//! they can be gathered in parts, anywhere, and certified without the traces.
 
 use fearless_simd::dispatch;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, Family};
-use crate::evaluate::halts;
 use crate::grid::Grid;
+use crate::halt::halts;
 use crate::lanes::{LANES, Lanes, mask, ones};
 use crate::loss::gaps;
-use crate::rule::Thresholds;
 use crate::score::ScoreSource;
 use crate::scores::{Row, Threshold};
-use crate::trace::{Block, Certifying, Fingerprint, Traces};
+use crate::thresholds::Thresholds;
+use crate::trace::{Block, Traces};
 
 /// How many sequences halted, and how many of those had a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -57,26 +56,25 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// The evidence for an ordered family of candidates.
+/// The counts for an ordered family of candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Record", into = "Record")]
-pub struct Evidence {
-    candidates: Candidates,
-    source: ScoreSource,
+pub(crate) struct Table {
+    rules: usize,
+    t_max: usize,
     sequences: u64,
-    fingerprint: Fingerprint,
     /// One row of `t_max` counts per candidate: halted at each step.
     counts: Vec<Counts>,
 }
 
-/// Why two pieces of evidence do not add up.
+/// Why traces cannot be counted, or counts not be relied on.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvidenceError {
-    /// They were gathered for different rules.
-    #[error("the evidence was gathered for other candidate rules")]
-    OtherCandidates,
-    /// They were gathered with different scores.
+    /// They were gathered for different proposals.
+    #[error("the evidence was gathered for other candidate rules, or at other levels")]
+    OtherProposal,
+    /// The traces have another score than the candidates judge.
     #[error("the scores were computed in another way: {found}, not {expected}")]
     OtherScore {
         /// How they were.
@@ -109,6 +107,45 @@ pub enum EvidenceError {
     /// The counts contradict each other.
     #[error("the evidence is damaged: {0}")]
     Damaged(&'static str),
+    /// There is no evidence.
+    #[error("there are no certifying traces; give more, or a set of their own for each part")]
+    None,
+    /// The candidates were made from the very sequences that were counted.
+    #[error(
+        "the candidates were made from these very traces, which voids the guarantee; gather \
+         evidence from others, or give one set, and it is split"
+    )]
+    Same,
+    /// Some sequences were fitted to or screened on, and counted.
+    #[error(
+        "{0} of the sequences to certify on, with the same ids, {is} also among those that the \
+         candidates were made from, which voids the guarantee; drop them from one, or give one \
+         set, and it is split", is = if *.0 == 1 { "is" } else { "are" }
+    )]
+    Shared(u64),
+    /// What was left out is not what the candidates were made from.
+    #[error(
+        "other sequences were left out than those that the candidates were made from, so some of \
+         those may have been counted, which voids the guarantee; {remedy}"
+    )]
+    Leak {
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// Not all sequences that were read while screening were counted.
+    #[error(
+        "the evidence is of {found} sequences, but {expected} were read while screening; give \
+         every part, and each once"
+    )]
+    Incomplete {
+        /// How many were counted or left out.
+        found: u64,
+        /// How many there are.
+        expected: u64,
+    },
+    /// As many sequences as were read, but others.
+    #[error("the traces are not those that were read while screening; screen again")]
+    Changed,
 }
 
 /// The most counts that are kept: a backward walk over 8,192 steps, one
@@ -133,39 +170,31 @@ impl EvidenceError {
 /// time of a p-value and keeps sums of counts from overflowing.
 pub(crate) const MOST_SEQUENCES: u64 = 1 << 40;
 
-impl Evidence {
-    /// Counts, for every candidate, what it would do to the certifying traces.
-    ///
-    /// Costs O(n·T) for one threshold or a backward walk, whatever the number
-    /// of candidates.
-    pub fn collect(candidates: Candidates, certifying: &Certifying) -> Result<Self, EvidenceError> {
-        let mut evidence = Self::none(candidates, certifying.traces().source().clone())?;
-        evidence.count(certifying)?;
-        Ok(evidence)
-    }
-
-    /// No evidence yet, for traces whose scores come about this way.
-    pub fn none(candidates: Candidates, source: ScoreSource) -> Result<Self, EvidenceError> {
+impl Table {
+    /// No counts yet.
+    pub(crate) fn none(candidates: &Candidates) -> Result<Self, EvidenceError> {
         let (rules, t_max) = (candidates.len(), candidates.t_max());
         let cells = rules.saturating_mul(t_max);
         if cells > MOST_CELLS {
             return Err(EvidenceError::TooManyCells { rules, t_max });
         }
         Ok(Self {
-            candidates,
-            source,
+            rules,
+            t_max,
             sequences: 0,
-            fingerprint: Fingerprint::default(),
             counts: vec![Counts::default(); cells],
         })
     }
 
     /// Counts more traces, which must be others than those counted before. On
-    /// an error nothing is counted.
-    pub fn count(&mut self, certifying: &Certifying) -> Result<(), EvidenceError> {
-        let traces = certifying.traces();
-        self.check(traces)?;
-        let candidates = &self.candidates;
+    /// an error nothing is counted. Costs O(n·T) for one threshold or a backward
+    /// walk, whatever the number of candidates.
+    pub(crate) fn count(
+        &mut self,
+        candidates: &Candidates,
+        traces: &Traces,
+    ) -> Result<(), EvidenceError> {
+        check(candidates, traces)?;
         let count = |mut counts: Vec<Counts>, block: &Block| {
             match candidates.family() {
                 Family::OneThreshold(grid, t_max) => {
@@ -189,41 +218,20 @@ impl Evidence {
             }
         }
         self.sequences += traces.len() as u64;
-        self.fingerprint = self.fingerprint + traces.fingerprint();
         Ok(())
     }
 
-    /// Refuses traces that cannot be counted for these candidates.
-    fn check(&self, traces: &Traces) -> Result<(), EvidenceError> {
-        if *traces.source() != self.source {
-            return Err(EvidenceError::other_score(traces.source(), &self.source));
-        }
-        let t_max = self.candidates.t_max();
-        if traces.t_max() > t_max {
-            return Err(EvidenceError::TooLong {
-                found: traces.t_max(),
-                t_max,
-            });
-        }
-        match traces.grid() {
-            Some(grid) if !self.candidates.on(grid) => Err(EvidenceError::OffGrid),
-            _ => Ok(()),
-        }
-    }
-
-    /// The evidence of many parts of one set, given by positions: for repeated
+    /// The counts of many parts of one set, given by positions: for repeated
     /// experiments, where parts overlap. Each candidate is applied to the set
     /// once, whatever the number of parts.
-    ///
-    /// What a part is to certify must not have been proposed from it.
-    pub fn collect_parts(
+    pub(crate) fn count_parts(
         candidates: &Candidates,
         traces: &Traces,
         parts: &[&[usize]],
     ) -> Result<Vec<Self>, EvidenceError> {
-        let none = Self::none(candidates.clone(), traces.source().clone())?;
-        none.check(traces)?;
-        let (cells, t_max) = (none.counts.len(), candidates.t_max());
+        let none = Self::none(candidates)?;
+        check(candidates, traces)?;
+        let (cells, t_max) = (none.counts.len(), none.t_max);
         let mut counts = vec![vec![0_u64; cells]; parts.len()];
         for (c, rule) in (0..).map_while(|c| Some((c, candidates.rule(c)?))) {
             let halts = halts(&rule, traces);
@@ -235,61 +243,57 @@ impl Evidence {
             };
             parts.par_iter().zip(&mut counts).for_each(add);
         }
-        let prints = traces.fingerprints();
-        let evidence = |(part, counts): (&&[usize], Vec<u64>)| Self {
-            candidates: candidates.clone(),
-            source: traces.source().clone(),
-            sequences: part.len() as u64,
-            fingerprint: part.iter().filter_map(|&i| prints.get(i).copied()).sum(),
+        let table = |(part, counts): (&&[usize], Vec<u64>)| Self {
+            sequences: part.iter().filter(|&&i| i < traces.len()).count() as u64,
             counts: counts.into_iter().map(Counts::unpack).collect(),
+            ..none.clone()
         };
-        Ok(std::iter::zip(parts, counts).map(evidence).collect())
+        Ok(std::iter::zip(parts, counts).map(table).collect())
     }
 
-    /// Adds the evidence of other traces for the same candidates.
-    ///
-    /// Nothing here can tell whether the two sets of traces overlap: the caller
-    /// must see to it that no sequence is counted twice.
-    pub fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
-        if self.candidates != other.candidates {
-            return Err(EvidenceError::OtherCandidates);
-        }
-        if self.source != other.source {
-            return Err(EvidenceError::other_score(&other.source, &self.source));
+    /// Whether these could be the counts of such candidates.
+    pub(crate) fn is_for(&self, candidates: &Candidates) -> bool {
+        (self.rules, self.t_max) == (candidates.len(), candidates.t_max())
+    }
+
+    /// Adds the counts of other traces for the same candidates.
+    pub(crate) fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
+        if (self.rules, self.t_max) != (other.rules, other.t_max) {
+            return Err(EvidenceError::OtherProposal);
         }
         add_counts(&mut self.counts, &other.counts);
         self.sequences += other.sequences;
-        self.fingerprint = self.fingerprint + other.fingerprint;
         Ok(())
     }
 
-    /// The rules the evidence is about, in the order they are to be tested.
-    pub fn candidates(&self) -> &Candidates {
-        &self.candidates
-    }
-
-    /// How the scores came about.
-    pub fn source(&self) -> &ScoreSource {
-        &self.source
-    }
-
     /// How many sequences were counted.
-    pub fn sequences(&self) -> u64 {
+    pub(crate) fn sequences(&self) -> u64 {
         self.sequences
     }
 
-    /// The fingerprint of the traces that were counted.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint
+    /// The counts of each candidate, step by step.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &[Counts]> {
+        (0..self.rules).map(|c| self.halted_at(c))
     }
 
     /// For candidate `c` (counted from 0), who halted at each step; empty past
     /// the last candidate.
-    pub fn halted_at(&self, c: usize) -> &[Counts] {
-        let t_max = self.candidates.t_max();
+    pub(crate) fn halted_at(&self, c: usize) -> &[Counts] {
         self.counts
-            .get(c * t_max..(c + 1) * t_max)
+            .get(c * self.t_max..(c + 1) * self.t_max)
             .unwrap_or_default()
+    }
+}
+
+/// Refuses traces that cannot be counted for these candidates.
+fn check(candidates: &Candidates, traces: &Traces) -> Result<(), EvidenceError> {
+    let (found, t_max) = (traces.t_max(), candidates.t_max());
+    if found > t_max {
+        return Err(EvidenceError::TooLong { found, t_max });
+    }
+    match traces.grid() {
+        Some(grid) if !candidates.on(grid) => Err(EvidenceError::OffGrid),
+        _ => Ok(()),
     }
 }
 
@@ -530,44 +534,39 @@ fn pack(sequences: u64, gaps: u64) -> u64 {
     u64::from(sequences.count_ones()) | u64::from((sequences & gaps).count_ones()) << 32
 }
 
-/// Evidence as it is stored.
+/// Counts as they are stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Record {
-    candidates: Candidates,
-    score: ScoreSource,
+    t_max: usize,
     sequences: u64,
-    fingerprint: Fingerprint,
     halted: Vec<Vec<u64>>,
     gaps: Vec<Vec<u64>>,
 }
 
-impl From<Evidence> for Record {
-    fn from(evidence: Evidence) -> Self {
-        let table = |count: fn(&Counts) -> u64| {
-            (0..evidence.candidates.len())
-                .map(|c| evidence.halted_at(c).iter().map(count).collect())
-                .collect()
+impl From<Table> for Record {
+    fn from(table: Table) -> Self {
+        let rows = |count: fn(&Counts) -> u64| {
+            let row = |row: &[Counts]| row.iter().map(count).collect();
+            table.rows().map(row).collect()
         };
         Self {
-            halted: table(|c| c.halted),
-            gaps: table(|c| c.gaps),
-            candidates: evidence.candidates,
-            score: evidence.source,
-            sequences: evidence.sequences,
-            fingerprint: evidence.fingerprint,
+            t_max: table.t_max,
+            sequences: table.sequences,
+            halted: rows(|c| c.halted),
+            gaps: rows(|c| c.gaps),
         }
     }
 }
 
-impl TryFrom<Record> for Evidence {
+impl TryFrom<Record> for Table {
     type Error = EvidenceError;
 
     /// Every sequence halts exactly once under every candidate, and no more
     /// gaps than halts: a table for which that does not hold is not evidence.
     fn try_from(record: Record) -> Result<Self, EvidenceError> {
         let damaged = |what| Err(EvidenceError::Damaged(what));
-        let (rules, t_max) = (record.candidates.len(), record.candidates.t_max());
+        let (rules, t_max) = (record.halted.len(), record.t_max);
         let shaped =
             |table: &[Vec<u64>]| table.len() == rules && table.iter().all(|row| row.len() == t_max);
         if !shaped(&record.halted) || !shaped(&record.gaps) {
@@ -576,7 +575,7 @@ impl TryFrom<Record> for Evidence {
         if record.sequences > MOST_SEQUENCES {
             return damaged("there are more sequences than can be");
         }
-        let mut counts = Vec::with_capacity(rules * t_max);
+        let mut counts = Vec::new();
         for (halted, gaps) in std::iter::zip(&record.halted, &record.gaps) {
             let total = halted.iter().try_fold(0_u64, |sum, &h| sum.checked_add(h));
             if total != Some(record.sequences) {
@@ -590,10 +589,9 @@ impl TryFrom<Record> for Evidence {
             }
         }
         Ok(Self {
-            candidates: record.candidates,
-            source: record.score,
+            rules,
+            t_max,
             sequences: record.sequences,
-            fingerprint: record.fingerprint,
             counts,
         })
     }

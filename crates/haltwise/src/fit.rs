@@ -16,8 +16,9 @@ use crate::gap_score::{Features, GapScore, Memory, log_odds, probability};
 use crate::level::Alpha;
 use crate::logistic::Rows;
 use crate::loss::gap;
-use crate::outputs::{Fitting, Outputs};
-use crate::score::StepError;
+use crate::outputs::Outputs;
+use crate::parts::Fitting;
+use crate::step::StepError;
 
 /// Steps of a sequence that are fitted to, at the most.
 const FITTED_STEPS: usize = 24;
@@ -43,14 +44,6 @@ pub(crate) struct Fit {
     pub(crate) score: GapScore,
     /// For each sequence, one score per step, by a fit that left it out.
     pub(crate) held_out: Vec<Vec<f32>>,
-}
-
-impl GapScore {
-    /// Learns the score from traces that certifying never sees; `None` where
-    /// they have no gap to learn from.
-    pub fn learn(fitting: &Fitting, alpha: Alpha) -> Result<Option<Self>, StepError> {
-        Ok(fit(fitting, alpha)?.map(|fit| fit.score))
-    }
 }
 
 /// Fits the gap score; `None` where there is nothing to learn from: no gap at
@@ -156,7 +149,7 @@ impl Table {
         steps: &[usize],
     ) -> Result<(Self, Vec<usize>), StepError> {
         let of_sequence = |i: usize| -> Result<(Vec<f32>, Vec<bool>), StepError> {
-            let correct = outputs.correct(i);
+            let correct: Vec<bool> = outputs.right(i).collect();
             let full = correct.last().is_some_and(|&c| c);
             let (mut values, mut gaps) = (Vec::new(), Vec::new());
             let mut memory = Memory::default();
@@ -258,7 +251,8 @@ fn decision_weights(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outputs::Sequence;
+    use crate::score::ScoreSource;
+    use crate::sequence::Sequence;
     use rand::rngs::Xoshiro256PlusPlus;
     use rand::{RngExt, SeedableRng};
 
@@ -282,7 +276,7 @@ mod tests {
             }
             let sequence = Sequence {
                 label: 1,
-                predictions: &predictions,
+                predictions: Some(&predictions),
                 scores: Some(&scores),
                 ..Sequence::default()
             };
@@ -295,7 +289,7 @@ mod tests {
     fn the_hopeless_are_seen_to_cost_nothing() {
         let fit = fit(&drawn(2000, 1), Alpha::default()).unwrap().unwrap();
         let score = |prediction, sure| {
-            let step = crate::score::Step {
+            let step = crate::step::Step {
                 prediction: Some(prediction),
                 score: Some(sure),
                 probs: None,
@@ -312,7 +306,7 @@ mod tests {
     fn held_out_scores_are_near_the_final_ones_but_not_the_same() {
         let fitting = drawn(1000, 2);
         let fit = fit(&fitting, Alpha::default()).unwrap().unwrap();
-        let source = crate::ScoreSource::Gap(Box::new(fit.score));
+        let source = ScoreSource::Gap(Box::new(fit.score));
         let traces = fitting.outputs().traces(&source).unwrap();
         let mut differ = 0;
         for i in 0..1000 {
@@ -330,7 +324,7 @@ mod tests {
         for _ in 0..50 {
             let sequence = Sequence {
                 label: 0,
-                predictions: &[0, 0, 0],
+                predictions: Some(&[0, 0, 0]),
                 scores: Some(&[0.5, 0.6, 0.7]),
                 ..Sequence::default()
             };

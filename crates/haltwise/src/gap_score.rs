@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::score::{Step, StepError};
+use crate::step::{Step, StepError};
 
 /// Weight of the newest step in what is smoothed over time.
 const NEWEST: f64 = 0.3;
@@ -103,6 +103,31 @@ impl GapScore {
             weights,
             intercept,
         }
+    }
+
+    /// Appends the bytes of its numbers.
+    pub(crate) fn write_bytes(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.features.uses_score));
+        for number in [self.features.classes, self.features.t_max] {
+            out.extend((number as u64).to_le_bytes());
+        }
+        let numbers = self.weights.iter().chain([&self.intercept]);
+        out.extend(numbers.flat_map(|number| number.to_le_bytes()));
+    }
+
+    /// Its part of the text that the first version of the rule file took its
+    /// seal from.
+    pub(crate) fn first_text(&self) -> String {
+        let Features {
+            uses_score,
+            classes,
+            t_max,
+        } = self.features;
+        format!(
+            "GapScore {{ features: Features {{ uses_score: {uses_score}, classes: {classes}, \
+             t_max: {t_max} }}, weights: {:?}, intercept: {:?} }}",
+            self.weights, self.intercept
+        )
     }
 
     /// How many class probabilities it needs at a step; 0 if it needs none.

@@ -1,21 +1,20 @@
-//! Outputs: all that a classifier said about a set of sequences, before it is
-//! reduced to one score per step.
+//! All that a classifier said about a set of sequences.
 //!
-//! [`Traces`] keep what certifying needs. A score that is learned, or one other
-//! than the classifier's own, is computed from more: the class probabilities
-//! and the predictions themselves. They are kept here, sequence by sequence,
-//! until it is known which score is wanted.
-
-use std::collections::HashSet;
+//! [`Traces`](crate::trace::Traces) hold one score per step. A score that is to
+//! be learned or chosen needs more: the class probabilities and the predictions
+//! themselves. They are kept here, sequence by sequence, until it is known which
+//! score is wanted.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
 use crate::gap_score::Features;
-use crate::score::{ScoreSource, Step, StepError};
-use crate::screened::SetAside;
-use crate::trace::{Fingerprint, Key, TraceError, Traces};
+use crate::identity::{Fingerprint, Key, SetRecord};
+use crate::score::ScoreSource;
+use crate::sequence::{Checker, Sequence, SequenceError, Trace};
+use crate::step::{Step, StepError};
+use crate::trace::Traces;
 
 /// What a classifier said about a set of sequences.
 ///
@@ -30,27 +29,12 @@ pub struct Outputs {
     /// Behind the last step of each sequence.
     ends: Vec<usize>,
     predictions: Vec<u32>,
-    correct: Vec<bool>,
+    labels: Vec<u32>,
     scores: Vec<f32>,
     probs: Vec<f32>,
+    ids: Vec<Option<Box<str>>>,
     keys: Vec<Key>,
-    /// How many sequences came without an id.
-    nameless: usize,
-}
-
-/// One sequence as it is added.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Sequence<'a> {
-    /// Its id, where it has one.
-    pub id: Option<&'a str>,
-    /// The true class.
-    pub label: u32,
-    /// The predicted class at each step.
-    pub predictions: &'a [u32],
-    /// The score at each step, where scores are given.
-    pub scores: Option<&'a [f32]>,
-    /// The class probabilities, step after step, where they are given.
-    pub probs: Option<&'a [f32]>,
+    prints: Vec<Fingerprint>,
 }
 
 impl Outputs {
@@ -82,103 +66,65 @@ impl Outputs {
     /// The score that is there without computing: the one that was given, else
     /// the largest probability.
     pub fn plain_source(&self) -> ScoreSource {
-        match self.scored {
-            true => ScoreSource::Confidence,
-            false => ScoreSource::MaxProbability,
+        if self.scored {
+            ScoreSource::Confidence
+        } else {
+            ScoreSource::MaxProbability
         }
+    }
+
+    /// How many there are, and their fingerprint.
+    pub fn record(&self) -> SetRecord {
+        self.prints.iter().copied().map(SetRecord::one).sum()
     }
 
     /// Adds one sequence. On an error nothing is added.
-    pub fn push(&mut self, sequence: Sequence<'_>) -> Result<(), TraceError> {
+    pub fn push(&mut self, sequence: Sequence<'_>) -> Result<(), SequenceError> {
         let key = Key::new(sequence.id, self.len() as u64);
-        self.push_with_key(key, sequence)?;
-        self.nameless += usize::from(sequence.id.is_none());
-        Ok(())
+        self.add(key, &Checker::new().check(sequence)?)
     }
 
-    /// How many sequences are in another set too: the same id, and the same was
-    /// said about it. Without ids that cannot be known, and the answer is 0.
-    pub fn shared_with(&self, other: &Self) -> usize {
-        if self.nameless + other.nameless > 0 {
-            return 0;
-        }
-        let digest = |set: &Self, i: usize| (set.keys[i], set.fingerprint_of(i));
-        let known: HashSet<_> = (0..other.len()).map(|i| digest(other, i)).collect();
-        let shared = |i: &usize| known.contains(&digest(self, *i));
-        (0..self.len()).filter(shared).count()
-    }
-
-    /// How many sequences say the same, step for step, as one of another set; 0
-    /// where sequences cannot be told apart by what they say.
-    pub fn alike(&self, other: &Self) -> usize {
-        let all = |set: &Self| (0..set.len()).map(|i| set.fingerprint_of(i)).collect();
-        Fingerprint::common(all(self), all(other))
-    }
-
-    /// Adds one sequence whose key is known: where it is picked from a larger
-    /// set, its position is not the one it has here.
-    pub fn push_with_key(&mut self, key: Key, sequence: Sequence<'_>) -> Result<(), TraceError> {
-        let steps = sequence.predictions.len();
-        let scores = sequence.scores.unwrap_or_default();
-        let probs = sequence.probs.unwrap_or_default();
-        Traces::check_length(steps)?;
-        if sequence.scores.is_some() && scores.len() != steps {
-            return Err(TraceError::Lengths {
-                predictions: steps,
-                scores: scores.len(),
-            });
-        }
-        Traces::check_scores(scores)?;
-        let classes = probs.len() / steps;
-        if classes * steps != probs.len() {
-            return Err(TraceError::Probs {
-                found: probs.len(),
-                steps,
-            });
-        }
-        if sequence.scores.is_none() && classes == 0 {
-            return Err(TraceError::NoScores);
-        }
-        let scored = sequence.scores.is_some();
+    /// Adds one sequence under its key: where it is picked from a larger set,
+    /// its position is not the one it has here.
+    pub fn add(&mut self, key: Key, trace: &Trace<'_>) -> Result<(), SequenceError> {
+        let (classes, given) = (trace.classes(), trace.given_scores());
         if self.is_empty() {
-            (self.classes, self.scored) = (classes, scored);
+            (self.classes, self.scored) = (classes, given.is_some());
         }
-        if (self.classes, self.scored) != (classes, scored) {
-            return Err(TraceError::Unlike);
+        if (self.classes, self.scored) != (classes, given.is_some()) {
+            return Err(SequenceError::unlike());
         }
-        let right = sequence.predictions.iter().map(|&p| p == sequence.label);
-        self.correct.extend(right);
-        self.predictions.extend_from_slice(sequence.predictions);
-        self.scores.extend_from_slice(scores);
-        self.probs.extend_from_slice(probs);
+        self.predictions.extend_from_slice(trace.predictions());
+        self.labels.push(trace.label());
+        self.scores.extend_from_slice(given.unwrap_or_default());
+        self.probs
+            .extend_from_slice(trace.probs().unwrap_or_default());
         self.keys.push(key);
+        self.prints.push(trace.fingerprint(&mut Vec::new()));
         self.ends.push(self.predictions.len());
-        self.t_max = self.t_max.max(steps);
+        self.t_max = self.t_max.max(trace.len());
+        self.ids.push(trace.id().map(Into::into));
         Ok(())
-    }
-
-    /// The digest of what the classifier said, as it stands.
-    pub fn fingerprint(&self) -> Fingerprint {
-        (0..self.len()).map(|i| self.fingerprint_of(i)).sum()
-    }
-
-    fn fingerprint_of(&self, i: usize) -> Fingerprint {
-        let span = self.span(i);
-        let mut bytes: Vec<u8> = self.correct(i).iter().map(|&c| u8::from(c)).collect();
-        // +0.0 turns −0 into 0: equal numbers hash alike.
-        let mut add = |numbers: &[f32]| {
-            bytes.extend(numbers.iter().flat_map(|x| (x + 0.0).to_le_bytes()));
-        };
-        add(&self.probs[span.start * self.classes..span.end * self.classes]);
-        if self.scored {
-            add(&self.scores[span]);
-        }
-        Fingerprint::of(&bytes)
     }
 
     /// Where the steps of a sequence stand.
     fn span(&self, i: usize) -> std::ops::Range<usize> {
         i.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[i]
+    }
+
+    /// The key of a sequence.
+    pub(crate) fn key(&self, i: usize) -> Key {
+        self.keys[i]
+    }
+
+    /// The fingerprint of a sequence.
+    pub(crate) fn fingerprint(&self, i: usize) -> Fingerprint {
+        self.prints[i]
+    }
+
+    /// Both, and whether it has an id.
+    pub(crate) fn identity(&self, i: usize) -> (Key, Fingerprint, bool) {
+        (self.keys[i], self.prints[i], self.ids[i].is_some())
     }
 
     /// The steps of a sequence.
@@ -191,9 +137,25 @@ impl Outputs {
         })
     }
 
+    /// The sequence as it was given.
+    pub(crate) fn given(&self, i: usize) -> Sequence<'_> {
+        let span = self.span(i);
+        let probs = span.start * self.classes..span.end * self.classes;
+        Sequence {
+            id: self.ids[i].as_deref(),
+            label: self.labels[i],
+            predictions: Some(&self.predictions[span.clone()]),
+            scores: self.scored.then(|| &self.scores[span]),
+            probs: (self.classes > 0).then(|| (&self.probs[probs], self.classes)),
+        }
+    }
+
     /// Whether each prediction of a sequence was right.
-    pub(crate) fn correct(&self, i: usize) -> &[bool] {
-        &self.correct[self.span(i)]
+    pub(crate) fn right(&self, i: usize) -> impl ExactSizeIterator<Item = bool> + Clone {
+        let label = self.labels[i];
+        self.predictions[self.span(i)]
+            .iter()
+            .map(move |&p| p == label)
     }
 
     /// What a learned score can look at here.
@@ -218,13 +180,15 @@ impl Outputs {
             part.t_max = part.t_max.max(span.len());
             part.predictions
                 .extend_from_slice(&self.predictions[span.clone()]);
-            part.correct.extend_from_slice(&self.correct[span.clone()]);
+            part.labels.push(self.labels[i]);
             if self.scored {
                 part.scores.extend_from_slice(&self.scores[span.clone()]);
             }
             let probs = span.start * self.classes..span.end * self.classes;
             part.probs.extend_from_slice(&self.probs[probs]);
+            part.ids.push(self.ids[i].clone());
             part.keys.push(self.keys[i]);
+            part.prints.push(self.prints[i]);
             part.ends.push(part.predictions.len());
         }
         part
@@ -238,37 +202,9 @@ impl Outputs {
         let mut drawn = self.select((0..draws).map(|_| rng.random_range(0..self.len())));
         for (i, key) in drawn.keys.iter_mut().enumerate() {
             *key = Key::new(None, i as u64);
+            drawn.ids[i] = None;
         }
         drawn
-    }
-
-    /// Sets a part aside for fitting.
-    ///
-    /// As with [`Traces::split`], the draw is by a hash of the seed and the id,
-    /// and looks at nothing the guarantee is about. No more than
-    /// [`Fitting::MOST`] are set aside, those with the smallest hashes: past
-    /// that, a trace is worth more to certifying.
-    pub fn split(self, fit_fraction: f64, seed: u64) -> (Fitting, Self) {
-        let set_aside = SetAside::share(fit_fraction, seed);
-        let draw = |i: usize| (self.keys[i].draw(seed), i);
-        let fitted = (0..self.len()).filter(|&i| set_aside.has(self.keys[i]));
-        let mut fits: Vec<(u64, usize)> = fitted.map(draw).collect();
-        fits.sort_unstable();
-        fits.truncate(Fitting::MOST);
-        // However few there are, both parts get one.
-        if fits.is_empty() && self.len() > 1 {
-            fits.extend((0..self.len()).map(draw).min());
-        }
-        if fits.len() == self.len() && self.len() > 1 {
-            fits.pop();
-        }
-        let mut fit = vec![false; self.len()];
-        for &(_, i) in &fits {
-            fit[i] = true;
-        }
-        let rest = self.select((0..self.len()).filter(|&i| !fit[i]));
-        let part = self.select(fits.into_iter().map(|(_, i)| i));
-        (Fitting::new(part), rest)
     }
 
     /// The traces with scores of this kind.
@@ -288,35 +224,9 @@ impl Outputs {
     ) -> Traces {
         let mut builder = Traces::builder().source(source);
         for i in 0..self.len() {
-            let correct = self.correct(i);
-            builder.append(self.keys[i], scores(i), correct.iter().copied());
+            builder.append(self.keys[i], Some(self.prints[i]), scores(i), self.right(i));
         }
         builder.finish()
-    }
-}
-
-/// Outputs that may only be fitted to: scores are learned and candidates
-/// proposed from here, and certifying never sees them.
-#[derive(Debug)]
-pub struct Fitting(Outputs);
-
-impl Fitting {
-    /// The most sequences that are set aside for fitting.
-    pub const MOST: usize = 10_000;
-
-    /// Sets these outputs aside for fitting.
-    ///
-    /// They are put in an order of their own, so that the result does not
-    /// depend on how they were ordered or cut into files.
-    pub fn new(outputs: Outputs) -> Self {
-        let mut order: Vec<usize> = (0..outputs.len()).collect();
-        order.sort_by_key(|&i| outputs.keys[i]);
-        Self(outputs.select(order))
-    }
-
-    /// The outputs themselves.
-    pub fn outputs(&self) -> &Outputs {
-        &self.0
     }
 }
 
@@ -333,9 +243,9 @@ mod tests {
             let sequence = Sequence {
                 id: Some(&id),
                 label: 1,
-                predictions: &[1, 0, 0][..steps],
+                predictions: Some(&[1, 0, 0][..steps]),
                 scores: None,
-                probs: Some(&probs[..2 * steps]),
+                probs: Some((&probs[..2 * steps], 2)),
             };
             outputs.push(sequence).unwrap();
         }
@@ -357,67 +267,26 @@ mod tests {
     }
 
     #[test]
-    fn the_part_set_aside_does_not_depend_on_the_order() {
-        let whole = outputs(300);
-        let reversed = whole.select((0..300).rev());
-        let (fit, rest) = whole.split(0.3, 4);
-        let (again, _) = reversed.split(0.3, 4);
-        assert_eq!(fit.outputs().keys, again.outputs().keys);
-        assert_eq!(fit.outputs().len() + rest.len(), 300);
-        assert!((60..120).contains(&fit.outputs().len()));
-        assert!(rest.keys.iter().all(|k| !fit.outputs().keys.contains(k)));
-    }
-
-    #[test]
-    fn sequences_of_two_sets_are_recognised_by_id_and_content() {
-        let (few, many) = (outputs(3), outputs(9));
-        assert_eq!(few.shared_with(&many), 3);
-        assert_eq!(many.shared_with(&few), 3);
-        let mut other = Outputs::new();
-        let mut sequence = Sequence {
-            id: Some("s0"),
-            label: 0,
-            predictions: &[1],
-            scores: None,
-            probs: Some(&[0.25, 0.75]),
-        };
-        other.push(sequence).unwrap();
-        assert_eq!(other.shared_with(&many), 0, "another label");
-        sequence.id = None;
-        other.push(sequence).unwrap();
-        assert_eq!(many.shared_with(&other), 0, "not known");
-    }
-
-    #[test]
-    fn however_few_both_parts_get_one() {
-        for n in 2..6 {
-            for fraction in [0.0, 0.01, 0.3, 1.0] {
-                let (fit, rest) = outputs(n).split(fraction, 1);
-                assert!(!fit.outputs().is_empty() && !rest.is_empty());
-                assert_eq!(fit.outputs().len() + rest.len(), n);
-            }
+    fn a_set_has_one_fingerprint_whichever_score_is_judged() {
+        let outputs = outputs(5);
+        for source in [ScoreSource::MaxProbability, ScoreSource::Margin] {
+            assert_eq!(outputs.traces(&source).unwrap().record(), outputs.record());
         }
+        assert_ne!(outputs.select(0..4).record(), outputs.record());
     }
 
     #[test]
     fn sequences_that_do_not_go_together_are_refused() {
         let mut outputs = outputs(2);
         let mut sequence = Sequence {
-            predictions: &[0],
+            predictions: Some(&[0]),
             scores: Some(&[0.5]),
             ..Sequence::default()
         };
-        assert_eq!(outputs.push(sequence), Err(TraceError::Unlike));
+        assert_eq!(outputs.push(sequence), Err(SequenceError::unlike()));
         sequence.scores = None;
-        assert_eq!(outputs.push(sequence), Err(TraceError::NoScores));
-        sequence.probs = Some(&[0.5, 0.5, 0.5]);
-        sequence.predictions = &[0, 0];
-        assert!(matches!(
-            outputs.push(sequence),
-            Err(TraceError::Probs { .. })
-        ));
-        sequence.predictions = &[];
-        assert_eq!(outputs.push(sequence), Err(TraceError::NoSteps));
+        sequence.probs = Some((&[0.5, 0.25, 0.25], 3));
+        assert_eq!(outputs.push(sequence), Err(SequenceError::unlike()));
         assert_eq!(outputs.len(), 2);
     }
 }

@@ -16,20 +16,27 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::Candidates;
-use crate::evidence::{Counts, EvidenceError, count_rule};
+use crate::candidates::{Candidates, FamilyKind};
+use crate::evidence::{Counts, count_rule};
 use crate::fit::{FEW, fit};
 use crate::gap_score::probability;
 use crate::level::{Alpha, Delta};
-use crate::outputs::Fitting;
+use crate::parts::Fitting;
+use crate::plan::ScoreWord;
 use crate::pvalue::binomial_tail;
-use crate::rule::{SetRecord, Thresholds};
-use crate::score::{ScoreSource, StepError};
+use crate::score::ScoreSource;
+use crate::step::StepError;
+use crate::thresholds::Thresholds;
 use crate::trace::Traces;
 
-/// The shares of δ: the best curves, and those that open later. The clock has
-/// the rest.
+/// The shares of δ: the best curves, and those that open later. Where none do,
+/// the best curves have both.
 const SHARES: [f64; 2] = [0.5, 0.25];
+
+/// The clock's share of δ. It is a constant: fitting traces may help to certify
+/// the clock, so that nothing about it, its level least of all, may depend on
+/// them.
+const CLOCK_SHARE: f64 = 0.25;
 
 /// The p-values that a family's curves are screened for, in units of the best
 /// family's level: the first is the reference, the others are ever bolder.
@@ -61,79 +68,13 @@ const MORE_CAUTION: [f64; 3] = [0.7, 1.4, 2.1];
 /// Up to this step the clock may strike at each; after it, at ever fewer.
 const CLOCK_STEPS: usize = 384;
 
-/// Which scores may be chosen from.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum ScoreChoice {
-    /// The learned score or the one that came with the traces, whichever halts
-    /// earlier on the fitting traces.
-    #[default]
-    Better,
-    /// The learned score, unless there is nothing to learn it from.
-    Learned,
-    /// This one.
-    Fixed(ScoreSource),
-}
-
-/// What is fixed before certifying: the score, and the families of candidates
-/// in the order of their tests, each with its share of δ.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Proposal {
-    pub(crate) score: ScoreSource,
-    pub(crate) families: Vec<ProposedFamily>,
-    pub(crate) fitted_on: SetRecord,
-}
-
-/// What kind of rules a family consists of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FamilyKind {
-    /// Threshold curves.
-    Curves,
-    /// Everyone halts at one step, whatever the score. This family is the same
-    /// for all data, so that the fitting traces may help to certify it where
-    /// they were drawn like the others.
-    Clock,
-}
-
 /// Candidates and their share of δ.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ProposedFamily {
+pub(crate) struct Family {
     pub(crate) kind: FamilyKind,
     pub(crate) share: f64,
     pub(crate) candidates: Candidates,
-}
-
-impl Proposal {
-    /// The score that the candidates judge.
-    pub fn source(&self) -> &ScoreSource {
-        &self.score
-    }
-
-    /// Whether the families spend no more than δ.
-    pub(crate) fn spends_delta(&self) -> bool {
-        spend_delta(self.families.iter().map(|family| family.share))
-    }
-
-    /// The candidates of each family.
-    pub(crate) fn candidates(&self) -> impl Iterator<Item = &Candidates> {
-        self.families.iter().map(|family| &family.candidates)
-    }
-
-    /// Refuses traces whose scores were computed in another way.
-    pub(crate) fn check_source(&self, traces: &Traces) -> Result<(), EvidenceError> {
-        match traces.source() {
-            source if *source == self.score => Ok(()),
-            other => Err(EvidenceError::other_score(other, &self.score)),
-        }
-    }
-}
-
-/// Whether shares of δ are such, and no more than all of it.
-pub(crate) fn spend_delta(shares: impl Iterator<Item = f64> + Clone) -> bool {
-    // The allowance is for the rounding of their sum.
-    shares.clone().all(|share| share > 0.0) && shares.sum::<f64>() <= 1.0 + 1e-12
 }
 
 /// Fits a score and proposes candidates for certifying on so many traces of up
@@ -144,21 +85,19 @@ pub(crate) fn spend_delta(shares: impl Iterator<Item = f64> + Clone) -> bool {
 /// has.
 pub(crate) fn propose(
     fitting: &Fitting,
-    choice: &ScoreChoice,
+    wanted: Option<ScoreWord>,
     certifying: usize,
     t_max: usize,
     alpha: Alpha,
     delta: Delta,
-) -> Result<Proposal, StepError> {
+) -> Result<(ScoreSource, Vec<Family>), StepError> {
     let outputs = fitting.outputs();
-    let plain_source = match choice {
-        ScoreChoice::Fixed(source) => source.clone(),
-        _ => outputs.plain_source(),
+    let fixed = wanted.and_then(ScoreWord::plain);
+    let learned = match fixed {
+        Some(_) => None,
+        None => fit(fitting, alpha)?,
     };
-    let learned = match choice {
-        ScoreChoice::Fixed(_) => None,
-        _ => fit(fitting, alpha)?,
-    };
+    let plain_source = fixed.unwrap_or_else(|| outputs.plain_source());
     let levels = Levels::new(certifying, alpha, delta);
     let screened = |traces: Traces| {
         let starts = Screen::new(&traces, &levels).best_starts();
@@ -170,13 +109,12 @@ pub(crate) fn propose(
         Some(learned) => {
             let source = ScoreSource::Gap(Box::new(learned.score));
             let learned = screened(outputs.with_scores(source, |i| &learned.held_out[i]));
-            match choice {
-                ScoreChoice::Learned => learned,
-                _ => {
-                    let plain = plain()?;
-                    let earlier = learned.1[0].value < plain.1[0].value;
-                    if earlier { learned } else { plain }
-                }
+            if wanted.is_some() {
+                learned
+            } else {
+                let plain = plain()?;
+                let earlier = learned.1[0].value < plain.1[0].value;
+                if earlier { learned } else { plain }
             }
         }
     };
@@ -185,10 +123,14 @@ pub(crate) fn propose(
     let extended = |rules: Vec<Thresholds>| {
         Candidates::list(rules.into_iter().map(|rule| rule.extended(longest)))
     };
-    let mut families: Vec<ProposedFamily> = starts
+    let shares = match starts.len() {
+        1 => vec![SHARES.iter().sum()],
+        _ => SHARES.to_vec(),
+    };
+    let mut families: Vec<Family> = starts
         .into_par_iter()
-        .zip(SHARES)
-        .map(|(start, share)| ProposedFamily {
+        .zip(shares)
+        .map(|(start, share)| Family {
             kind: FamilyKind::Curves,
             share,
             candidates: extended(screen.family(start)),
@@ -196,21 +138,13 @@ pub(crate) fn propose(
         .collect();
     let clock = clock(longest);
     if !clock.is_empty() {
-        let spent: f64 = families.iter().map(|family| family.share).sum();
-        families.push(ProposedFamily {
+        families.push(Family {
             kind: FamilyKind::Clock,
-            share: 1.0 - spent,
+            share: CLOCK_SHARE,
             candidates: extended(clock),
         });
     }
-    let score = traces.source().clone();
-    // On record are the scores that the rule gives, not the held-out ones.
-    let fitted_on = SetRecord::of(&outputs.traces(&score)?);
-    Ok(Proposal {
-        score,
-        families,
-        fitted_on,
-    })
+    Ok((traces.source().clone(), families))
 }
 
 /// Everyone halts at one step, from the last but one back.

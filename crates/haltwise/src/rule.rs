@@ -1,177 +1,17 @@
 //! Rules: when to halt, and everything needed to audit why.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::AtNever;
+use crate::candidates::{AtNever, FamilyKind, spend_delta};
 use crate::certify::{Promise, Test, p_value};
 use crate::evidence::{Counts, MOST_SEQUENCES};
 use crate::grid::Grid;
+use crate::identity::{Classifier, Fingerprint, Key, Met, SetRecord, Sketch, Sketched};
 use crate::level::{Alpha, Delta};
-use crate::propose::{FamilyKind, spend_delta};
+use crate::plan::{Method, Split};
 use crate::score::ScoreSource;
-use crate::trace::{Fingerprint, Traces};
-
-/// One threshold per step; a sequence halts at the first step whose score
-/// reaches its threshold, or at its end. ∞ is never (`null` in JSON).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<Option<f32>>", into = "Vec<Option<f32>>")]
-pub struct Thresholds(Vec<f32>);
-
-/// Why numbers are not thresholds.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ThresholdError {
-    /// There is none.
-    #[error("there are no thresholds")]
-    Empty,
-    /// One is neither in [0, 1] nor never.
-    #[error("the threshold of step {step} is {value}: it must lie in [0, 1] or be never")]
-    Value {
-        /// The step, counted from 1.
-        step: usize,
-        /// What was found.
-        value: f32,
-    },
-}
-
-impl Thresholds {
-    /// Thresholds in [0, 1], or ∞ for never, at least one.
-    pub fn new(values: Vec<f32>) -> Result<Self, ThresholdError> {
-        if values.is_empty() {
-            return Err(ThresholdError::Empty);
-        }
-        let valid = |v: &f32| (0.0..=1.0).contains(v) || *v == f32::INFINITY;
-        match values.iter().position(|v| !valid(v)) {
-            None => Ok(Self(values)),
-            Some(t) => Err(ThresholdError::Value {
-                step: t + 1,
-                value: values[t],
-            }),
-        }
-    }
-
-    pub(crate) fn from_valid(values: Vec<f32>) -> Self {
-        Self(values)
-    }
-
-    /// Never halt before the end.
-    pub fn never(t_max: usize) -> Self {
-        Self(vec![f32::INFINITY; t_max])
-    }
-
-    /// The same thresholds for sequences of up to `t_max` steps, never halting
-    /// at those that are added.
-    pub(crate) fn extended(mut self, t_max: usize) -> Self {
-        self.0.resize(t_max.max(self.0.len()), f32::INFINITY);
-        self
-    }
-
-    /// The thresholds as numbers, ∞ for never.
-    pub fn values(&self) -> &[f32] {
-        &self.0
-    }
-
-    /// The number of steps.
-    pub fn t_max(&self) -> usize {
-        self.0.len()
-    }
-
-    /// The first step (0-based) with a threshold other than never.
-    pub(crate) fn opens(&self) -> Option<usize> {
-        self.0.iter().position(|&v| v < f32::INFINITY)
-    }
-}
-
-impl TryFrom<Vec<Option<f32>>> for Thresholds {
-    type Error = ThresholdError;
-
-    fn try_from(values: Vec<Option<f32>>) -> Result<Self, ThresholdError> {
-        Self::new(
-            values
-                .into_iter()
-                .map(|v| v.unwrap_or(f32::INFINITY))
-                .collect(),
-        )
-    }
-}
-
-impl From<Thresholds> for Vec<Option<f32>> {
-    fn from(thresholds: Thresholds) -> Self {
-        let finite = |v: f32| (v < f32::INFINITY).then_some(v);
-        thresholds.0.into_iter().map(finite).collect()
-    }
-}
-
-/// How a rule was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Method {
-    /// The paper's Algorithm A.1: one threshold, the gap controlled on average.
-    Marginal,
-    /// The paper's Algorithms 1 and 2: one threshold per step, the gap
-    /// controlled among the sequences halted by any step.
-    Conditional,
-    /// A learned score and threshold curves, with the conditional promise;
-    /// halts earlier than the paper's.
-    Adaptive,
-    /// Algorithm 1 alone. Promises nothing; kept to show why certifying matters.
-    ScreenOnly,
-}
-
-impl Method {
-    /// What a rule found this way promises, if anything.
-    pub fn promise(self) -> Option<Promise> {
-        match self {
-            Self::Marginal => Some(Promise::Marginal),
-            Self::Conditional | Self::Adaptive => Some(Promise::Conditional),
-            Self::ScreenOnly => None,
-        }
-    }
-}
-
-/// A set of traces that a rule was made from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SetRecord {
-    /// How many sequences.
-    pub sequences: u64,
-    /// Their fingerprint.
-    pub fingerprint: Fingerprint,
-}
-
-impl SetRecord {
-    /// The record of some traces.
-    pub fn of(traces: &Traces) -> Self {
-        Self {
-            sequences: traces.len() as u64,
-            fingerprint: traces.fingerprint(),
-        }
-    }
-}
-
-/// How one set of traces was split into parts, of which the last certified.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Split {
-    /// The share that was to fit a score, and candidates where the method
-    /// proposes them from the same traces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fit_fraction: Option<f64>,
-    /// The share, of what was left then, that was to screen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub screen_fraction: Option<f64>,
-    /// The seed of the draw.
-    pub seed: u64,
-}
-
-impl Split {
-    /// The share that was to certify.
-    pub fn certifying_share(&self) -> f64 {
-        (1.0 - self.fit_fraction.unwrap_or(0.0)) * (1.0 - self.screen_fraction.unwrap_or(0.0))
-    }
-}
+use crate::screen::ScreenBy;
+use crate::thresholds::Thresholds;
 
 /// A family of candidates that was tested at its own share of δ.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -197,15 +37,37 @@ pub struct Expected {
     pub gap: f64,
 }
 
-/// What is known about a classifier, as names and values: enough to tell it
-/// from another, for which a rule would promise nothing.
-pub type Classifier = BTreeMap<String, String>;
+impl Expected {
+    /// What a rule did to those who halted at each step.
+    pub(crate) fn of(halted_at: &[Counts]) -> Self {
+        let (mut total, mut steps) = (Counts::default(), 0.0);
+        for (t, &counts) in halted_at.iter().enumerate() {
+            total += counts;
+            steps += (t + 1) as f64 * counts.halted as f64;
+        }
+        Self {
+            t_avg: steps / total.halted as f64 / halted_at.len() as f64,
+            gap: total.gap().unwrap_or(0.0),
+        }
+    }
+}
+
+/// How long the sequences were that a rule was calibrated on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lengths {
+    /// All had as many steps, so that a stream is over there.
+    Equal,
+    /// Some were shorter than others, so that a stream may be longer than any of
+    /// them.
+    Unequal,
+}
 
 /// A stopping rule with the record of how it came about.
 ///
-/// Made by [`Calibration`](crate::Calibration), or read back from where it was
-/// stored; never assembled by hand, so that [`promise`](Self::promise) can be
-/// relied on.
+/// Made by certifying a [`Proposal`](crate::Proposal), or read back from where
+/// it was stored; never assembled by hand, so that [`promise`](Self::promise) can
+/// be relied on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Record", into = "Record")]
 pub struct Rule(Record);
@@ -222,10 +84,18 @@ pub(crate) struct Record {
     pub(crate) grid_step: Option<Grid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) at_never: Option<AtNever>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) screen_by: Option<ScreenBy>,
     pub(crate) score: ScoreSource,
     pub(crate) t_max: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lengths: Option<Lengths>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) classes: Option<usize>,
     pub(crate) thresholds: Thresholds,
     pub(crate) expected: Option<Expected>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) late_accuracy: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fitted_on: Option<SetRecord>,
     pub(crate) screened_on: Option<SetRecord>,
@@ -233,18 +103,20 @@ pub(crate) struct Record {
     pub(crate) split: Option<Split>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) classifier: Option<Classifier>,
-    /// The families of `adaptive`, whose tests follow each other in the trail;
-    /// the paper's methods have one family, tested at δ itself.
+    /// The families, whose tests follow each other in the trail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) families: Vec<FamilyRecord>,
-    /// With several families, the place in the trail, counted from 1, of the
-    /// rule that was chosen among all that passed.
+    /// The place in the trail, counted from 1, of the rule that was chosen among
+    /// all that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chosen: Option<usize>,
-    /// With several families, the digest of score and thresholds, of which the
-    /// trail has but one number.
+    /// The digest of score and thresholds, of which the trail has but some
+    /// numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seal: Option<Fingerprint>,
+    /// A sample of the sequences that the rule was made from.
+    #[serde(default, skip_serializing_if = "Sketched::is_empty")]
+    pub(crate) sketch: Sketched,
     pub(crate) trail: Vec<Test>,
 }
 
@@ -254,6 +126,10 @@ pub(crate) struct Record {
 pub struct RuleError(String);
 
 impl Rule {
+    /// How many of the sequences that it was made from a rule
+    /// [remembers](Self::remembers).
+    pub const REMEMBERED: usize = Sketch::OF_A_RULE;
+
     pub(crate) fn from_record(record: Record) -> Self {
         Self(record)
     }
@@ -263,9 +139,31 @@ impl Rule {
         &self.0.thresholds
     }
 
-    /// The most steps a sequence may have.
+    /// The steps of the longest sequence that the rule was calibrated on.
     pub fn t_max(&self) -> usize {
         self.0.t_max
+    }
+
+    /// What becomes of a sequence that is longer than `t_max`: if true, it is
+    /// read to its end, for past `t_max` the rule never halts. That is how it was
+    /// certified, so the promise holds for sequences of any length. If false, it
+    /// halts at `t_max`, because all sequences that were calibrated on ended there,
+    /// or because the rule does not say whether they did; the promise is then about
+    /// sequences of up to `t_max` steps.
+    pub fn reads_on(&self) -> bool {
+        self.0.lengths == Some(Lengths::Unequal)
+    }
+
+    /// Whether the sequences that were calibrated on were of one length, where
+    /// it is known.
+    pub fn lengths(&self) -> Option<Lengths> {
+        self.0.lengths
+    }
+
+    /// How many class probabilities a step had while calibrating, where they
+    /// were given, and always as many.
+    pub fn classes(&self) -> Option<usize> {
+        self.0.classes
     }
 
     /// How the rule was found.
@@ -304,15 +202,30 @@ impl Rule {
         self.0.expected
     }
 
+    /// The accuracy of the full predictions, on the certifying traces.
+    pub fn late_accuracy(&self) -> Option<f64> {
+        self.0.late_accuracy
+    }
+
+    /// Whether a sequence of this fingerprint is known to be among those that
+    /// the rule was made from. A sample of them is remembered, so that a few
+    /// sequences may pass unnoticed, but not many.
+    pub fn remembers(&self, fingerprint: Fingerprint) -> bool {
+        let nobody = Key::new(None, 0);
+        self.0.sketch.meet(nobody, fingerprint, false) != Met::No
+    }
+
+    /// Whether these are the very sequences that the rule was made from, or a
+    /// part that they were split into.
+    pub fn made_from(&self, set: SetRecord) -> bool {
+        let parts = [self.fitted_on(), self.screened_on(), self.certified_on()];
+        let all: SetRecord = parts.into_iter().flatten().sum();
+        set == all || parts.contains(&Some(set))
+    }
+
     /// The traces that the score, or the candidates, were fitted to.
     pub fn fitted_on(&self) -> Option<SetRecord> {
         self.0.fitted_on
-    }
-
-    /// Records the traces that a learned score was fitted to.
-    pub fn with_fitted_on(mut self, set: SetRecord) -> Self {
-        self.0.fitted_on = Some(set);
-        self
     }
 
     /// The traces that screened.
@@ -330,21 +243,9 @@ impl Rule {
         self.0.split
     }
 
-    /// Records how the sets were split from one.
-    pub fn with_split(mut self, split: Split) -> Self {
-        self.0.split = Some(split);
-        self
-    }
-
     /// The classifier whose traces the rule was made from, where it is known.
     pub fn classifier(&self) -> Option<&Classifier> {
         self.0.classifier.as_ref()
-    }
-
-    /// Records whose traces the rule was made from.
-    pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
-        self.0.classifier = classifier;
-        self
     }
 
     /// Every test that was made.
@@ -352,8 +253,7 @@ impl Rule {
         &self.0.trail
     }
 
-    /// The families whose tests follow each other in the trail; none where the
-    /// whole trail is one.
+    /// The families whose tests follow each other in the trail.
     pub fn families(&self) -> &[FamilyRecord] {
         &self.0.families
     }
@@ -371,13 +271,7 @@ impl Rule {
     /// The test, in the trail, of the rule that was chosen; `None` if none
     /// passed.
     pub fn chosen(&self) -> Option<&Test> {
-        match self.0.chosen {
-            Some(place) => self.0.trail.get(place.checked_sub(1)?),
-            None if self.0.families.is_empty() => {
-                self.0.trail.iter().rev().find(|test| test.rejected)
-            }
-            None => None,
-        }
+        self.0.trail.get(self.0.chosen?.checked_sub(1)?)
     }
 
     /// Whether the rule ever halts a sequence before its end.
@@ -393,7 +287,8 @@ impl TryFrom<Record> for Rule {
     /// Checks what can be checked without the traces: that every p-value
     /// follows from its counts, that the tests were made in the method's order
     /// until one failed, and that the thresholds are those the tests certified.
-    fn try_from(record: Record) -> Result<Self, RuleError> {
+    fn try_from(mut record: Record) -> Result<Self, RuleError> {
+        record.complete();
         match record.contradiction() {
             None => Ok(Self(record)),
             Some(what) => Err(RuleError(what)),
@@ -408,6 +303,26 @@ impl From<Rule> for Record {
 }
 
 impl Record {
+    /// Rules of the paper's methods were once stored without their one family.
+    fn complete(&mut self) {
+        let kind = match self.method {
+            Method::Marginal => FamilyKind::OneThreshold,
+            Method::Conditional => FamilyKind::Backward,
+            Method::Adaptive | Method::ScreenOnly => return,
+        };
+        if !self.families.is_empty() || self.chosen.is_some() {
+            return;
+        }
+        self.families.push(FamilyRecord {
+            kind,
+            share: 1.0,
+            sequences: self.certified_on.map_or(0, |set| set.sequences),
+            tests: self.trail.len(),
+        });
+        let passed = self.trail.iter().rposition(|test| test.rejected);
+        self.chosen = passed.map(|c| c + 1);
+    }
+
     fn contradiction(&self) -> Option<String> {
         if self.thresholds.t_max() != self.t_max {
             let found = self.thresholds.t_max();
@@ -426,51 +341,28 @@ impl Record {
             }
             Some(_) => {}
         }
-        if self.method == Method::Adaptive {
-            return self.adaptive_contradiction();
-        }
-        if !self.families.is_empty() || self.chosen.is_some() {
-            return Some("families, but its method has none".into());
-        }
-        let sequences = self.certified_on.map_or(0, |set| set.sequences);
-        if let Some(what) = self.family_contradiction(0, &self.trail, sequences, 1.0) {
-            return Some(what);
-        }
-        let expected = match self.method {
-            Method::Marginal => self.marginal_thresholds(),
-            _ => self.walked_thresholds(),
-        };
-        (expected.as_deref() != Some(self.thresholds.values()))
-            .then(|| "its thresholds are not those of the tests that passed".into())
-    }
-
-    /// Tests that stand in the trail behind so many others, each at its share
-    /// of δ, on so many sequences, until one failed.
-    fn family_contradiction(
-        &self,
-        before: usize,
-        tests: &[Test],
-        sequences: u64,
-        share: f64,
-    ) -> Option<String> {
-        let level = self.delta.get() * share;
-        for (i, test) in tests.iter().enumerate() {
-            if let Some(what) = self.test_contradiction(test, sequences, level) {
-                return Some(format!("test {} of the trail {what}", before + i + 1));
-            }
-        }
-        let failures = tests.iter().filter(|test| !test.rejected).count();
-        let goes_on = failures > 1 || failures == 1 && tests.last().is_some_and(|t| t.rejected);
-        goes_on.then(|| "the trail goes on after a test that failed".into())
-    }
-
-    fn adaptive_contradiction(&self) -> Option<String> {
-        if self.fitted_on.is_none() {
+        let adaptive = self.method == Method::Adaptive;
+        if adaptive && self.fitted_on.is_none() {
             return Some("no traces that its candidates were fitted to".into());
+        }
+        let kind = |kind: FamilyKind| match self.method {
+            Method::Marginal => kind == FamilyKind::OneThreshold,
+            Method::Conditional => kind == FamilyKind::Backward,
+            _ => !kind.is_nested(),
+        };
+        if !self.families.iter().all(|family| kind(family.kind))
+            || !adaptive && self.families.len() != 1
+        {
+            return Some("its families are not those of its method".into());
         }
         if !spend_delta(self.families.iter().map(|family| family.share)) {
             return Some("the families spend more than delta".into());
         }
+        self.families_contradiction()
+            .or_else(|| self.thresholds_contradiction())
+    }
+
+    fn families_contradiction(&self) -> Option<String> {
         let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
         let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
         let mut place = 0_usize;
@@ -485,39 +377,82 @@ impl Record {
             let Some(tests) = self.trail.get(place..end) else {
                 return Some("its families have more tests than the trail".into());
             };
-            let found = self.family_contradiction(place, tests, family.sequences, family.share);
+            let found = self.family_contradiction(place, tests, family);
             if found.is_some() {
                 return found;
             }
             place = end;
         }
-        if place != self.trail.len() {
-            return Some("its families have fewer tests than the trail".into());
-        }
-        let thresholds = self.thresholds.values();
-        let agrees = match self.chosen {
-            None => thresholds.iter().all(|&v| v == f32::INFINITY),
-            Some(chosen) => chosen
-                .checked_sub(1)
-                .and_then(|place| self.trail.get(place))
-                .is_some_and(|test| {
-                    let opens = self.thresholds.opens();
-                    test.rejected
-                        && opens.map(|t| t + 1) == Some(test.opens)
-                        && opens.map(|t| thresholds[t]) == test.threshold
-                }),
-        };
-        if !agrees {
-            return Some("its thresholds are not those of a test that passed".into());
-        }
-        (self.seal != Some(self.digest()))
-            .then(|| "its score or its thresholds are not those that were certified".into())
+        let fewer = place != self.trail.len();
+        fewer.then(|| "its families have fewer tests than the trail".into())
     }
 
-    /// The digest of score and thresholds. It guards against mix-ups, not
-    /// against forgery.
+    /// Tests that stand in the trail behind so many others: each follows from its
+    /// counts, at its share of δ, until one failed.
+    fn family_contradiction(
+        &self,
+        before: usize,
+        tests: &[Test],
+        family: &FamilyRecord,
+    ) -> Option<String> {
+        let level = self.delta.get() * family.share;
+        for (i, test) in tests.iter().enumerate() {
+            if let Some(what) = self.test_contradiction(test, family.sequences, level) {
+                return Some(format!("test {} of the trail {what}", before + i + 1));
+            }
+        }
+        let failures = tests.iter().filter(|test| !test.rejected).count();
+        let goes_on = failures > 1 || failures == 1 && tests.last().is_some_and(|t| t.rejected);
+        goes_on.then(|| "the trail goes on after a test that failed".into())
+    }
+
+    /// The thresholds must be those of a rule that passed.
+    fn thresholds_contradiction(&self) -> Option<String> {
+        let chosen = self.chosen.map(|place| place.checked_sub(1));
+        let test = match chosen {
+            None => None,
+            Some(place) => match place.and_then(|place| self.trail.get(place)) {
+                Some(test) if test.rejected => Some(test),
+                _ => return Some("the rule that was chosen did not pass".into()),
+            },
+        };
+        let thresholds = self.thresholds.values();
+        let agrees = match (self.method, test) {
+            (Method::Marginal, _) => self.marginal_thresholds().as_deref() == Some(thresholds),
+            (Method::Conditional, _) => self.walked_thresholds().as_deref() == Some(thresholds),
+            (_, None) => thresholds.iter().all(|&v| v == f32::INFINITY),
+            (_, Some(test)) => {
+                let opens = self.thresholds.opens();
+                opens.map(|t| t + 1) == Some(test.opens)
+                    && opens.map(|t| thresholds[t]) == test.threshold
+            }
+        };
+        if !agrees {
+            return Some("its thresholds are not those of the tests that passed".into());
+        }
+        // The trail of the paper's methods has every threshold, and once they
+        // were stored without a seal.
+        let sealed = match self.seal {
+            Some(seal) => seal == self.digest() || seal == self.first_digest(),
+            None => self.method != Method::Adaptive,
+        };
+        (!sealed).then(|| "its score or its thresholds are not those that were certified".into())
+    }
+
+    /// The digest of score and thresholds: the bytes of their numbers. It guards
+    /// against mix-ups, not against forgery.
     pub(crate) fn digest(&self) -> Fingerprint {
-        let mut bytes = format!("{:?}", self.score).into_bytes();
+        let mut bytes = Vec::new();
+        self.score.write_bytes(&mut bytes);
+        let thresholds = self.thresholds.values().iter();
+        bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
+        Fingerprint::of(&bytes)
+    }
+
+    /// The same as the first version of the format had it: of the score as a
+    /// text.
+    fn first_digest(&self) -> Fingerprint {
+        let mut bytes = self.score.first_text().into_bytes();
         let thresholds = self.thresholds.values().iter();
         bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
         Fingerprint::of(&bytes)

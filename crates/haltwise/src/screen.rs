@@ -18,13 +18,24 @@ use crate::grid::Grid;
 use crate::lanes::{Lanes, ones};
 use crate::level::Alpha;
 use crate::loss::gaps;
-use crate::rule::Thresholds;
 use crate::scores::{Row, Threshold};
-use crate::trace::{Block, Screening, Traces};
+use crate::thresholds::Thresholds;
+use crate::trace::{Block, Traces};
+
+/// What screening asks of a threshold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScreenBy {
+    /// That the gap among those halted so far is at most α.
+    #[default]
+    Risk,
+    /// That its p-value is at most δ.
+    #[serde(rename = "p-value")]
+    PValue,
+}
 
 /// The thresholds proposed by the screening traces.
-pub fn screen(screening: &Screening, alpha: Alpha, grid: &Grid) -> Thresholds {
-    let traces = screening.traces();
+pub(crate) fn screen(traces: &Traces, alpha: Alpha, grid: &Grid) -> Thresholds {
     let bins_of = BinsOf::new(grid, traces);
     let mut running: Vec<Running> = traces.blocks.iter().map(Running::all).collect();
     let mut halted = Counts::default();

@@ -11,9 +11,9 @@ use rand::{RngExt, SeedableRng};
 
 use crate::certify::Promise;
 use crate::level::Alpha;
-use crate::rule::Thresholds;
-use crate::score::Score;
-use crate::trace::{TraceError, Traces};
+use crate::step::{NotAScore, Score};
+use crate::thresholds::Thresholds;
+use crate::trace::Traces;
 pub use crate::walk::{Walk, Walked};
 
 /// One value the score of a step can take.
@@ -28,7 +28,7 @@ impl Atom {
     /// A score that is drawn in proportion to `weight`, with the probability of
     /// a gap when halting at it (0.9 at the most: the full prediction is right
     /// for nine in ten sequences).
-    pub fn new(score: f32, weight: f64, gap: f64) -> Result<Self, TraceError> {
+    pub fn new(score: f32, weight: f64, gap: f64) -> Result<Self, NotAScore> {
         Ok(Self {
             score: score.try_into()?,
             weight: weight.max(0.0),
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn the_same_seed_draws_the_same_traces() {
         let process = &Process::hard_cases(Alpha::default())[4];
-        let print = |seed| process.draw(100, seed).fingerprint();
+        let print = |seed| process.draw(100, seed).record();
         assert_eq!(print(3), print(3));
         assert_ne!(print(3), print(4));
     }

@@ -2,7 +2,7 @@
 
 use crate::gap_score::Memory;
 use crate::rule::Rule;
-use crate::score::{Score, Step, StepError};
+use crate::step::{Score, Step, StepError};
 
 /// What to do after a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

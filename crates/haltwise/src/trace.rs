@@ -10,19 +10,18 @@
 //! Of a prediction only one bit survives, whether it was right: with the full
 //! prediction's bit it gives the gap, and nothing here needs more.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use crate::grid::Grid;
+use crate::identity::{Fingerprint, Key, SetAside, SetRecord};
 use crate::lanes::{LANES, Lanes, mask};
 use crate::score::ScoreSource;
 use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte};
-use crate::screened::SetAside;
+use crate::sequence::{SequenceError, Trace, check_lengths, check_scores};
+use crate::step::StepError;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
 /// Sequences per block, at most. A row of 4096 scores is 16 KiB: half a
 /// first-level cache.
@@ -32,141 +31,6 @@ const BLOCK: usize = 4096;
 /// long one. A block that would hold more, and more than it holds steps, is
 /// closed early, so that one huge sequence cannot blow up its neighbours.
 const PADDING: usize = 1 << 20;
-
-/// Why a sequence cannot become a trace.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TraceError {
-    /// A score is NaN or outside [0, 1].
-    #[error("{}the score {value} is not a number in [0, 1]", at_step(.step))]
-    Score {
-        /// The step, counted from 1, where one is known.
-        step: Option<usize>,
-        /// What was found.
-        value: f32,
-    },
-    /// A sequence has no step.
-    #[error("the sequence has no steps")]
-    NoSteps,
-    /// A sequence has more steps than can be counted.
-    #[error("the sequence has {0} steps; at most {max} are supported", max = MAX_STEPS)]
-    TooLong(usize),
-    /// The numbers of predictions and scores differ.
-    #[error("{predictions} predictions but {scores} scores")]
-    Lengths {
-        /// How many predictions there are.
-        predictions: usize,
-        /// How many scores there are.
-        scores: usize,
-    },
-    /// Class probabilities do not come in equal numbers at each step.
-    #[error("{found} class probabilities cannot be shared evenly by {steps} steps")]
-    Probs {
-        /// How many there are.
-        found: usize,
-        /// How many steps the sequence has.
-        steps: usize,
-    },
-    /// There is nothing to take a score from.
-    #[error("there are neither scores nor class probabilities")]
-    NoScores,
-    /// Some sequences have scores or class probabilities that others lack.
-    #[error(
-        "scores, or class probabilities, or the number of classes differ from the sequences before"
-    )]
-    Unlike,
-    /// Two sets have scores of different kinds, or on different grids.
-    #[error("sets whose scores came about or were binned in different ways cannot be joined")]
-    OtherKind,
-}
-
-fn at_step(step: &Option<usize>) -> String {
-    step.map(|t| format!("step {t}: ")).unwrap_or_default()
-}
-
-/// The longest sequence supported.
-pub const MAX_STEPS: usize = (1 << 24) - 1;
-
-/// A digest of a set of traces that does not depend on their order, and that
-/// adds up: the sum of two sets' fingerprints is the fingerprint of both.
-///
-/// It guards against mix-ups, not against forgery.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Fingerprint(u128);
-
-impl Fingerprint {
-    /// The digest of the bytes of one sequence.
-    pub(crate) fn of(bytes: &[u8]) -> Self {
-        Self(xxh3_128(bytes))
-    }
-
-    /// The fingerprint of one sequence: its true label, and the prediction and
-    /// score at each of its steps.
-    pub fn of_sequence<L: PartialEq>(label: &L, predictions: &[L], scores: &[f32]) -> Self {
-        let correct: Vec<u8> = predictions.iter().map(|p| u8::from(p == label)).collect();
-        Self::of_bytes(scores, &correct, &mut Vec::new())
-    }
-
-    /// The same, from whether each prediction was right; `bytes` is used to
-    /// work in.
-    fn of_bytes(scores: &[f32], correct: &[u8], bytes: &mut Vec<u8>) -> Self {
-        // In place, because appending four bytes at a time would be slow.
-        bytes.resize(4 * scores.len(), 0);
-        let (words, _) = bytes.as_chunks_mut::<4>();
-        for (word, score) in std::iter::zip(words, scores) {
-            // +0.0 turns −0 into 0: equal scores hash alike.
-            *word = (score + 0.0).to_le_bytes();
-        }
-        bytes.extend_from_slice(correct);
-        Self::of(bytes)
-    }
-
-    /// How many of some sequences are among others; 0 where so many of them are
-    /// alike that it means nothing.
-    pub(crate) fn common(some: Vec<Self>, others: Vec<Self>) -> usize {
-        let distinct: HashSet<Self> = some.iter().copied().collect();
-        if 10 * distinct.len() < 9 * some.len() {
-            return 0;
-        }
-        let others: HashSet<Self> = others.into_iter().collect();
-        some.iter().filter(|print| others.contains(print)).count()
-    }
-}
-
-impl std::ops::Add for Fingerprint {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self(self.0.wrapping_add(other.0))
-    }
-}
-
-impl std::iter::Sum for Fingerprint {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        iter.fold(Self::default(), std::ops::Add::add)
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
-    }
-}
-
-impl Serialize for Fingerprint {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Fingerprint {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        u128::from_str_radix(&text, 16)
-            .map(Self)
-            .map_err(|_| serde::de::Error::custom("a fingerprint is 32 hexadecimal digits"))
-    }
-}
 
 /// Up to [`BLOCK`] sequences, step-major, each row filled up to whole words.
 pub(crate) struct Block {
@@ -257,8 +121,9 @@ pub(crate) fn bit(row: &[u64], i: usize) -> bool {
 /// What a classifier said about a set of sequences: at every step a score and
 /// whether the prediction was right.
 ///
-/// Traces are not `Clone` on purpose. [`Screening`] and [`Certifying`] take
-/// them by value, so that what screening saw cannot also certify by accident.
+/// Traces are not `Clone` on purpose: [`Screening`](crate::Screening) and
+/// [`Certifying`](crate::Certifying) take them by value, so that what screening
+/// saw cannot also certify by accident.
 pub struct Traces {
     len: usize,
     t_max: usize,
@@ -304,45 +169,28 @@ impl Traces {
         &self.source
     }
 
-    /// Refuses a number of steps that no sequence can have.
-    pub(crate) fn check_length(steps: usize) -> Result<(), TraceError> {
-        match steps {
-            0 => Err(TraceError::NoSteps),
-            1..=MAX_STEPS => Ok(()),
-            _ => Err(TraceError::TooLong(steps)),
+    /// How many there are, and their fingerprint.
+    pub fn record(&self) -> SetRecord {
+        SetRecord {
+            sequences: self.len as u64,
+            fingerprint: self.blocks.iter().map(|b| b.fingerprint).sum(),
         }
     }
 
-    /// Refuses what is no score.
-    pub(crate) fn check_scores(scores: &[f32]) -> Result<(), TraceError> {
-        let sound = |s: &f32| (0.0..=1.0).contains(s);
-        // No early exit, and counted in a number as wide as a score, so that it
-        // runs as wide as the processor does.
-        let unsound: u32 = scores.iter().map(|s| u32::from(!sound(s))).sum();
-        if unsound == 0 {
-            return Ok(());
-        }
-        let t = scores.iter().position(|s| !sound(s)).unwrap_or_default();
-        Err(TraceError::Score {
-            step: Some(t + 1),
-            value: scores[t],
-        })
-    }
-
-    /// The digest of everything that calibrating reads from these traces.
-    pub fn fingerprint(&self) -> Fingerprint {
-        self.blocks.iter().map(|b| b.fingerprint).sum()
-    }
-
-    /// The digest of each sequence, in input order.
+    /// The fingerprint of each sequence, in input order, as its scores are here.
     pub(crate) fn fingerprints(&self) -> Vec<Fingerprint> {
         let of_sequence = |i: usize| {
             let (scores, correct) = (self.scores(i), self.correct(i));
             let (scores, correct) = (scores.unwrap_or_default(), correct.unwrap_or_default());
-            // Right is 1: as if that were the label.
-            Fingerprint::of_sequence(&true, &correct, &scores)
+            Fingerprint::of_sequence(&scores, correct.into_iter(), &mut Vec::new())
         };
         (0..self.len).into_par_iter().map(of_sequence).collect()
+    }
+
+    /// How many full predictions are right.
+    pub(crate) fn full_right(&self) -> u64 {
+        let bits = self.blocks.iter().flat_map(|block| &block.full);
+        bits.map(|word| u64::from(word.count_ones())).sum()
     }
 
     /// The number of steps of each sequence, in input order.
@@ -394,8 +242,8 @@ impl Traces {
     /// The sequences at these positions, in this order, repeats allowed;
     /// positions past the end are left out.
     ///
-    /// The fingerprint is that of the scores as they are here: what is picked
-    /// from binned traces has another than what is picked and then binned.
+    /// Fingerprints are those of the scores as they are here: what is picked from
+    /// binned traces has another than what is picked and then binned.
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
         let mut builder = Self::builder().source(self.source.clone());
         if let Some(grid) = self.grid() {
@@ -409,7 +257,7 @@ impl Traces {
                 scores.extend(steps.clone().map(|t| block.score(i, t, self.grid())));
                 correct.clear();
                 correct.extend(steps.map(|t| bit(block.correct(t), i)));
-                builder.append(block.keys[i], &scores, correct.iter().copied());
+                builder.append(block.keys[i], None, &scores, correct.iter().copied());
             }
         }
         builder.finish()
@@ -422,20 +270,12 @@ impl Traces {
         self.select((0..draws).map(|_| rng.random_range(0..self.len)))
     }
 
-    /// Splits into a part that screens and a part that certifies.
-    ///
-    /// Each sequence goes to the screening part with probability
-    /// `screen_fraction`, decided by a hash of the seed and its id (its
-    /// position, where it has none). The draw looks at nothing the guarantee
-    /// is about, so given the split both parts are i.i.d. samples; and
-    /// where there are ids, it does not depend on how the data was ordered or
-    /// cut into files.
-    pub fn split(self, screen_fraction: f64, seed: u64) -> (Screening, Certifying) {
+    /// Cuts off the sequences that are set aside; the others come second.
+    pub(crate) fn cut(self, aside: SetAside) -> (Self, Self) {
         let keys = || self.blocks.iter().flat_map(|b| b.keys.iter());
-        let screens = SetAside::share(screen_fraction, seed);
-        let screens: Vec<bool> = keys().map(|&key| screens.has(key)).collect();
-        let part = |wanted: bool| self.select((0..self.len).filter(|&i| screens[i] == wanted));
-        (Screening::new(part(true)), Certifying::new(part(false)))
+        let aside: Vec<bool> = keys().map(|&key| aside.has(key)).collect();
+        let part = |wanted: bool| self.select((0..self.len).filter(|&i| aside[i] == wanted));
+        (part(true), part(false))
     }
 
     /// Maps every block and adds up what comes back. Sums of integers, so the
@@ -451,60 +291,6 @@ impl Traces {
             [only] => add_block(zero(), only),
             blocks => blocks.par_iter().fold(&zero, add_block).reduce(&zero, add),
         }
-    }
-}
-
-/// Traces that may only be screened on: candidates come from here.
-#[derive(Debug)]
-pub struct Screening(Traces);
-
-impl Screening {
-    /// Sets these traces aside for screening.
-    pub fn new(traces: Traces) -> Self {
-        Self(traces)
-    }
-
-    /// The traces themselves.
-    pub fn traces(&self) -> &Traces {
-        &self.0
-    }
-}
-
-/// Traces that may only certify: candidates were fixed without them.
-#[derive(Debug)]
-pub struct Certifying(Traces);
-
-impl Certifying {
-    /// Sets these traces aside for certifying. They must not have been used to
-    /// train the classifier, to fit the score or to screen.
-    pub fn new(traces: Traces) -> Self {
-        Self(traces)
-    }
-
-    /// The traces themselves.
-    pub fn traces(&self) -> &Traces {
-        &self.0
-    }
-}
-
-/// What a sequence is split by: a hash of its id, or of its position where it
-/// has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(u64);
-
-impl Key {
-    /// The key of a sequence with this id, or else at this position, counted
-    /// from 0 in all of its set.
-    pub fn new(id: Option<&str>, position: u64) -> Self {
-        Self(match id {
-            Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
-            None => xxh3_64_with_seed(&position.to_le_bytes(), 2),
-        })
-    }
-
-    /// Where the sequence falls in the draw of a seed: anywhere, equally likely.
-    pub fn draw(self, seed: u64) -> u64 {
-        xxh3_64_with_seed(&self.0.to_le_bytes(), seed)
     }
 }
 
@@ -593,37 +379,32 @@ impl TracesBuilder {
         label: &L,
         predictions: &[L],
         scores: &[f32],
-    ) -> Result<(), TraceError> {
+    ) -> Result<(), SequenceError> {
+        check_lengths(predictions.len(), scores.len(), None)?;
+        check_scores(scores)?;
         let key = Key::new(id, self.len() as u64);
-        self.push_with_key(key, label, predictions, scores)?;
+        self.append(key, None, scores, predictions.iter().map(|p| p == label));
         Ok(())
     }
 
-    /// Adds one sequence whose key is known (where a set is built in parts, a
-    /// sequence's position is not the one in its part), and returns its
-    /// fingerprint.
-    pub fn push_with_key<L: PartialEq>(
-        &mut self,
-        key: Key,
-        label: &L,
-        predictions: &[L],
-        scores: &[f32],
-    ) -> Result<Fingerprint, TraceError> {
-        if predictions.len() != scores.len() {
-            return Err(TraceError::Lengths {
-                predictions: predictions.len(),
-                scores: scores.len(),
-            });
+    /// Adds one sequence under its key (where a set is built in parts, its
+    /// position is not the one in its part), with the score that the set has,
+    /// and returns its fingerprint.
+    pub fn add(&mut self, key: Key, trace: &Trace<'_>) -> Result<Fingerprint, StepError> {
+        if self.source == trace.source() {
+            return Ok(self.append(key, None, trace.scores(), trace.right()));
         }
-        Traces::check_length(scores.len())?;
-        Traces::check_scores(scores)?;
-        Ok(self.append(key, scores, predictions.iter().map(|p| p == label)))
+        let scores = self.source.scores(trace.steps())?;
+        let print = trace.fingerprint(&mut self.bytes);
+        Ok(self.append(key, Some(print), &scores, trace.right()))
     }
 
-    /// Adds a sequence that is known to be sound.
+    /// Adds a sequence that is known to be sound. Its fingerprint is that of
+    /// these scores, unless they are others than it came with.
     pub(crate) fn append(
         &mut self,
         key: Key,
+        print: Option<Fingerprint>,
         scores: &[f32],
         correct: impl Iterator<Item = bool>,
     ) -> Fingerprint {
@@ -640,7 +421,10 @@ impl TracesBuilder {
         }
         let before = self.correct.len();
         self.correct.extend(correct.map(u8::from));
-        let print = Fingerprint::of_bytes(scores, &self.correct[before..], &mut self.bytes);
+        let print = print.unwrap_or_else(|| {
+            let right = self.correct[before..].iter().map(|&c| c == 1);
+            Fingerprint::of_sequence(scores, right, &mut self.bytes)
+        });
         self.fingerprint = self.fingerprint + print;
         self.starts.push(self.correct.len());
         self.keys.push(key);
@@ -692,9 +476,9 @@ impl TracesBuilder {
 
     /// Adds the sequences of another set that was started alike, behind those
     /// that are here.
-    pub fn absorb(&mut self, mut other: Self) -> Result<(), TraceError> {
+    pub(crate) fn absorb(&mut self, mut other: Self) -> Result<(), SequenceError> {
         if (&self.source, &self.grid) != (&other.source, &other.grid) {
-            return Err(TraceError::OtherKind);
+            return Err(SequenceError::other_kind());
         }
         for part in [&mut *self, &mut other] {
             if !part.keys.is_empty() {

@@ -22,13 +22,8 @@ const SEQUENCES: usize = 300;
 
 const POPULATION: usize = 2_000;
 
-fn calibration() -> Calibration {
-    Calibration {
-        // Larger than usual, so that hundreds of draws can tell δ from 2δ.
-        delta: 0.05.try_into().unwrap(),
-        ..Calibration::default()
-    }
-}
+/// Larger than usual, so that hundreds of draws can tell δ from 2δ.
+const DELTA: f64 = 0.05;
 
 /// The sequences of a process, with classes: the true one and, where the
 /// prediction is wrong, another one. Half of the time the classifier also
@@ -54,9 +49,9 @@ fn population(process: &Process, seed: u64, with_probs: bool) -> Outputs {
         let sequence = Sequence {
             id: None,
             label,
-            predictions: &predictions,
+            predictions: Some(&predictions),
             scores: Some(&scores),
-            probs: with_probs.then_some(&probs),
+            probs: with_probs.then_some((&probs, 3)),
         };
         outputs.push(sequence).unwrap();
     }
@@ -77,7 +72,7 @@ fn noise(seed: u64) -> Outputs {
         let scores: Vec<f32> = (0..5).map(|_| rng.random()).collect();
         let sequence = Sequence {
             label,
-            predictions: &predictions,
+            predictions: Some(&predictions),
             scores: Some(&scores),
             ..Sequence::default()
         };
@@ -90,32 +85,40 @@ fn drawn(population: &Outputs, n: usize, rng: &mut Xoshiro256PlusPlus) -> Output
     population.resample(n, rng.random())
 }
 
-type Method = fn(&Outputs, &mut Xoshiro256PlusPlus) -> Rule;
+type Found = fn(&Outputs, &mut Xoshiro256PlusPlus) -> Rule;
 
 /// Fits to traces of their own.
 fn apart(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     let fitting = Fitting::new(drawn(population, SEQUENCES, rng));
-    let certifying = drawn(population, SEQUENCES, rng);
-    let rule = calibration().adaptive(&fitting, &ScoreChoice::Learned, &certifying);
-    rule.unwrap()
+    let certifying = Certifying::new(drawn(population, SEQUENCES, rng));
+    let plan = Plan::new(Ask {
+        delta: Some(DELTA),
+        score: Some(ScoreWord::Gap),
+        fit: true,
+        ..Ask::default()
+    });
+    plan.unwrap().rule(&fitting, &certifying).unwrap()
 }
 
 /// Sets traces aside; the clock is tested on all.
-fn split(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
+fn split_at(delta: f64, population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     let outputs = drawn(population, SEQUENCES, rng);
-    let rule = calibration().adaptive_split(outputs, &ScoreChoice::Better, 0.3, rng.random());
-    rule.unwrap()
+    let plan = Plan::new(Ask {
+        delta: Some(delta),
+        seed: Some(rng.random()),
+        ..Ask::default()
+    });
+    let found = plan.unwrap().calibrate(Given::one(&outputs));
+    found.unwrap().rule
+}
+
+fn split(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
+    split_at(DELTA, population, rng)
 }
 
 /// The same, certified at ten times the δ that it is judged by.
 fn careless(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
-    let c = Calibration {
-        delta: 0.5.try_into().unwrap(),
-        ..calibration()
-    };
-    let outputs = drawn(population, SEQUENCES, rng);
-    let rule = c.adaptive_split(outputs, &ScoreChoice::Better, 0.3, rng.random());
-    rule.unwrap()
+    split_at(10.0 * DELTA, population, rng)
 }
 
 /// Whether a rule breaks the conditional promise on the population.
@@ -132,7 +135,7 @@ fn violates(rule: &Rule, population: &Outputs) -> bool {
         .any(|s| s.gap_by.is_some_and(|gap| gap > alpha))
 }
 
-fn violations(population: &Outputs, method: Method) -> (u64, u64) {
+fn violations(population: &Outputs, method: Found) -> (u64, u64) {
     let one = |draw: u64| {
         let rule = method(population, &mut Xoshiro256PlusPlus::seed_from_u64(draw));
         let (violates, halts) = (violates(&rule, population), rule.halts_early());
@@ -143,8 +146,7 @@ fn violations(population: &Outputs, method: Method) -> (u64, u64) {
 }
 
 fn too_many(violations: u64) -> bool {
-    let delta = calibration().delta.get();
-    violations > 0 && 1.0 - binomial_tail(violations - 1, DRAWS, delta) < LEVEL
+    violations > 0 && 1.0 - binomial_tail(violations - 1, DRAWS, DELTA) < LEVEL
 }
 
 #[test]
@@ -156,7 +158,7 @@ fn the_promise_is_broken_no_more_often_than_delta() {
     }
     let mut halted = 0;
     for (name, population) in populations {
-        for (how, method) in [("apart", apart as Method), ("split", split)] {
+        for (how, method) in [("apart", apart as Found), ("split", split)] {
             let (count, halts) = violations(&population, method);
             println!("{name}, {how}: {count} of {DRAWS} violate, {halts} halt early");
             assert!(!too_many(count), "{name}, {how}: {count}");

@@ -6,14 +6,6 @@ use haltwise::simulate::{Walk, Walked};
 use haltwise::*;
 use proptest::prelude::*;
 
-fn push(builder: &mut TracesBuilder, number: u64, s: &Walked) {
-    let id = number.to_string();
-    let key = Key::new(Some(&id), number);
-    builder
-        .push_with_key(key, &s.label, &s.predictions, &s.scores)
-        .unwrap();
-}
-
 /// A set of sequences of unequal length, some of their scores on the grid.
 fn sequences(n: u64, seed: u64, grid: &Grid) -> Vec<Walked> {
     let walk = Walk::new(1, 40, seed);
@@ -33,31 +25,59 @@ fn sequences(n: u64, seed: u64, grid: &Grid) -> Vec<Walked> {
     (0..n).map(draw).collect()
 }
 
+fn given<'a>(id: &'a str, s: &'a Walked) -> Sequence<'a> {
+    Sequence {
+        id: Some(id),
+        label: s.label,
+        predictions: Some(&s.predictions),
+        scores: Some(&s.scores),
+        probs: None,
+    }
+}
+
 fn exact(sequences: &[Walked]) -> Traces {
     let mut builder = Traces::builder();
-    for (number, s) in (0..).zip(sequences) {
-        push(&mut builder, number, s);
+    for (number, s) in sequences.iter().enumerate() {
+        let id = number.to_string();
+        builder
+            .push(Some(&id), &s.label, &s.predictions, &s.scores)
+            .unwrap();
     }
     builder.finish()
 }
 
-/// The same split while reading, into binned parts, in `cut` pieces.
-fn binned(sequences: &[Walked], grid: &Grid, split: SetAside, cut: usize) -> (Traces, Traces) {
-    let builder = || Traces::builder().binned(grid.clone());
-    let (mut screening, mut certifying) = (builder(), builder());
-    let size = sequences.len().div_ceil(cut).max(1);
-    for (piece, part) in (0..).zip(sequences.chunks(size)) {
-        let (mut s, mut c) = (builder(), builder());
-        for (i, sequence) in (0..).zip(part) {
-            let number = piece * size as u64 + i;
-            let key = Key::new(Some(&number.to_string()), number);
-            let part = if split.has(key) { &mut s } else { &mut c };
-            push(part, number, sequence);
-        }
-        screening.absorb(s).unwrap();
-        certifying.absorb(c).unwrap();
+/// The same sequences, as files come: shown in pieces to states of their own.
+struct Pieces<'a> {
+    sequences: &'a [Walked],
+    size: usize,
+}
+
+impl Fold for Pieces<'_> {
+    type Error = CalibrateError;
+
+    fn refuse(&self, error: CalibrateError) -> CalibrateError {
+        error
     }
-    (screening.finish(), certifying.finish())
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, CalibrateError> {
+        let mut number = 0_u64;
+        let mut states = Vec::new();
+        for piece in self.sequences.chunks(self.size) {
+            let (mut state, mut checker) = (start(), Checker::new());
+            for s in piece {
+                let id = number.to_string();
+                let trace = checker.check(given(&id, s))?;
+                visit(&mut state, Key::new(Some(&id), number), &trace)?;
+                number += 1;
+            }
+            states.push(state);
+        }
+        Ok(states)
+    }
 }
 
 proptest! {
@@ -71,21 +91,42 @@ proptest! {
         alpha in 0.02f64..0.3,
     ) {
         let grid = Grid::new(step).unwrap();
-        let c = Calibration {
-            alpha: alpha.try_into().unwrap(),
-            delta: 0.1.try_into().unwrap(),
-            grid: grid.clone(),
-            at_never: AtNever::Skip,
-        };
         let data = sequences(n, seed, &grid);
-        let split = SetAside::share(0.4, seed);
+        let size = data.len().div_ceil(cut);
+        let ask = |method| Ask {
+            method: Some(method),
+            alpha: Some(alpha),
+            delta: Some(0.1),
+            grid_step: Some(step),
+            ..Ask::default()
+        };
+        let pieces = Pieces { sequences: &data, size };
+        let found = |ask: Ask| Plan::new(ask).unwrap().calibrate(Given::one(&pieces));
         let (screening, certifying) = exact(&data).split(0.4, seed);
-        let (s, t) = binned(&data, &grid, split, cut);
-        prop_assert_eq!(s.grid().is_some(), step > 1.0 / 255.0);
-        let (s, t) = (Screening::new(s), Certifying::new(t));
-        prop_assert_eq!(c.conditional(&s, &t), c.conditional(&screening, &certifying));
-        prop_assert_eq!(c.marginal(&t), c.marginal(&certifying));
-        prop_assert_eq!(c.screen_only(&s), c.screen_only(&screening));
+        let conditional = Ask {
+            screen_fraction: Some(0.4),
+            seed: Some(seed),
+            ..ask(Method::Conditional)
+        };
+        let plan = Plan::new(conditional.clone()).unwrap();
+        match (found(conditional), plan.rule(&screening, &certifying)) {
+            (Ok(split), Ok(rule)) => {
+                prop_assert_eq!(split.rule.thresholds(), rule.thresholds());
+                prop_assert_eq!(split.rule.trail(), rule.trail());
+                prop_assert_eq!(split.rule.certified_on(), rule.certified_on());
+                prop_assert_eq!(split.rule.screened_on(), rule.screened_on());
+            }
+            // Too few to split in two.
+            (split, rule) => prop_assert!(split.is_err() && rule.is_err(), "{split:?} {rule:?}"),
+        }
+        let certifying = Certifying::new(exact(&data));
+        let rule = Plan::new(ask(Method::Marginal)).unwrap().rule((), &certifying).unwrap();
+        let found_marginal = found(ask(Method::Marginal)).unwrap().rule;
+        prop_assert_eq!(found_marginal.trail(), rule.trail());
+        let screening = Screening::new(exact(&data));
+        let rule = Plan::new(ask(Method::ScreenOnly)).unwrap().screened_rule(&screening).unwrap();
+        let screened = found(ask(Method::ScreenOnly)).unwrap().rule;
+        prop_assert_eq!(screened.thresholds(), rule.thresholds());
     }
 
     #[test]
@@ -119,22 +160,12 @@ fn binned_traces_say_what_their_scores_reach() {
 
 #[test]
 fn thresholds_off_the_grid_are_refused() {
-    let data = sequences(10, 1, &Grid::default());
-    let grid = Grid::new(0.05).unwrap();
-    let all = SetAside::share(0.0, 0);
-    let (_, certifying) = binned(&data, &grid, all, 1);
-    let certifying = Certifying::new(certifying);
-    let other = Candidates::one_threshold(Grid::default(), 40);
-    let refused = Evidence::collect(other, &certifying);
-    assert_eq!(refused, Err(EvidenceError::OffGrid));
-    let off = Thresholds::new(vec![0.33; 40]).unwrap();
-    let refused = evaluate(&off, certifying.traces());
+    let mut builder = Traces::builder().binned(Grid::new(0.05).unwrap());
+    builder.push(None, &1, &[0, 1], &[0.3, 0.8]).unwrap();
+    let traces = builder.finish();
+    let off = Thresholds::new(vec![0.33; 2]).unwrap();
+    let refused = evaluate(&off, &traces);
     assert_eq!(refused, Err(EvaluateError::OffGrid(0.33)));
-}
-
-#[test]
-fn parts_of_different_kinds_are_not_joined() {
-    let mut exact = Traces::builder();
-    let binned = Traces::builder().binned(Grid::default());
-    assert_eq!(exact.absorb(binned), Err(TraceError::OtherKind));
+    let refused = Plan::of(Method::Marginal).rule((), &Certifying::new(traces));
+    assert_eq!(refused, Err(EvidenceError::OffGrid.into()));
 }

@@ -129,13 +129,66 @@ fn sequences(max: usize) -> impl Strategy<Value = Vec<Sequence>> {
     (1usize..=6).prop_flat_map(move |steps| prop::collection::vec(sequence(steps), 1..=max))
 }
 
-fn calibration(grid_step: f64, at_never: AtNever) -> Calibration {
-    Calibration {
-        alpha: 0.2.try_into().unwrap(),
-        delta: 0.1.try_into().unwrap(),
-        grid: Grid::new(grid_step).unwrap(),
+/// A plan at α = 0.2, δ = 0.1.
+fn plan(method: Method, grid_step: f64) -> Plan {
+    asked(method, grid_step, None)
+}
+
+fn asked(method: Method, grid_step: f64, at_never: Option<AtNever>) -> Plan {
+    Plan::new(Ask {
+        method: Some(method),
+        alpha: Some(0.2),
+        delta: Some(0.1),
+        grid_step: Some(grid_step),
         at_never,
+        ..Ask::default()
+    })
+    .unwrap()
+}
+
+/// The rule of the conditional method; `None` where both sets are the same by
+/// chance, which is refused.
+fn conditional(plan: &Plan, screening: &[Sequence], certifying: &[Sequence]) -> Option<Rule> {
+    let (s, t) = (
+        Screening::new(traces(screening)),
+        Certifying::new(traces(certifying)),
+    );
+    match plan.rule(&s, &t) {
+        Err(CalibrateError::Evidence(EvidenceError::Same)) => None,
+        rule => Some(rule.unwrap()),
     }
+}
+
+/// The same sequences for the method `adaptive`.
+fn outputs(sequences: &[Sequence], from: usize) -> Outputs {
+    let mut outputs = Outputs::new();
+    for (i, s) in sequences.iter().enumerate() {
+        let predictions: Vec<u32> = s.right.iter().map(|&right| u32::from(right)).collect();
+        let sequence = haltwise::Sequence {
+            id: Some(&(from + i).to_string()),
+            label: 1,
+            predictions: Some(&predictions),
+            scores: Some(&s.scores),
+            probs: None,
+        };
+        outputs.push(sequence).unwrap();
+    }
+    outputs
+}
+
+/// Whether the evidence for a proposal is what its rules do to sequences, by
+/// each step.
+fn counts_agree(proposal: &Proposal, evidence: &Evidence, scored: &[Sequence]) -> bool {
+    let [halted, gaps] = evidence.counts();
+    let rows = std::iter::zip(halted, gaps);
+    std::iter::zip(proposal.thresholds(), rows).all(|(rule, (halted, gaps))| {
+        let (mut sum, mut with_gap) = (0, 0);
+        (0..rule.t_max()).all(|t| {
+            sum += halted[t];
+            with_gap += gaps[t];
+            (sum, with_gap) == halted_by(scored, rule.values(), t)
+        })
+    })
 }
 
 proptest! {
@@ -143,70 +196,69 @@ proptest! {
 
     #[test]
     fn screening_is_algorithm_1(data in sequences(80), step in prop::sample::select(vec![0.5, 0.05, 0.01])) {
-        let c = calibration(step, AtNever::Skip);
-        let fast = screen(&Screening::new(traces(&data)), c.alpha, &c.grid);
-        prop_assert_eq!(fast.values(), screen_listing(&data, 0.2, &c.grid));
+        let plan = plan(Method::ScreenOnly, step);
+        let rule = plan.screened_rule(&Screening::new(traces(&data))).unwrap();
+        prop_assert_eq!(rule.thresholds().values(), screen_listing(&data, 0.2, plan.grid()));
     }
 
     #[test]
     fn conditional_is_algorithm_1_then_2(
         screening in sequences(60), certifying in sequences(60), skip in any::<bool>(),
     ) {
-        let c = calibration(0.05, if skip { AtNever::Skip } else { AtNever::Stop });
-        let mut eta = screen_listing(&screening, 0.2, &c.grid);
+        let at_never = if skip { AtNever::Skip } else { AtNever::Stop };
+        let plan = asked(Method::Conditional, 0.05, Some(at_never));
+        let mut eta = screen_listing(&screening, 0.2, plan.grid());
         eta.resize(eta.len().max(t_max(&certifying)), NEVER);
-        let rule = c
-            .conditional(&Screening::new(traces(&screening)), &Certifying::new(traces(&certifying)))
-            .unwrap();
         let listing = certify_listing(&certifying, &eta, 0.2, 0.1, skip);
-        prop_assert_eq!(rule.thresholds().values(), listing);
+        if let Some(rule) = conditional(&plan, &screening, &certifying) {
+            prop_assert_eq!(rule.thresholds().values(), listing);
+        }
     }
 
     #[test]
     fn marginal_is_algorithm_a1(data in sequences(80)) {
-        let c = calibration(0.05, AtNever::Skip);
-        let rule = c.marginal(&Certifying::new(traces(&data))).unwrap();
-        let lambda = marginal_listing(&data, 0.2, 0.1, &c.grid);
+        let plan = plan(Method::Marginal, 0.05);
+        let rule = plan.rule((), &Certifying::new(traces(&data))).unwrap();
+        let lambda = marginal_listing(&data, 0.2, 0.1, plan.grid());
         prop_assert_eq!(rule.thresholds().values(), vec![lambda; t_max(&data)]);
     }
 
     #[test]
-    fn evidence_counts_what_each_rule_does(
-        data in sequences(60),
-        rules in prop::collection::vec(prop::collection::vec(prop::option::of(0u8..=20), 6), 1..5),
-    ) {
-        let rules: Vec<Vec<f32>> = rules.iter()
-            .map(|r| r.iter().map(|k| k.map_or(NEVER, |k| f32::from(k) * 0.05)).collect())
-            .collect();
-        let list = Candidates::list(rules.iter().map(|r| Thresholds::new(r.clone()).unwrap()));
-        let flat = Candidates::one_threshold(Grid::new(0.05).unwrap(), 6);
-        for candidates in [list, flat] {
-            let evidence = Evidence::collect(candidates.clone(), &Certifying::new(traces(&data))).unwrap();
-            for c in 0..candidates.len() {
-                let rule = candidates.rule(c).unwrap();
-                let mut sum = Counts::default();
-                for (t, &at) in evidence.halted_at(c).iter().enumerate() {
-                    sum += at;
-                    prop_assert_eq!((sum.halted, sum.gaps), halted_by(&data, rule.values(), t));
-                }
-            }
-        }
+    fn evidence_counts_what_each_rule_does(screening in sequences(60), data in sequences(60)) {
+        let certifying = Certifying::new(traces(&data));
+        let marginal = plan(Method::Marginal, 0.05);
+        let proposal = marginal.fix((), &certifying.survey()).unwrap();
+        prop_assert!(counts_agree(&proposal, &proposal.count(&certifying).unwrap(), &data));
+        let conditional = plan(Method::Conditional, 0.05);
+        let proposal = conditional
+            .fix(&Screening::new(traces(&screening)), &certifying.survey())
+            .unwrap();
+        prop_assert!(counts_agree(&proposal, &proposal.count(&certifying).unwrap(), &data));
+        let adaptive = Plan::new(Ask { score: Some(ScoreWord::Confidence), fit: true, ..Ask::default() });
+        let fitting = Fitting::new(outputs(&screening, 0));
+        let proposal = adaptive.unwrap().fix(&fitting, &certifying.survey()).unwrap();
+        prop_assert!(counts_agree(&proposal, &proposal.count(&certifying).unwrap(), &data));
     }
 
     #[test]
     fn evidence_of_many_parts_is_that_of_each(
         data in sequences(60),
-        parts in prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 0..40), 1..4),
+        parts in prop::collection::vec(prop::collection::vec(any::<prop::sample::Index>(), 1..40), 1..4),
     ) {
         let traces = traces(&data);
         let positions = |part: &Vec<prop::sample::Index>| part.iter().map(|i| i.index(data.len())).collect();
         let parts: Vec<Vec<usize>> = parts.iter().map(positions).collect();
         let slices: Vec<&[usize]> = parts.iter().map(|part| &part[..]).collect();
-        let candidates = Candidates::one_threshold(Grid::new(0.1).unwrap(), traces.t_max());
-        let together = Evidence::collect_parts(&candidates, &traces, &slices).unwrap();
+        let survey = Survey { longest: traces.t_max(), scores_given: true, ..Survey::default() };
+        let proposal = plan(Method::Marginal, 0.1).fix((), &survey).unwrap();
+        let together = proposal.count_parts(&traces, &slices).unwrap();
         for (part, evidence) in std::iter::zip(parts, together) {
-            let alone = Certifying::new(traces.select(part));
-            prop_assert_eq!(evidence, Evidence::collect(candidates.clone(), &alone).unwrap());
+            let alone = proposal.count(&Certifying::new(traces.select(part))).unwrap();
+            prop_assert_eq!(evidence.counts(), alone.counts());
+            prop_assert_eq!(
+                proposal.certify(&evidence).unwrap().thresholds().clone(),
+                proposal.certify(&alone).unwrap().thresholds().clone()
+            );
         }
     }
 
@@ -214,26 +266,27 @@ proptest! {
     fn any_way_of_cutting_the_data_gives_the_same_rule(
         data in sequences(120), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
-        let c = calibration(0.05, AtNever::Skip);
-        let candidates = Candidates::one_threshold(c.grid.clone(), t_max(&data));
-        let whole = Evidence::collect(candidates.clone(), &Certifying::new(traces(&data))).unwrap();
+        let plan = plan(Method::Marginal, 0.05);
+        let whole = Certifying::new(outputs(&data, 0));
+        let proposal = plan.fix((), &whole.survey()).unwrap();
+        let counted = proposal.count(&whole).unwrap();
         let mut edges: Vec<usize> = cuts.iter().map(|i| i.index(data.len())).collect();
         edges.extend([0, data.len()]);
         edges.sort_unstable();
         let mut parts = edges.windows(2).map(|w| {
-            let part = Certifying::new(traces(&data[w[0]..w[1]]));
+            let part = Certifying::new(outputs(&data[w[0]..w[1]], w[0]));
             // Through its stored form, as it would come from another machine.
-            let stored = serde_json::to_string(&Evidence::collect(candidates.clone(), &part).unwrap());
+            let stored = serde_json::to_string(&proposal.count(&part).unwrap());
             serde_json::from_str::<Evidence>(&stored.unwrap()).unwrap()
         });
         let mut sum = parts.next().unwrap();
         for part in parts {
             sum.add(&part).unwrap();
         }
-        prop_assert_eq!(&sum, &whole);
-        let rule = |evidence| c.from_evidence(evidence, None).unwrap();
-        prop_assert_eq!(rule(&sum), rule(&whole));
-        prop_assert_eq!(rule(&sum), c.marginal(&Certifying::new(traces(&data))).unwrap());
+        prop_assert_eq!(&sum, &counted);
+        let rule = proposal.certify(&sum).unwrap();
+        prop_assert_eq!(&rule, &proposal.certify(&counted).unwrap());
+        prop_assert_eq!(rule, plan.rule((), &whole).unwrap());
     }
 
     #[test]
@@ -263,11 +316,13 @@ proptest! {
 
     #[test]
     fn a_stored_rule_reads_back_equal(screening in sequences(60), certifying in sequences(60)) {
-        let c = calibration(0.05, AtNever::Skip);
         let (s, t) = (Screening::new(traces(&screening)), Certifying::new(traces(&certifying)));
-        for rule in [
-            c.conditional(&s, &t).unwrap(), c.marginal(&t).unwrap(), c.screen_only(&s).unwrap(),
-        ] {
+        let rules = [
+            conditional(&plan(Method::Conditional, 0.05), &screening, &certifying),
+            plan(Method::Marginal, 0.05).rule((), &t).ok(),
+            plan(Method::ScreenOnly, 0.05).screened_rule(&s).ok(),
+        ];
+        for rule in rules.into_iter().flatten() {
             let text = serde_json::to_string(&rule).unwrap();
             prop_assert_eq!(serde_json::from_str::<Rule>(&text).unwrap(), rule);
         }
@@ -313,32 +368,25 @@ fn large_sets_give_the_same_rule_at_any_thread_count_as_the_listings() {
     data.truncate(5_000);
     data.remove(600);
     let (screening, certifying) = data.split_at(4_500 / 2);
-    let c = Calibration::default();
+    let (two, one) = (Plan::of(Method::Conditional), Plan::of(Method::Marginal));
     let on_threads = |n| {
         rayon::ThreadPoolBuilder::new()
             .num_threads(n)
             .build()
             .unwrap()
             .install(|| {
-                let (s, t) = (traces(&large()), traces(&large()));
-                let rule = c
-                    .conditional(&Screening::new(s), &Certifying::new(t))
-                    .unwrap();
-                let t = Certifying::new(traces(&large()));
-                (rule, c.marginal(&t).unwrap())
+                let all = large();
+                let s = Screening::new(traces(&all[1..]));
+                let t = Certifying::new(traces(&all));
+                (two.rule(&s, &t).unwrap(), one.rule((), &t).unwrap())
             })
     };
-    let one = on_threads(1);
-    assert_eq!(one, on_threads(2));
-    assert_eq!(one, on_threads(7));
+    let alone = on_threads(1);
+    assert_eq!(alone, on_threads(2));
+    assert_eq!(alone, on_threads(7));
     // The listings are slow: on a part of it, which still fills two blocks.
-    let rule = c
-        .conditional(
-            &Screening::new(traces(screening)),
-            &Certifying::new(traces(certifying)),
-        )
-        .unwrap();
-    let eta = screen_listing(screening, 0.1, &c.grid);
+    let rule = conditional(&two, screening, certifying).unwrap();
+    let eta = screen_listing(screening, 0.1, two.grid());
     let listing = certify_listing(certifying, &eta, 0.1, 0.01, true);
     assert_eq!(rule.thresholds().values(), listing);
 }

@@ -15,38 +15,41 @@ const DRAWS: u64 = 4_000;
 /// Sequences in a screening and in a certifying set.
 const SEQUENCES: usize = 300;
 
-fn calibration() -> Calibration {
-    Calibration {
-        alpha: 0.1.try_into().unwrap(),
+fn plan(method: Method) -> Plan {
+    Plan::new(Ask {
+        method: Some(method),
         // Larger than usual, so that thousands of draws can tell δ from 2δ.
-        delta: 0.05.try_into().unwrap(),
-        grid: Grid::new(0.05).unwrap(),
-        ..Calibration::default()
-    }
+        delta: Some(0.05),
+        grid_step: Some(0.05),
+        ..Ask::default()
+    })
+    .unwrap()
 }
 
-type Method = fn(&Calibration, Screening, Certifying) -> Rule;
+type Found = fn(Screening, Certifying) -> Rule;
 
-fn conditional(c: &Calibration, screening: Screening, certifying: Certifying) -> Rule {
-    c.conditional(&screening, &certifying).unwrap()
+fn conditional(screening: Screening, certifying: Certifying) -> Rule {
+    plan(Method::Conditional)
+        .rule(&screening, &certifying)
+        .unwrap()
 }
 
-fn marginal(c: &Calibration, _: Screening, certifying: Certifying) -> Rule {
-    c.marginal(&certifying).unwrap()
+fn marginal(_: Screening, certifying: Certifying) -> Rule {
+    plan(Method::Marginal).rule((), &certifying).unwrap()
 }
 
-fn screen_only(c: &Calibration, screening: Screening, _: Certifying) -> Rule {
-    c.screen_only(&screening).unwrap()
+fn screen_only(screening: Screening, _: Certifying) -> Rule {
+    plan(Method::ScreenOnly).screened_rule(&screening).unwrap()
 }
 
 /// How many of the draws give a rule that breaks the promise in truth.
-fn violations(process: &Process, method: Method, promise: Promise) -> u64 {
-    let c = calibration();
+fn violations(process: &Process, method: Found, promise: Promise) -> u64 {
+    let alpha = Alpha::default();
     let violated = |draw: u64| {
         let screening = Screening::new(process.draw(SEQUENCES, 2 * draw));
         let certifying = Certifying::new(process.draw(SEQUENCES, 2 * draw + 1));
-        let rule = method(&c, screening, certifying);
-        u64::from(process.violates(rule.thresholds(), promise, c.alpha))
+        let rule = method(screening, certifying);
+        u64::from(process.violates(rule.thresholds(), promise, alpha))
     };
     (0..DRAWS).into_par_iter().map(violated).sum()
 }
@@ -59,7 +62,7 @@ fn too_many(violations: u64, draws: u64, delta: Delta) -> bool {
 
 #[test]
 fn the_bound_itself_has_teeth() {
-    let delta = calibration().delta;
+    let delta = plan(Method::Marginal).delta();
     assert!(!too_many((DRAWS as f64 * delta.get()) as u64, DRAWS, delta));
     assert!(too_many(
         (DRAWS as f64 * 1.4 * delta.get()) as u64,
@@ -70,16 +73,16 @@ fn the_bound_itself_has_teeth() {
 
 #[test]
 fn promises_are_broken_no_more_often_than_delta() {
-    let c = calibration();
-    for process in Process::hard_cases(c.alpha) {
+    let delta = plan(Method::Marginal).delta();
+    for process in Process::hard_cases(Alpha::default()) {
         for (name, method, promise) in [
-            ("marginal", marginal as Method, Promise::Marginal),
+            ("marginal", marginal as Found, Promise::Marginal),
             ("conditional", conditional, Promise::Conditional),
         ] {
             let count = violations(&process, method, promise);
             println!("{}: {name} violates in {count} of {DRAWS}", process.name());
             assert!(
-                !too_many(count, DRAWS, c.delta),
+                !too_many(count, DRAWS, delta),
                 "{}: {name} violates in {count} of {DRAWS} draws",
                 process.name()
             );
@@ -91,11 +94,11 @@ fn promises_are_broken_no_more_often_than_delta() {
 /// caught: so the test above can fail.
 #[test]
 fn what_promises_less_is_caught() {
-    let c = calibration();
-    let cases = Process::hard_cases(c.alpha);
+    let delta = plan(Method::Marginal).delta();
+    let cases = Process::hard_cases(Alpha::default());
     let named = |name: &str| cases.iter().find(|p| p.name().contains(name)).unwrap();
     for (process, method) in [
-        (named("just above"), screen_only as Method),
+        (named("just above"), screen_only as Found),
         (named("one step only"), screen_only),
         (named("few halt early"), screen_only),
         (named("ties"), screen_only),
@@ -104,10 +107,6 @@ fn what_promises_less_is_caught() {
     ] {
         let count = violations(process, method, Promise::Conditional);
         println!("{}: {count} of {DRAWS}", process.name());
-        assert!(
-            too_many(count, DRAWS, c.delta),
-            "{}: {count}",
-            process.name()
-        );
+        assert!(too_many(count, DRAWS, delta), "{}: {count}", process.name());
     }
 }

@@ -1,16 +1,16 @@
 //! The methods on every split, and how t_avg depends on α.
 
 use haltwise::{
-    Alpha, Calibration, Candidates, Certifying, Evidence, Fitting, Method, Outputs,
-    ProposalEvidence, Rule, ScoreChoice, Screening, Thresholds, Traces, evaluate, halt_steps,
+    Alpha, Ask, Certifying, Evidence, Fitting, Given, Method, Outputs, Plan, Rule, Screening,
+    Survey, Thresholds, Traces, evaluate, halt_steps,
 };
 use haltwise_report::{MethodResults, SplitResult, SweepCurve, SweepPoint};
 use rayon::prelude::*;
 
-use super::Plan;
+use super::Wanted;
 use super::progress::Progress;
 use super::splits::{Split, Splits};
-use crate::calibrate::FIT_FRACTION;
+use crate::plan::plan;
 
 /// In the order of the table.
 pub(super) const NAMES: [&str; 4] = ["marginal", "conditional", "adaptive", "screening alone"];
@@ -59,7 +59,7 @@ struct Adaptive {
 /// Runs all splits on all cores. A split's results depend on nothing but the
 /// split, and they are put together in order: any thread count gives the same.
 pub(super) fn run(
-    plan: &Plan,
+    wanted: &Wanted,
     outputs: &Outputs,
     fitting: Option<&Fitting>,
     splits: &Splits,
@@ -71,30 +71,25 @@ pub(super) fn run(
         fitting,
         splits,
     };
-    let alphas = match plan.sweep {
-        true => alphas()?,
-        false => Vec::new(),
-    };
-    let with_alpha = |&alpha: &Alpha| Calibration {
-        alpha,
-        ..plan.calibration.clone()
-    };
-    let swept: Vec<Calibration> = alphas.iter().map(with_alpha).collect();
+    let alphas = if wanted.sweep { alphas()? } else { Vec::new() };
+    let own_plans = Plans::new(wanted, None);
+    let with_alpha = |alpha: &Alpha| Plans::new(wanted, Some(*alpha));
+    let swept: Vec<Plans> = alphas.iter().map(with_alpha).collect();
     progress.stage("alpha", swept.len() + 1);
-    let adaptive = |calibration: &Calibration| {
-        let found = dataset.adaptive(calibration);
+    let adaptive = |plans: &Plans| {
+        let found = dataset.adaptive(plans);
         progress.advance(1);
         found
     };
-    let own = adaptive(&plan.calibration)?;
+    let own = adaptive(&own_plans)?;
     // One after the other: each is parallel inside, and holds much while it runs.
     let adaptive: Vec<Vec<Adaptive>> = swept.iter().map(adaptive).collect::<anyhow::Result<_>>()?;
     progress.stage("split", splits.len());
     let found = (0..splits.len()).into_par_iter().map(|s| {
-        let parts = Parts::new(&dataset, splits.split(s), &plan.calibration)?;
-        let results = parts.results(&plan.calibration, &own[s].rule)?;
+        let parts = Parts::new(&dataset, splits.split(s));
+        let results = parts.results(&own_plans, &own[s].rule)?;
         let sweep = std::iter::zip(&swept, &adaptive)
-            .map(|(calibration, rules)| parts.t_avgs(calibration, &rules[s]))
+            .map(|(plans, rules)| parts.t_avgs(plans, &rules[s]))
             .collect::<anyhow::Result<_>>()?;
         progress.advance(1);
         Ok(OfSplit { results, sweep })
@@ -116,18 +111,50 @@ fn alphas() -> anyhow::Result<Vec<Alpha>> {
     Ok((1..=20).map(alpha).collect::<Result<_, _>>()?)
 }
 
+/// The plan of each method, at one α.
+struct Plans {
+    levels: Ask,
+    marginal: Plan,
+    conditional: Plan,
+    screen_only: Plan,
+}
+
+impl Plans {
+    fn new(wanted: &Wanted, alpha: Option<Alpha>) -> Self {
+        let of = |method: Method| wanted.plan(method, alpha);
+        Self {
+            marginal: of(Method::Marginal),
+            conditional: of(Method::Conditional),
+            screen_only: of(Method::ScreenOnly),
+            levels: Ask {
+                alpha: alpha.map(Alpha::get).or(wanted.levels.alpha),
+                delta: wanted.levels.delta,
+                ..Ask::default()
+            },
+        }
+    }
+
+    /// The adaptive method with other traces to fit to, or a seed to split by.
+    fn adaptive(&self, fit: bool, seed: Option<u64>) -> Plan {
+        plan(Ask {
+            fit,
+            seed,
+            ..self.levels.clone()
+        })
+    }
+}
+
 impl Dataset<'_> {
     /// The adaptive rule of every split. It needs no screening part: all of the
     /// calibration part certifies, less what has to be set aside where there is
     /// nothing else to fit to.
-    fn adaptive(&self, calibration: &Calibration) -> anyhow::Result<Vec<Adaptive>> {
-        let choice = ScoreChoice::Better;
-        let (n, t_max) = (self.splits.len(), self.outputs.t_max());
+    fn adaptive(&self, plans: &Plans) -> anyhow::Result<Vec<Adaptive>> {
+        let n = self.splits.len();
         let Some(fitting) = self.fitting else {
             let of_split = |s: usize| {
                 let given = self.part(self.splits.split(s).calibration);
-                let seed = s as u64;
-                let rule = calibration.adaptive_split(given, &choice, FIT_FRACTION, seed)?;
+                let plan = plans.adaptive(false, Some(s as u64));
+                let rule = plan.calibrate(Given::one(&given))?.rule;
                 let test = self.part(self.splits.split(s).test);
                 let t_avg = t_avg(&self.over(&rule)?, &test.traces(rule.source())?)?;
                 Ok(Adaptive { rule, t_avg })
@@ -136,12 +163,16 @@ impl Dataset<'_> {
         };
         // Nothing that is proposed depends on the split.
         let certifying: Vec<&[usize]> = (0..n).map(|s| self.splits.split(s).calibration).collect();
-        let sizes = certifying.first().map_or(0, |part| part.len());
-        let proposal = calibration.propose(fitting, &choice, sizes, t_max)?;
-        let traces = self.outputs.traces(proposal.source())?;
-        let evidence = ProposalEvidence::collect_parts(&proposal, &traces, &certifying)?;
-        let of_split = |(s, evidence): (usize, &ProposalEvidence)| {
-            let rule = calibration.certify_proposal(&proposal, evidence, None)?;
+        let mut survey = Survey {
+            longest: self.outputs.t_max(),
+            ..Survey::default()
+        };
+        survey.set.sequences = certifying.first().map_or(0, |part| part.len()) as u64;
+        let proposal = plans.adaptive(true, None).fix(fitting, &survey)?;
+        let traces = self.outputs.traces(proposal.score())?;
+        let evidence = proposal.count_parts(&traces, &certifying)?;
+        let of_split = |(s, evidence): (usize, &Evidence)| {
+            let rule = proposal.certify(evidence)?;
             let thresholds = self.over(&rule)?;
             let steps = halt_steps(&thresholds, &traces)?;
             let test = self.splits.split(s).test.iter().map(|&i| steps[i]);
@@ -172,68 +203,53 @@ struct Parts<'d> {
     test: Traces,
     screening: Screening,
     certifying: Certifying,
-    /// The evidence for one threshold does not depend on α: gathered once, it
-    /// serves the whole sweep.
-    one_threshold: Evidence,
+    /// Both of them, for the method that needs no screening.
+    both: Certifying,
 }
 
 impl<'d> Parts<'d> {
-    fn new(
-        dataset: &'d Dataset<'d>,
-        split: Split<'d>,
-        calibration: &Calibration,
-    ) -> anyhow::Result<Self> {
+    fn new(dataset: &'d Dataset<'d>, split: Split<'d>) -> Self {
         let part = |positions: &[usize]| dataset.traces.select(positions.iter().copied());
-        let both = Certifying::new(part(split.calibration));
-        let grid = calibration.grid.clone();
-        let candidates = Candidates::one_threshold(grid, both.traces().t_max());
-        Ok(Self {
+        Self {
             test: part(split.test),
             screening: Screening::new(part(split.screening)),
             certifying: Certifying::new(part(split.certifying)),
-            one_threshold: Evidence::collect(candidates, &both)?,
+            both: Certifying::new(part(split.calibration)),
             dataset,
             split,
-        })
+        }
     }
 
-    fn results(
-        &self,
-        calibration: &Calibration,
-        adaptive: &Rule,
-    ) -> anyhow::Result<[SplitResult; 4]> {
+    fn results(&self, plans: &Plans, adaptive: &Rule) -> anyhow::Result<[SplitResult; 4]> {
         let measured = |rule: &Rule, test: &Traces| -> anyhow::Result<SplitResult> {
             Ok((&evaluate(&self.dataset.over(rule)?, test)?).into())
         };
         let adaptive_test = self.dataset.part(self.split.test);
         let adaptive_test = adaptive_test.traces(adaptive.source())?;
+        let screened = plans.screen_only.screened_rule(&self.screening)?;
         Ok([
-            measured(&self.marginal(calibration)?, &self.test)?,
-            measured(&self.conditional(calibration)?, &self.test)?,
+            measured(&self.marginal(plans)?, &self.test)?,
+            measured(&self.conditional(plans)?, &self.test)?,
             measured(adaptive, &adaptive_test)?,
-            measured(&calibration.screen_only(&self.screening)?, &self.test)?,
+            measured(&screened, &self.test)?,
         ])
     }
 
-    fn t_avgs(
-        &self,
-        calibration: &Calibration,
-        adaptive: &Adaptive,
-    ) -> anyhow::Result<[f64; SWEPT]> {
+    fn t_avgs(&self, plans: &Plans, adaptive: &Adaptive) -> anyhow::Result<[f64; SWEPT]> {
         let of = |rule: Rule| t_avg(&self.dataset.over(&rule)?, &self.test);
         Ok([
-            of(self.marginal(calibration)?)?,
-            of(self.conditional(calibration)?)?,
+            of(self.marginal(plans)?)?,
+            of(self.conditional(plans)?)?,
             adaptive.t_avg,
         ])
     }
 
-    fn marginal(&self, calibration: &Calibration) -> anyhow::Result<Rule> {
-        Ok(calibration.from_evidence(&self.one_threshold, None)?)
+    fn marginal(&self, plans: &Plans) -> anyhow::Result<Rule> {
+        Ok(plans.marginal.rule((), &self.both)?)
     }
 
-    fn conditional(&self, calibration: &Calibration) -> anyhow::Result<Rule> {
-        Ok(calibration.conditional(&self.screening, &self.certifying)?)
+    fn conditional(&self, plans: &Plans) -> anyhow::Result<Rule> {
+        Ok(plans.conditional.rule(&self.screening, &self.certifying)?)
     }
 }
 

@@ -18,11 +18,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use haltwise::{Calibration, Fitting};
+use haltwise::{Alpha, Ask, AtNever, Fitting, Method, Plan};
 use haltwise_report::{DatasetResults, Experiment};
 use serde::Serialize;
 
-use crate::calibrate::{AtNeverArg, Levels};
+use crate::plan::{Levels, words};
 use crate::show;
 use progress::Progress;
 use sources::Dataset;
@@ -77,8 +77,8 @@ pub(crate) struct Args {
     levels: Levels,
 
     /// What the backward walk does at a step whose screened threshold is "never"
-    #[arg(long, value_enum, default_value_t = AtNeverArg::Stop)]
-    at_never: AtNeverArg,
+    #[arg(long, default_value = "stop", value_parser = words::<AtNever>())]
+    at_never: AtNever,
 
     /// Also measure how the halt time depends on alpha, from 1% to 20% (this is the default)
     #[arg(long, overrides_with = "no_sweep")]
@@ -107,11 +107,26 @@ pub(crate) struct Args {
 
 /// What every dataset is calibrated for.
 #[derive(Debug, Clone)]
-struct Plan {
-    calibration: Calibration,
+struct Wanted {
+    levels: Levels,
+    at_never: AtNever,
     sweep: bool,
     splits: Option<usize>,
     seed: u64,
+}
+
+impl Wanted {
+    /// The plan of one of the paper's methods, at its own α or another.
+    fn plan(&self, method: Method, alpha: Option<Alpha>) -> Plan {
+        crate::plan::plan(Ask {
+            method: Some(method),
+            alpha: alpha.map(Alpha::get).or(self.levels.alpha),
+            delta: self.levels.delta,
+            grid_step: self.levels.grid_step,
+            at_never: (method == Method::Conditional).then_some(self.at_never),
+            ..Ask::default()
+        })
+    }
 }
 
 /// All results, and the time that calibrating and evaluating alone took.
@@ -133,11 +148,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn all(args: &Args, datasets: &[Dataset]) -> anyhow::Result<Finished> {
-    let plan = plan(args);
+    let wanted = wanted(args);
+    let plan = wanted.plan(Method::Marginal, None);
     let mut finished = Finished {
         experiment: Experiment {
-            alpha: plan.calibration.alpha.get(),
-            delta: plan.calibration.delta.get(),
+            alpha: plan.alpha().get(),
+            delta: plan.delta().get(),
             datasets: Vec::new(),
         },
         calibrating: Duration::ZERO,
@@ -145,8 +161,8 @@ fn all(args: &Args, datasets: &[Dataset]) -> anyhow::Result<Finished> {
     };
     for dataset in datasets {
         let progress = Progress::new(dataset.name());
-        let (results, took) =
-            results(args, &plan, dataset, &progress).with_context(|| dataset.name().to_owned())?;
+        let (results, took) = results(args, &wanted, dataset, &progress)
+            .with_context(|| dataset.name().to_owned())?;
         finished.experiment.datasets.push(results);
         finished.calibrating += took.unwrap_or_default();
         finished.computed += usize::from(took.is_some());
@@ -154,14 +170,10 @@ fn all(args: &Args, datasets: &[Dataset]) -> anyhow::Result<Finished> {
     Ok(finished)
 }
 
-fn plan(args: &Args) -> Plan {
-    Plan {
-        calibration: Calibration {
-            alpha: args.levels.alpha,
-            delta: args.levels.delta,
-            grid: args.levels.grid_step.clone(),
-            at_never: args.at_never.into(),
-        },
+fn wanted(args: &Args) -> Wanted {
+    Wanted {
+        levels: args.levels,
+        at_never: args.at_never,
         sweep: args.sweep || !args.no_sweep,
         splits: args.splits.map(|n| n as usize),
         seed: args.seed,
@@ -186,22 +198,23 @@ struct Inputs<'a> {
 /// The results of one dataset, and how long calibrating took, if it was done.
 fn results(
     args: &Args,
-    plan: &Plan,
+    wanted: &Wanted,
     dataset: &Dataset,
     progress: &Progress,
 ) -> anyhow::Result<(DatasetResults, Option<Duration>)> {
+    let plan = wanted.plan(Method::Marginal, None);
     let origin = model::origin(args, dataset, progress)?;
-    let splits_origin = splits::origin(dataset, plan)?;
+    let splits_origin = splits::origin(dataset, wanted)?;
     let key = kept::key(&Inputs {
         version: env!("CARGO_PKG_VERSION"),
         dataset: dataset.name(),
         traces: &origin.record,
         splits: &splits_origin,
-        alpha: plan.calibration.alpha.get(),
-        delta: plan.calibration.delta.get(),
-        grid_step: plan.calibration.grid.step(),
-        at_never: plan.calibration.at_never,
-        sweep: plan.sweep,
+        alpha: plan.alpha().get(),
+        delta: plan.delta().get(),
+        grid_step: plan.grid().step(),
+        at_never: wanted.at_never,
+        sweep: wanted.sweep,
         methods: methods::NAMES,
     })?;
     let file = args.output.join(format!("results/{}.json", dataset.name()));
@@ -217,9 +230,9 @@ fn results(
         ))?)),
         None => None,
     };
-    let splits = splits::load(dataset, plan, outputs.len(), &files.heldout)?;
+    let splits = splits::load(dataset, wanted, outputs.len(), &files.heldout)?;
     let started = Instant::now();
-    let found = methods::run(plan, &outputs, fitting.as_ref(), &splits, progress)?;
+    let found = methods::run(wanted, &outputs, fitting.as_ref(), &splits, progress)?;
     let took = started.elapsed();
     let results = DatasetResults {
         name: dataset.name().to_owned(),

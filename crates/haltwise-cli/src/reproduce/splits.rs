@@ -12,7 +12,7 @@ use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::sources::Dataset;
-use super::{Plan, kept};
+use super::{Wanted, kept};
 use crate::show::{self, count};
 
 const SPLITS: usize = 100;
@@ -31,15 +31,15 @@ pub(super) enum Origin {
     },
 }
 
-pub(super) fn origin(dataset: &Dataset, plan: &Plan) -> anyhow::Result<Origin> {
+pub(super) fn origin(dataset: &Dataset, wanted: &Wanted) -> anyhow::Result<Origin> {
     Ok(match dataset.splits_file() {
         None => Origin::Drawn {
-            splits: plan.splits.unwrap_or(SPLITS),
-            seed: plan.seed,
+            splits: wanted.splits.unwrap_or(SPLITS),
+            seed: wanted.seed,
         },
         Some(path) => Origin::File {
             digest: kept::file_digest(path)?,
-            splits: plan.splits,
+            splits: wanted.splits,
         },
     })
 }
@@ -87,18 +87,18 @@ impl Splits {
 /// The splits of `n` traces, which were read from `traces`.
 pub(super) fn load(
     dataset: &Dataset,
-    plan: &Plan,
+    wanted: &Wanted,
     n: usize,
     traces: &Path,
 ) -> anyhow::Result<Splits> {
     match dataset.splits_file() {
-        Some(path) => from_file(path, plan.splits, n, traces),
+        Some(path) => from_file(path, wanted.splits, n, traces),
         None if n < 3 => bail!(
             "{}: {} cannot be split in three; give more",
             show::file(traces),
             show::count(n as u64, "trace", "traces")
         ),
-        None => Ok(draw(plan.splits.unwrap_or(SPLITS), n, plan.seed)),
+        None => Ok(draw(wanted.splits.unwrap_or(SPLITS), n, wanted.seed)),
     }
 }
 

@@ -8,8 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
+use haltwise::Sequence;
 use haltwise::simulate::{Atom, Process};
-use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+use haltwise_io::{TraceWriter, WriteOptions};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -46,15 +47,14 @@ pub fn write_traces(path: &Path, n: usize, seed: u64) {
         let right = drawn.correct(i).unwrap();
         let predictions: Vec<u32> = right.iter().map(|&c| c.into()).collect();
         let id = format!("s{i}");
-        let row = TraceRow {
+        let row = Sequence {
             id: Some(&id),
             label: 1,
-            predictions: &predictions,
-            scores: &drawn.scores(i).unwrap(),
+            predictions: Some(&predictions),
+            scores: Some(&drawn.scores(i).unwrap()),
             probs: None,
-            scores_given: true,
         };
-        writer.write(&row).unwrap();
+        writer.write(row).unwrap();
     }
     writer.finish().unwrap();
 }

@@ -12,8 +12,10 @@ use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_schema::{DataType, Schema};
 use arrow_select::take::take;
 
+use haltwise::Sequence;
+
 use super::classes::Classes;
-use super::intake::{Intake, Probs, Sequence};
+use super::intake::Intake;
 use super::steps::{Step, Steps};
 use crate::problem::{Problem, listed};
 
@@ -297,10 +299,7 @@ fn read_sequences(batch: &RecordBatch, buffers: &mut Buffers, intake: &mut Intak
                 label,
                 predictions,
                 scores,
-                probs: probs.is_some().then_some(Probs {
-                    values: &mut buffers.probs,
-                    classes: per_step,
-                }),
+                probs: probs.is_some().then_some((&buffers.probs[..], per_step)),
             })
             .map_err(here)?;
     }

@@ -3,8 +3,8 @@
 use std::io::Write;
 
 use ::csv::{ByteRecord, ErrorKind, ReaderBuilder};
+use haltwise::Trace;
 
-use super::TraceRow;
 use super::intake::Intake;
 use super::steps::{Step, Steps};
 use super::text::Text;
@@ -120,11 +120,11 @@ pub(super) fn write_header<W: Write>(out: &mut ::csv::Writer<W>) -> ::csv::Resul
 pub(super) fn write<W: Write>(
     out: &mut ::csv::Writer<W>,
     id: &str,
-    row: &TraceRow<'_>,
+    row: &Trace<'_>,
 ) -> ::csv::Result<()> {
-    let steps = std::iter::zip(row.predictions, row.scores);
+    let steps = std::iter::zip(row.predictions(), row.scores());
     for (t, (prediction, score)) in steps.enumerate() {
-        let (t, label) = ((t + 1).to_string(), row.label.to_string());
+        let (t, label) = ((t + 1).to_string(), row.label().to_string());
         let (prediction, score) = (prediction.to_string(), score.to_string());
         out.write_record([id, &t, &label, &prediction, &score])?;
     }
@@ -140,8 +140,9 @@ mod tests {
     fn read(text: &str) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
         visit_bytes("t.csv", Format::Csv, text.as_bytes(), &mut |row| {
-            let id = row.id.unwrap_or_default().to_owned();
-            rows.push((id, row.label, row.predictions.to_vec(), row.scores.to_vec()));
+            let id = row.id().unwrap_or_default().to_owned();
+            let (predictions, scores) = (row.predictions().to_vec(), row.scores().to_vec());
+            rows.push((id, row.label(), predictions, scores));
             Ok(())
         })
         .map_err(|e| e.to_string())?;
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_called_so() {
-        let mut nothing = |_: &crate::TraceRow<'_>| Ok(());
+        let mut nothing = |_: &haltwise::Trace<'_>| Ok(());
         let bytes = b"\xff\xfe\0\x01,\x80";
         let error = visit_bytes("t.csv", Format::Csv, bytes, &mut nothing).unwrap_err();
         assert_eq!(

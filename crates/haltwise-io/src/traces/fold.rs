@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
+use haltwise::{SequenceError, Trace};
+
 use super::ids::Ids;
 use super::intake::Intake;
 use super::parquet::Opened;
-use super::{Format, TraceRow, visit_places};
+use super::{Format, visit_places};
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
 
@@ -34,12 +36,11 @@ pub struct Place {
 /// not noticed here (see [`Snapshot`](super::Snapshot)).
 ///
 /// ```no_run
-/// use haltwise::Traces;
 /// use haltwise_io::fold_traces;
 ///
 /// let files = ["monday.parquet".into(), "tuesday.parquet".into()];
 /// let longest = fold_traces(&files, &mut |_, _| {}, || 0, |longest, _place, row| {
-///     *longest = row.scores.len().max(*longest);
+///     *longest = row.len().max(*longest);
 ///     Ok(())
 /// })?;
 /// println!("the longest has {:?} steps", longest.iter().max());
@@ -49,7 +50,7 @@ pub fn fold_traces<S: Send>(
     files: &[PathBuf],
     progress: &mut dyn FnMut(u64, u64),
     start: impl Fn() -> S + Sync,
-    visit: impl Fn(&mut S, Place, &TraceRow<'_>) -> std::result::Result<(), String> + Sync,
+    visit: impl Fn(&mut S, Place, &Trace<'_>) -> std::result::Result<(), String> + Sync,
 ) -> Result<Vec<S>> {
     super::refuse_twice(files)?;
     let Some(pieces) = pieces(files)? else {
@@ -73,7 +74,7 @@ pub fn fold_traces<S: Send>(
                 let (sender, reading, start, visit) = (sender.clone(), &reading, &start, &visit);
                 scope.spawn(move || {
                     let (mut state, mut ids) = (start(), Ids::later());
-                    let mut visit = |place, row: &TraceRow<'_>| visit(&mut state, place, row);
+                    let mut visit = |place, row: &Trace<'_>| visit(&mut state, place, row);
                     reading.work(&mut ids, &sender, &mut visit);
                     (state, ids)
                 })
@@ -106,13 +107,13 @@ pub fn fold_traces<S: Send>(
 }
 
 /// What is done with each sequence and its place.
-type VisitAt<'a> = dyn FnMut(Place, &TraceRow<'_>) -> std::result::Result<(), String> + 'a;
+type VisitAt<'a> = dyn FnMut(Place, &Trace<'_>) -> std::result::Result<(), String> + 'a;
 
 /// Shows the sequences in their order, file after file.
 fn visit_in_order(
     files: &[PathBuf],
     progress: &mut dyn FnMut(u64, u64),
-    mut visit: impl FnMut(Place, &TraceRow<'_>) -> std::result::Result<(), String>,
+    mut visit: impl FnMut(Place, &Trace<'_>) -> std::result::Result<(), String>,
 ) -> Result<()> {
     let mut position = 0;
     visit_places(files, progress, &mut |file, row| {
@@ -205,7 +206,7 @@ impl Reading<'_> {
         visit: &mut VisitAt<'_>,
     ) -> Checked {
         let mut position = piece.position;
-        let mut visit = |row: &TraceRow<'_>| {
+        let mut visit = |row: &Trace<'_>| {
             let place = Place {
                 file: piece.file,
                 position,
@@ -232,7 +233,9 @@ impl Reading<'_> {
         let known = self.scores_given.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);
         match (*known, given) {
-            (Some(before), Some(now)) if before != now => Err(super::intake::mixed_sources()),
+            (Some(before), Some(now)) if before != now => {
+                Err(super::intake::unsound(SequenceError::mixed_sources()))
+            }
             (before, now) => {
                 *known = before.or(now);
                 Ok(())

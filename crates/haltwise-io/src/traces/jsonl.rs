@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, Read, Write};
 
+use haltwise::{Sequence, Trace};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 
-use super::TraceRow;
-use super::intake::{Intake, Probs, Sequence};
+use super::intake::Intake;
 use super::text::Text;
 use crate::problem::{NOT_TEXT, Problem, cut};
 
@@ -106,16 +106,15 @@ impl Fields<'_> {
             .as_ref()
             .map(|classes| numbers(classes, intake))
             .transpose()?;
-        let mut probs = self.probs.as_ref().map(|steps| flat(steps)).transpose()?;
+        let probs = self.probs.as_ref().map(|steps| flat(steps)).transpose()?;
         intake.take(Sequence {
             id: self.id.as_ref().map(|id| &*id.0),
             label,
             predictions: predictions.as_deref(),
             scores: self.scores.as_deref(),
-            probs: probs.as_mut().map(|(values, classes)| Probs {
-                values,
-                classes: *classes,
-            }),
+            probs: probs
+                .as_ref()
+                .map(|(values, classes)| (&values[..], *classes)),
         })
     }
 }
@@ -203,7 +202,7 @@ impl<'de> Visitor<'de> for ClassVisitor {
 }
 
 /// Writes one sequence as one line.
-pub(super) fn write(out: &mut impl Write, row: &TraceRow<'_>) -> std::io::Result<()> {
+pub(super) fn write(out: &mut impl Write, row: &Trace<'_>) -> std::io::Result<()> {
     #[derive(Serialize)]
     struct Line<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -215,16 +214,15 @@ pub(super) fn write(out: &mut impl Write, row: &TraceRow<'_>) -> std::io::Result
         #[serde(skip_serializing_if = "Option::is_none")]
         probs: Option<Vec<&'a [f32]>>,
     }
-    let derived = row.probs.is_some() && !row.scores_given;
     let line = Line {
-        id: row.id,
-        label: row.label,
-        predictions: row.predictions,
-        scores: (!derived).then_some(row.scores),
-        probs: row.probs.map(|probs| {
-            let classes = probs.len() / row.scores.len().max(1);
-            probs.chunks_exact(classes.max(1)).collect()
-        }),
+        id: row.id(),
+        label: row.label(),
+        predictions: row.predictions(),
+        // Scores that follow from `probs` would, written out, be taken for given.
+        scores: row.given_scores(),
+        probs: row
+            .probs()
+            .map(|probs| probs.chunks_exact(row.classes()).collect()),
     };
     serde_json::to_writer(&mut *out, &line)?;
     out.write_all(b"\n")
@@ -241,10 +239,10 @@ mod tests {
         let mut rows = Vec::new();
         visit_bytes("t.jsonl", Format::Jsonl, text.as_bytes(), &mut |row| {
             rows.push((
-                row.id.map(str::to_owned),
-                row.label,
-                row.predictions.to_vec(),
-                row.scores.to_vec(),
+                row.id().map(str::to_owned),
+                row.label(),
+                row.predictions().to_vec(),
+                row.scores().to_vec(),
             ));
             Ok(())
         })
@@ -396,7 +394,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_called_so_and_long_text_is_cut() {
-        let mut nothing = |_: &TraceRow<'_>| Ok(());
+        let mut nothing = |_: &Trace<'_>| Ok(());
         let bytes = b"{\"label\": 0, \"id\": \"\xff\"}";
         let error = visit_bytes("t.jsonl", Format::Jsonl, bytes, &mut nothing).unwrap_err();
         assert!(error.to_string().contains("line 1: it is not UTF-8 text"));
@@ -418,7 +416,7 @@ mod tests {
 
     #[test]
     fn an_endless_line_is_refused_before_it_fills_memory() {
-        let mut nothing = |_: &TraceRow<'_>| Ok(());
+        let mut nothing = |_: &Trace<'_>| Ok(());
         let mut silent = |_, _| {};
         let mut ids = crate::traces::Ids::now();
         let mut intake = Intake::new(&mut ids, &mut nothing, &mut silent, 0);

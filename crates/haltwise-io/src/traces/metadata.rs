@@ -71,7 +71,8 @@ fn of_arrow(reader: impl BufRead + Seek) -> Checked<Vec<(String, String)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{TraceRow, TraceWriter, WriteOptions};
+    use crate::{TraceWriter, WriteOptions};
+    use haltwise::Sequence;
 
     #[test]
     fn remarks_are_read_back_from_every_format_that_has_a_place_for_them() {
@@ -85,15 +86,12 @@ mod tests {
                     ..WriteOptions::default()
                 };
                 let mut writer = TraceWriter::create(&path, options).unwrap();
-                let row = TraceRow {
-                    id: None,
-                    label: 0,
-                    predictions: &[0],
-                    scores: &[0.5],
-                    probs: None,
-                    scores_given: true,
+                let sequence = Sequence {
+                    predictions: Some(&[0]),
+                    scores: Some(&[0.5]),
+                    ..Sequence::default()
                 };
-                writer.write(&row).unwrap();
+                writer.write(sequence).unwrap();
                 writer.finish().unwrap();
             };
             write(vec![remark.clone()]);

@@ -1,7 +1,7 @@
 //! Trace files: reading and writing what a classifier said.
 //!
 //! Every reader hands its sequences, one at a time, to one [`Intake`], which
-//! checks them and passes them on as a [`TraceRow`]. Nothing but the row under
+//! has them checked and passes them on as a [`Trace`]. Nothing but the row under
 //! way is held, so a file may be larger than memory; the exception is the
 //! layout of one row per step, where a sequence is only known to be complete
 //! at the end of the file.
@@ -31,61 +31,18 @@ use std::io::{self, BufReader, Cursor};
 use std::path::Path;
 
 use ::parquet::file::reader::ChunkReader;
-use haltwise::{Outputs, ScoreSource, Sequence, Step, Traces, TracesBuilder};
+use haltwise::{Key, Outputs, Trace, Traces, TracesBuilder};
 
 use crate::error::{Error, Result};
 use crate::problem::{Checked, Problem};
 pub use extent::Extent;
 pub use files::{Snapshot, trace_files};
 pub use fold::{Place, fold_traces};
-pub use gather::{Given, Take, gather_outputs, gather_scored, gather_traces, visit_given};
+pub use gather::{Take, visit_given};
 use ids::Ids;
 use intake::Intake;
 pub use metadata::read_metadata;
 pub use writer::{Layout, TraceWriter, WriteOptions};
-
-/// One sequence, as a reader hands it on and as a writer takes it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct TraceRow<'a> {
-    /// What the file calls the sequence, where it does.
-    pub id: Option<&'a str>,
-    /// The true class. Classes that have names in the file are numbered in the
-    /// order they are met.
-    pub label: u32,
-    /// The predicted class at each step.
-    pub predictions: &'a [u32],
-    /// The score at each step, in [0, 1].
-    pub scores: &'a [f32],
-    /// The class probabilities, where the file has them: for each step, one
-    /// per class, in [0, 1].
-    pub probs: Option<&'a [f32]>,
-    /// Whether the scores were given, or are the largest probabilities.
-    pub scores_given: bool,
-}
-
-impl TraceRow<'_> {
-    /// The score of the row as it stands.
-    pub fn source(&self) -> ScoreSource {
-        match self.scores_given {
-            true => ScoreSource::Confidence,
-            false => ScoreSource::MaxProbability,
-        }
-    }
-
-    /// What the classifier said, step by step.
-    pub fn steps(&self) -> impl Iterator<Item = Step<'_>> {
-        let classes = self
-            .probs
-            .map_or(0, |probs| probs.len() / self.scores.len());
-        (0..self.scores.len()).map(move |t| Step {
-            prediction: Some(self.predictions[t]),
-            score: self.scores_given.then(|| self.scores[t]),
-            probs: self
-                .probs
-                .map(|probs| &probs[t * classes..(t + 1) * classes]),
-        })
-    }
-}
 
 /// A kind of trace file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,7 +89,7 @@ const UNKNOWN: &str = "its extension is none of a trace file; known are .npz, .p
 
 /// What a visitor does with a sequence; what it says went wrong becomes an
 /// error that names the place in the file.
-pub type Visit<'a> = dyn FnMut(&TraceRow<'_>) -> std::result::Result<(), String> + 'a;
+pub type Visit<'a> = dyn FnMut(&Trace<'_>) -> std::result::Result<(), String> + 'a;
 
 /// Reads files into one set of traces, in the order given.
 ///
@@ -154,7 +111,7 @@ pub fn read_traces<P: AsRef<Path>>(
 pub fn read_traces_seeing<P: AsRef<Path>>(
     paths: &[P],
     progress: &mut dyn FnMut(u64, u64),
-    see: &mut dyn FnMut(&TraceRow<'_>),
+    see: &mut dyn FnMut(&Trace<'_>),
 ) -> Result<Traces> {
     let mut builder = None;
     visit_traces(paths, progress, &mut |row| {
@@ -164,36 +121,11 @@ pub fn read_traces_seeing<P: AsRef<Path>>(
     Ok(builder.unwrap_or_default().finish())
 }
 
-fn add(builder: &mut Option<TracesBuilder>, row: &TraceRow<'_>) -> std::result::Result<(), String> {
-    builder
-        .get_or_insert_with(|| Traces::builder().source(row.source()))
-        .push(row.id, &row.label, row.predictions, row.scores)
-        .map_err(|e| e.to_string())
-}
-
-/// Reads files into one set of traces whose scores are of a given kind: the
-/// kind that a rule was calibrated for, say.
-pub fn read_scored<P: AsRef<Path>>(
-    paths: &[P],
-    source: &ScoreSource,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Traces> {
-    let mut builder = Traces::builder().source(source.clone());
-    visit_traces(paths, progress, &mut |row| {
-        add_scored(&mut builder, source, row)
-    })?;
-    Ok(builder.finish())
-}
-
-fn add_scored(
-    builder: &mut TracesBuilder,
-    source: &ScoreSource,
-    row: &TraceRow<'_>,
-) -> std::result::Result<(), String> {
-    let scores = source.scores(row.steps()).map_err(|e| e.to_string())?;
-    builder
-        .push(row.id, &row.label, row.predictions, &scores)
-        .map_err(|e| e.to_string())
+fn add(builder: &mut Option<TracesBuilder>, trace: &Trace<'_>) -> std::result::Result<(), String> {
+    let builder = builder.get_or_insert_with(|| Traces::builder().source(trace.source()));
+    let key = Key::new(trace.id(), builder.len() as u64);
+    builder.add(key, trace).map_err(|e| e.to_string())?;
+    Ok(())
 }
 
 /// Reads all that the files say, class probabilities included, for a score to
@@ -203,19 +135,11 @@ pub fn read_outputs<P: AsRef<Path>>(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Outputs> {
     let mut outputs = Outputs::new();
-    visit_traces(paths, progress, &mut |row| add_output(&mut outputs, row))?;
+    visit_traces(paths, progress, &mut |trace| {
+        let key = Key::new(trace.id(), outputs.len() as u64);
+        outputs.add(key, trace).map_err(|e| e.to_string())
+    })?;
     Ok(outputs)
-}
-
-fn add_output(outputs: &mut Outputs, row: &TraceRow<'_>) -> std::result::Result<(), String> {
-    let sequence = Sequence {
-        id: row.id,
-        label: row.label,
-        predictions: row.predictions,
-        scores: row.scores_given.then_some(row.scores),
-        probs: row.probs,
-    };
-    outputs.push(sequence).map_err(|e| e.to_string())
 }
 
 /// Shows every sequence of the files to a visitor, in the order given.
@@ -238,7 +162,7 @@ pub fn visit_traces<P: AsRef<Path>>(
 fn visit_places<P: AsRef<Path>>(
     paths: &[P],
     progress: &mut dyn FnMut(u64, u64),
-    visit: &mut dyn FnMut(usize, &TraceRow<'_>) -> std::result::Result<(), String>,
+    visit: &mut dyn FnMut(usize, &Trace<'_>) -> std::result::Result<(), String>,
 ) -> Result<Vec<String>> {
     refuse_twice(paths)?;
     let sizes = paths
@@ -247,7 +171,7 @@ fn visit_places<P: AsRef<Path>>(
         .collect::<Result<Vec<_>>>()?;
     let total = sizes.iter().sum();
     let (mut ids, number) = (Ids::now(), Cell::new(0));
-    let mut visit = |row: &TraceRow<'_>| visit(number.get(), row);
+    let mut visit = |row: &Trace<'_>| visit(number.get(), row);
     let mut intake = Intake::new(&mut ids, &mut visit, progress, total);
     for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();

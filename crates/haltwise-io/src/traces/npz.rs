@@ -4,13 +4,12 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 
-use haltwise::MAX_STEPS;
+use haltwise::{MAX_STEPS, Sequence, Trace};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::TraceRow;
 use super::classes::Classes;
-use super::intake::{Intake, Probs, Sequence};
+use super::intake::Intake;
 use crate::npy::{self, Array, Shape};
 use crate::npz::{Archive, Listed};
 use crate::problem::{Checked, Problem};
@@ -228,16 +227,16 @@ struct Row {
 }
 
 impl Row {
-    fn sequence<'r>(&'r mut self, arrays: &Arrays<'_>) -> Sequence<'r> {
+    fn sequence<'r>(&'r self, arrays: &Arrays<'_>) -> Sequence<'r> {
         Sequence {
             id: arrays.ids.is_some().then_some(&self.id),
             label: self.label[0],
             predictions: arrays.predictions.is_some().then_some(&self.predictions),
             scores: arrays.scores.is_some().then_some(&self.scores),
-            probs: arrays.probs.is_some().then_some(Probs {
-                values: &mut self.probs,
-                classes: arrays.classes,
-            }),
+            probs: arrays
+                .probs
+                .is_some()
+                .then_some((&self.probs[..], arrays.classes)),
         }
     }
 }
@@ -263,41 +262,40 @@ impl<W: Write + Seek> NpzWriter<W> {
     pub(super) fn new(
         out: W,
         folder: &std::path::Path,
-        first: &TraceRow<'_>,
+        first: &Trace<'_>,
         metadata: Vec<(String, String)>,
     ) -> io::Result<Self> {
-        let derived = first.probs.is_some() && !first.scores_given;
         let spool = || Spool::new(folder);
         Ok(Self {
             out,
             metadata,
             labels: spool()?,
             predictions: spool()?,
-            scores: (!derived).then(spool).transpose()?,
-            probs: match first.probs {
-                Some(probs) => Some((probs.len() / first.scores.len().max(1), spool()?)),
+            scores: first.given_scores().map(|_| spool()).transpose()?,
+            probs: match first.probs() {
+                Some(_) => Some((first.classes(), spool()?)),
                 None => None,
             },
-            ids: first.id.map(|_| spool()).transpose()?,
+            ids: first.id().map(|_| spool()).transpose()?,
             id_width: 1,
             id_bytes: Vec::new(),
             lengths: Vec::new(),
         })
     }
 
-    pub(super) fn write(&mut self, row: &TraceRow<'_>) -> io::Result<()> {
-        self.lengths.push(row.scores.len() as u32);
-        self.labels.write(&row.label.to_le_bytes())?;
-        for class in row.predictions {
+    pub(super) fn write(&mut self, row: &Trace<'_>) -> io::Result<()> {
+        self.lengths.push(row.scores().len() as u32);
+        self.labels.write(&row.label().to_le_bytes())?;
+        for class in row.predictions() {
             self.predictions.write(&class.to_le_bytes())?;
         }
         if let Some(scores) = &mut self.scores {
-            scores.write_floats(row.scores)?;
+            scores.write_floats(row.scores())?;
         }
-        if let (Some((_, probs)), Some(values)) = (&mut self.probs, row.probs) {
+        if let (Some((_, probs)), Some(values)) = (&mut self.probs, row.probs()) {
             probs.write_floats(values)?;
         }
-        if let (Some(ids), Some(id)) = (&mut self.ids, row.id) {
+        if let (Some(ids), Some(id)) = (&mut self.ids, row.id()) {
             self.id_width = self.id_width.max(id.chars().count());
             self.id_bytes.push(id.len() as u32);
             ids.write(id.as_bytes())?;

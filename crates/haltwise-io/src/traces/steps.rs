@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use haltwise::MAX_STEPS;
+use haltwise::{MAX_STEPS, Sequence, check_score};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::intake::{Intake, Sequence, check_score};
+use super::intake::{Intake, unsound};
 use crate::problem::{Problem, quoted};
 
 /// One row of a file that has a row per step.
@@ -65,7 +65,7 @@ impl Steps {
 
     /// Adds one step, found in this row.
     pub(super) fn add(&mut self, row: u64, step: Step<'_>) -> Result<(), Problem> {
-        check_score(step.score).map_err(|p| p.at("score"))?;
+        check_score(step.score).map_err(|e| unsound(e).at("score"))?;
         if step.t == 0 || step.t > MAX_STEPS as u64 {
             return Err(Problem::new(format_args!(
                 "{} is not a step; steps are counted from 1 to {MAX_STEPS}",

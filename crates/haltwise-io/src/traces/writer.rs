@@ -13,13 +13,14 @@ use arrow_buffer::OffsetBuffer;
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use haltwise::{Checker, Sequence, Trace};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use super::npz::NpzWriter;
-use super::{Format, TraceRow, csv, jsonl};
+use super::{Format, csv, jsonl};
 use crate::error::{Error, Result};
 use crate::write::{WholeFile, cannot_write, folder_of};
 
@@ -58,18 +59,18 @@ pub struct WriteOptions {
 /// a file of that name is untouched until then.
 ///
 /// ```
-/// use haltwise_io::{TraceRow, TraceWriter, WriteOptions};
+/// use haltwise::Sequence;
+/// use haltwise_io::{TraceWriter, WriteOptions};
 ///
 /// # let folder = tempfile::tempdir()?;
 /// # let path = folder.path().join("traces.parquet");
 /// let mut writer = TraceWriter::create(&path, WriteOptions::default())?;
-/// writer.write(&TraceRow {
+/// writer.write(Sequence {
 ///     id: Some("a"),
 ///     label: 1,
-///     predictions: &[0, 1, 1],
-///     scores: &[0.2, 0.6, 0.9],
+///     predictions: Some(&[0, 1, 1]),
+///     scores: Some(&[0.2, 0.6, 0.9]),
 ///     probs: None,
-///     scores_given: true,
 /// })?;
 /// writer.finish()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -79,6 +80,7 @@ pub struct TraceWriter {
     path: PathBuf,
     options: WriteOptions,
     format: Format,
+    checker: Checker,
     first: Option<Shape>,
     state: State,
 }
@@ -117,14 +119,17 @@ impl TraceWriter {
             path: path.to_path_buf(),
             options,
             format,
+            checker: Checker::new(),
             first: None,
             state: State::Empty(WholeFile::create(path)?),
         })
     }
 
     /// Adds one sequence. After an error nothing more can be written.
-    pub fn write(&mut self, row: &TraceRow<'_>) -> Result<()> {
-        let shape = Shape::of(row).map_err(|e| cannot_write(&self.path, e))?;
+    pub fn write(&mut self, sequence: Sequence<'_>) -> Result<()> {
+        let row = self.checker.check(sequence);
+        let row = &row.map_err(|e| cannot_write(&self.path, e))?;
+        let shape = Shape::of(row);
         if *self.first.get_or_insert(shape) != shape {
             return Err(cannot_write(
                 &self.path,
@@ -169,27 +174,11 @@ fn failed_before(path: &Path) -> Error {
 }
 
 impl Shape {
-    fn of(row: &TraceRow<'_>) -> std::result::Result<Self, String> {
-        let steps = row.scores.len();
-        if row.predictions.len() != steps {
-            return Err(format!(
-                "{} predictions but {steps} scores",
-                row.predictions.len()
-            ));
-        }
-        if steps == 0 {
-            return Err("a sequence has no steps".into());
-        }
-        let classes = row.probs.map(|probs| probs.len() / steps);
-        match (row.probs, classes) {
-            (Some(probs), Some(classes)) if classes == 0 || classes * steps != probs.len() => {
-                Err(format!("{} probabilities for {steps} steps", probs.len()))
-            }
-            _ => Ok(Self {
-                id: row.id.is_some(),
-                classes,
-                scores_given: row.scores_given,
-            }),
+    fn of(row: &Trace<'_>) -> Self {
+        Self {
+            id: row.id().is_some(),
+            classes: row.probs().map(|_| row.classes()),
+            scores_given: row.given_scores().is_some(),
         }
     }
 
@@ -226,7 +215,7 @@ impl<W: Write + Seek + Send> Encoder<W> {
         out: W,
         format: Format,
         folder: &Path,
-        first: &TraceRow<'_>,
+        first: &Trace<'_>,
         shape: Shape,
         options: &WriteOptions,
     ) -> Encoded<Self> {
@@ -259,7 +248,7 @@ impl<W: Write + Seek + Send> Encoder<W> {
         })
     }
 
-    fn write(&mut self, row: &TraceRow<'_>) -> Encoded<()> {
+    fn write(&mut self, row: &Trace<'_>) -> Encoded<()> {
         match self {
             Self::Npz(writer) => writer.write(row).map_err(words),
             Self::Jsonl(out) => jsonl::write(out, row).map_err(words),
@@ -306,8 +295,8 @@ impl<W: Write + Seek + Send> Encoder<W> {
 
 /// A row per step needs an id: the position, counted from 1, where a sequence
 /// has none.
-fn id_or_position(row: &TraceRow<'_>, position: u64) -> String {
-    row.id.map_or_else(|| position.to_string(), str::to_owned)
+fn id_or_position(row: &Trace<'_>, position: u64) -> String {
+    row.id().map_or_else(|| position.to_string(), str::to_owned)
 }
 
 fn parquet_properties(metadata: &[(String, String)]) -> Encoded<WriterProperties> {
@@ -366,23 +355,24 @@ impl Batch {
         }
     }
 
-    fn add(&mut self, row: &TraceRow<'_>) {
+    fn add(&mut self, row: &Trace<'_>) {
         self.position += 1;
-        self.predictions.extend_from_slice(row.predictions);
-        self.scores.extend_from_slice(row.scores);
+        self.predictions.extend_from_slice(row.predictions());
+        self.scores.extend_from_slice(row.scores());
         match self.layout {
             Layout::PerSequence => {
-                self.ids.extend(row.id.map(str::to_owned));
-                self.labels.push(row.label);
-                self.lengths.push(row.scores.len());
-                self.probs.extend_from_slice(row.probs.unwrap_or_default());
+                self.ids.extend(row.id().map(str::to_owned));
+                self.labels.push(row.label());
+                self.lengths.push(row.len());
+                self.probs
+                    .extend_from_slice(row.probs().unwrap_or_default());
             }
             Layout::PerStep => {
                 let id = id_or_position(row, self.position);
-                for t in 1..=row.scores.len() {
+                for t in 1..=row.len() {
                     self.ids.push(id.clone());
                     self.t.push(t as u32);
-                    self.labels.push(row.label);
+                    self.labels.push(row.label());
                 }
             }
         }
@@ -504,15 +494,15 @@ mod tests {
             room,
         };
         let scores: Vec<f32> = (0..500).map(|t| t as f32 / 501.0).collect();
-        let row = TraceRow {
-            id: None,
+        let mut checker = Checker::new();
+        let sequence = Sequence {
             label: 3,
-            predictions: &vec![3; 500],
-            scores: &scores,
-            probs: None,
-            scores_given: true,
+            predictions: Some(&[3; 500]),
+            scores: Some(&scores),
+            ..Sequence::default()
         };
-        let shape = Shape::of(&row)?;
+        let row = checker.check(sequence).map_err(|e| e.to_string())?;
+        let shape = Shape::of(&row);
         let folder = std::env::temp_dir();
         let options = WriteOptions::default();
         let mut encoder = Encoder::new(disk, format, &folder, &row, shape, &options)?;

@@ -126,7 +126,7 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use haltwise::simulate::{Atom, Process};
-    use haltwise::{Calibration, Certifying, evaluate};
+    use haltwise::{Certifying, Method, Plan, evaluate};
 
     use super::*;
 
@@ -147,7 +147,7 @@ mod tests {
 
     fn marginal(process: &Process) -> Rule {
         let certifying = Certifying::new(process.draw(3000, 1));
-        Calibration::default().marginal(&certifying).unwrap()
+        Plan::of(Method::Marginal).rule((), &certifying).unwrap()
     }
 
     fn judged(rule: &Rule, process: &Process) -> Judgement {

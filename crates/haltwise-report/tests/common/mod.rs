@@ -5,7 +5,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use haltwise::simulate::{Atom, Process};
-use haltwise::{Calibration, Certifying, Evaluation, Rule, Screening, evaluate};
+use haltwise::{Ask, Certifying, Evaluation, Method, Plan, Rule, Screening, evaluate};
 use haltwise_report::{
     Compared, DatasetResults, Experiment, MethodResults, SweepCurve, SweepPoint,
 };
@@ -34,7 +34,6 @@ pub(crate) fn process(t_max: usize) -> Process {
 /// The three methods on the same traces: their names, rules and evaluations.
 pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
     let process = process(t_max);
-    let calibration = Calibration::default();
     let screening = Screening::new(process.draw(n, 3 * seed + 1));
     let certifying = Certifying::new(process.draw(n, 3 * seed + 2));
     let test = process.draw(n, 3 * seed + 3);
@@ -45,12 +44,19 @@ pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
     vec![
         compared(
             "conditional",
-            calibration.conditional(&screening, &certifying).unwrap(),
+            Plan::of(Method::Conditional)
+                .rule(&screening, &certifying)
+                .unwrap(),
         ),
-        compared("marginal", calibration.marginal(&certifying).unwrap()),
+        compared(
+            "marginal",
+            Plan::of(Method::Marginal).rule((), &certifying).unwrap(),
+        ),
         compared(
             "screened only",
-            calibration.screen_only(&screening).unwrap(),
+            Plan::of(Method::ScreenOnly)
+                .screened_rule(&screening)
+                .unwrap(),
         ),
     ]
 }
@@ -98,15 +104,20 @@ fn sweep(t_max: usize, n: usize) -> Vec<SweepCurve> {
     let certifying = Certifying::new(process.draw(n, 2));
     let test = process.draw(n, 3);
     let point = |alpha: f64, conditional: bool| {
-        let calibration = Calibration {
-            alpha: alpha.try_into().unwrap(),
-            ..Calibration::default()
+        let plan = |method| {
+            Plan::new(Ask {
+                method: Some(method),
+                alpha: Some(alpha),
+                ..Ask::default()
+            })
+            .unwrap()
         };
         let rule = if conditional {
-            calibration.conditional(&screening, &certifying).unwrap()
+            plan(Method::Conditional).rule(&screening, &certifying)
         } else {
-            calibration.marginal(&certifying).unwrap()
+            plan(Method::Marginal).rule((), &certifying)
         };
+        let rule = rule.unwrap();
         let evaluation = evaluate(rule.thresholds(), &test).unwrap();
         SweepPoint {
             alpha,

@@ -1,0 +1,302 @@
+//! Trace files as a source of sequences: gone through as often as needed, kept
+//! where they fit into memory, counted and let go where they do not.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use haltwise::{
+    CalibrateError, Counting, EvaluateError, Evaluation, Evaluator, Evidence, EvidenceError,
+    Fingerprint, Fold, Grid, Key, Proposal, Room, Rule, SetRecord, Trace, Traces, TracesBuilder,
+};
+
+use crate::error::{Error, Result};
+use crate::evidence_file::{EvidencePart, Input};
+use crate::traces::{Extent, Place, Snapshot, fold_traces};
+
+/// Told now and then how many bytes of how many are done.
+type Progress<'p> = &'p mut dyn FnMut(u64, u64);
+
+/// Trace files, to be read as one set. They are refused if they change
+/// meanwhile.
+pub struct Files<'p> {
+    snapshot: Snapshot,
+    memory: u64,
+    progress: RefCell<Progress<'p>>,
+}
+
+impl std::fmt::Debug for Files<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Files")
+            .field("snapshot", &self.snapshot)
+            .field("memory", &self.memory)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Buffers and tables take this much memory whatever is read.
+pub const LEAST_MEMORY: u64 = 256 << 20;
+
+/// How much there is, and what keeping it would take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Needed {
+    /// How many sequences and steps there are, about.
+    pub extent: Extent,
+    /// The bytes that keeping all of it would take.
+    pub bytes: u64,
+    /// What may be kept.
+    pub room: Room,
+}
+
+impl<'p> Files<'p> {
+    /// The files that paths stand for (see [`trace_files`](crate::trace_files)),
+    /// of which no more may be kept than so many bytes take.
+    pub fn new<P: AsRef<Path>>(paths: &[P], memory: u64, progress: Progress<'p>) -> Result<Self> {
+        Ok(Self {
+            snapshot: Snapshot::new(paths)?,
+            memory,
+            progress: RefCell::new(progress),
+        })
+    }
+
+    /// The files.
+    pub fn files(&self) -> Vec<PathBuf> {
+        self.snapshot.files()
+    }
+
+    /// What keeping the traces would take.
+    pub fn needed(&self, grid: &Grid) -> Result<Needed> {
+        let extent = Extent::of(&self.files())?;
+        let kept = kept(extent, grid);
+        let fixed = LEAST_MEMORY + extent.reading;
+        let bytes = fixed + kept;
+        let room = match self.memory.checked_sub(fixed) {
+            _ if bytes <= self.memory => Room::All,
+            None | Some(0) => {
+                let problem = format!(
+                    "to know that no id comes twice takes {} bytes, more than the memory to stay \
+                     within; allow more, or cut the traces into parts (see haltwise evidence)",
+                    fixed
+                );
+                return Err(Error::new(self.first(), problem));
+            }
+            Some(left) => Room::Share(left as f64 / kept as f64),
+        };
+        Ok(Needed {
+            extent,
+            bytes,
+            room,
+        })
+    }
+
+    fn first(&self) -> PathBuf {
+        self.files().into_iter().next().unwrap_or_default()
+    }
+
+    /// Shows every sequence to the state of the thread that read it.
+    fn visit<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Place, &Trace<'_>) -> std::result::Result<(), String> + Sync,
+    ) -> Result<Vec<S>> {
+        let mut progress = self.progress.borrow_mut();
+        let states = fold_traces(&self.files(), &mut **progress, start, visit)?;
+        self.snapshot.check_unchanged()?;
+        Ok(states)
+    }
+
+    /// The evidence of the files for a proposal that was made elsewhere, as a
+    /// part to be added up.
+    pub fn evidence(&self, proposal: &Proposal) -> Result<EvidencePart> {
+        let refuse = |e: EvidenceError| Error::new(self.first(), e);
+        let shared = Arc::new(proposal.clone());
+        let files = self.files();
+        let start = || {
+            let inputs = vec![SetRecord::default(); files.len()];
+            (inputs, Counting::new(Arc::clone(&shared)))
+        };
+        let states = self.visit(start, |(inputs, counting), place, trace| {
+            let counting = counting.as_mut().map_err(|e| e.to_string())?;
+            let print = counting
+                .visit(key(place, trace), trace)
+                .map_err(|e| e.to_string())?;
+            inputs[place.file] += SetRecord::one(print);
+            Ok(())
+        })?;
+        let mut sums = vec![SetRecord::default(); files.len()];
+        let mut evidence: Option<Evidence> = None;
+        for (inputs, counting) in states {
+            for (sum, input) in std::iter::zip(&mut sums, inputs) {
+                *sum += input;
+            }
+            let counted = counting.and_then(Counting::finish).map_err(refuse)?;
+            match &mut evidence {
+                None => evidence = Some(counted),
+                Some(sum) => sum.add(&counted).map_err(refuse)?,
+            }
+        }
+        let evidence = evidence.ok_or_else(|| refuse(EvidenceError::None))?;
+        let input = |(path, set): (&PathBuf, SetRecord)| Input {
+            file: path.display().to_string(),
+            sequences: set.sequences,
+            fingerprint: set.fingerprint,
+        };
+        let inputs = std::iter::zip(&files, sums).map(input).collect();
+        EvidencePart::new(proposal.clone(), inputs, evidence)
+            .map_err(|e| Error::new(self.first(), e))
+    }
+
+    /// What a rule does to the sequences, of which none is kept.
+    pub fn evaluate(&self, rule: &Rule) -> Result<Evaluated> {
+        let states = self.visit(Vec::new, |runs: &mut Vec<Run>, place, trace| {
+            if runs.last().is_none_or(|run| run.next != place.position) {
+                runs.push(Run::new(rule, place.position));
+            }
+            let run = runs.last_mut();
+            run.map_or(Ok(()), |run| run.push(rule, trace))
+        })?;
+        let refuse = |e: String| Error::new(self.first(), e);
+        // In input order again: by it, ties are broken.
+        let runs: std::result::Result<Vec<Run>, String> =
+            states.into_iter().flatten().map(Run::finish).collect();
+        let mut runs = runs.map_err(refuse)?;
+        runs.sort_by_key(|run| run.start);
+        let mut all = Evaluator::for_rule(rule);
+        let (mut set, mut remembered) = (SetRecord::default(), 0);
+        for run in runs {
+            all.append(run.evaluator);
+            set += run.set;
+            remembered += run.remembered;
+        }
+        let evaluation = all.finish().map_err(|e| refuse(e.to_string()))?;
+        Ok(Evaluated {
+            evaluation,
+            own: rule.made_from(set),
+            remembered,
+        })
+    }
+}
+
+/// What a rule did to files.
+#[derive(Debug)]
+pub struct Evaluated {
+    /// What it did.
+    pub evaluation: Evaluation,
+    /// Whether these are the very sequences that the rule was made from, or a
+    /// part that they were split into.
+    pub own: bool,
+    /// How many of them the rule is known to have been made from; see
+    /// [`Rule::remembers`].
+    pub remembered: u64,
+}
+
+/// What a sequence is split by.
+fn key(place: Place, trace: &Trace<'_>) -> Key {
+    Key::new(trace.id(), place.position)
+}
+
+impl Fold for Files<'_> {
+    type Error = Error;
+
+    fn refuse(&self, error: CalibrateError) -> Error {
+        Error::new(self.first(), error)
+    }
+
+    fn room(&self, grid: &Grid) -> Result<Room> {
+        Ok(self.needed(grid)?.room)
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> std::result::Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>> {
+        self.visit(start, |state, place, trace| {
+            visit(state, key(place, trace), trace).map_err(|e| e.to_string())
+        })
+    }
+}
+
+/// The bytes that keeping traces takes.
+fn kept(extent: Extent, grid: &Grid) -> u64 {
+    // A byte per score where the grid allows it, a bit per prediction, a length
+    // and a key per sequence.
+    let score = if grid.thresholds().len() <= 255 {
+        8
+    } else {
+        32
+    };
+    // Sequences of unequal length are filled up, to twice their size at most.
+    // If all are equally long, this divides.
+    let filled = match extent.steps % extent.sequences.max(1) {
+        0 => extent.steps,
+        _ => 2 * extent.steps,
+    };
+    filled.saturating_mul(score + 1) / 8 + 12 * extent.sequences
+}
+
+/// Sequences that follow each other, judged by one rule.
+struct Run {
+    start: u64,
+    next: u64,
+    block: TracesBuilder,
+    evaluator: Evaluator,
+    set: SetRecord,
+    remembered: u64,
+}
+
+impl Run {
+    fn new(rule: &Rule, start: u64) -> Self {
+        Self {
+            start,
+            next: start,
+            block: Traces::builder().source(rule.source().clone()),
+            evaluator: Evaluator::for_rule(rule),
+            set: SetRecord::default(),
+            remembered: 0,
+        }
+    }
+
+    /// Takes one more, scored as the rule demands.
+    fn push(&mut self, rule: &Rule, trace: &Trace<'_>) -> std::result::Result<(), String> {
+        let (found, t_max) = (trace.len(), rule.t_max());
+        if found > t_max && !rule.reads_on() {
+            return Err(EvaluateError::TooLong { found, t_max }.to_string());
+        }
+        let key = Key::new(trace.id(), self.next);
+        let print: Fingerprint = self.block.add(key, trace).map_err(|e| e.to_string())?;
+        self.set += SetRecord::one(print);
+        self.remembered += u64::from(rule.remembers(print));
+        self.next += 1;
+        match self.block.take_block() {
+            Some(block) => self.judge(&block),
+            None => Ok(()),
+        }
+    }
+
+    fn judge(&mut self, block: &Traces) -> std::result::Result<(), String> {
+        self.evaluator.add(block).map_err(|e| e.to_string())
+    }
+
+    fn finish(mut self) -> std::result::Result<Self, String> {
+        let rest = std::mem::take(&mut self.block).finish();
+        self.judge(&rest).map(|()| self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_billion_steps_take_little_more_than_a_byte_each() {
+        let extent = Extent {
+            sequences: 10_000_000,
+            steps: 1_000_000_000,
+            reading: 0,
+        };
+        let gibibytes = |grid: &Grid| kept(extent, grid) as f64 / f64::from(1 << 30);
+        assert!((1.1..1.3).contains(&gibibytes(&Grid::default())));
+        assert!(gibibytes(&Grid::new(0.001).unwrap()) > 3.0);
+    }
+}

@@ -1,0 +1,29 @@
+//! Proposals on disk, between fixing them and gathering evidence.
+
+use std::path::Path;
+
+use haltwise::Proposal;
+
+use crate::document::Kind;
+use crate::error::Result;
+
+pub(crate) const PROPOSAL: Kind = Kind {
+    name: "candidates",
+    format: "haltwise-candidates",
+    version: 2,
+    oldest: 2,
+    remedy: "screen again",
+    is: "candidates, made by `haltwise screen`",
+    verb: "evidence",
+};
+
+/// Writes a proposal, whole or not at all.
+pub fn write_proposal(path: &Path, proposal: &Proposal) -> Result<()> {
+    PROPOSAL.write(path, proposal)
+}
+
+/// Reads a proposal, and refuses a file that is damaged, contradicts itself or
+/// was written in another format.
+pub fn read_proposal(path: &Path) -> Result<Proposal> {
+    PROPOSAL.read(path)
+}

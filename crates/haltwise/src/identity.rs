@@ -1,0 +1,436 @@
+//! What tells sequences and sets of them apart: keys to split by, fingerprints
+//! that add up, sketches that notice overlaps.
+
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+
+/// What a sequence is split by: a hash of its id, or of its position where it
+/// has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(u64);
+
+impl Key {
+    /// The key of a sequence with this id, or else at this position, counted
+    /// from 0 in all of its set.
+    pub fn new(id: Option<&str>, position: u64) -> Self {
+        Self(match id {
+            Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
+            None => xxh3_64_with_seed(&position.to_le_bytes(), 2),
+        })
+    }
+
+    /// Where the sequence falls in the draw of a seed: anywhere, equally likely.
+    pub fn draw(self, seed: u64) -> u64 {
+        xxh3_64_with_seed(&self.0.to_le_bytes(), seed)
+    }
+}
+
+/// Which sequences of a set were fitted to or screened on, and must not
+/// certify: those whose [draw](Key::draw) is below a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetAside {
+    /// The seed of the draw.
+    pub seed: u64,
+    /// The number.
+    pub below: u64,
+}
+
+impl SetAside {
+    /// So large a share of all sequences.
+    pub fn share(share: f64, seed: u64) -> Self {
+        // 2⁶⁴·share; the cast saturates.
+        let below = (share.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
+        Self { seed, below }
+    }
+
+    /// Whether the sequence of this key is among them.
+    pub fn has(&self, key: Key) -> bool {
+        key.draw(self.seed) < self.below
+    }
+}
+
+/// A digest of a set of sequences that does not depend on their order, and that
+/// adds up: the sum of two sets' fingerprints is the fingerprint of both.
+///
+/// It guards against mix-ups, not against forgery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
+pub struct Fingerprint(u128);
+
+impl Fingerprint {
+    /// The digest of some bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self(xxh3_128(bytes))
+    }
+
+    /// The fingerprint of one sequence: its scores as they came, and at which
+    /// steps the prediction was right. `bytes` is used to work in.
+    pub(crate) fn of_sequence(
+        scores: &[f32],
+        right: impl Iterator<Item = bool>,
+        bytes: &mut Vec<u8>,
+    ) -> Self {
+        // In place, because appending four bytes at a time would be slow.
+        bytes.resize(4 * scores.len(), 0);
+        let (words, _) = bytes.as_chunks_mut::<4>();
+        for (word, score) in std::iter::zip(words, scores) {
+            // +0.0 turns −0 into 0: equal scores hash alike.
+            *word = (score + 0.0).to_le_bytes();
+        }
+        bytes.extend(right.map(u8::from));
+        Self::of(bytes)
+    }
+
+    /// Half of it, as good as random.
+    fn half(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl std::ops::Add for Fingerprint {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+}
+
+impl std::iter::Sum for Fingerprint {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::default(), std::ops::Add::add)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Fingerprint {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        u128::from_str_radix(&text, 16)
+            .map(Self)
+            .map_err(|_| serde::de::Error::custom("a fingerprint is 32 hexadecimal digits"))
+    }
+}
+
+/// A set of sequences that something was made from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetRecord {
+    /// How many sequences.
+    pub sequences: u64,
+    /// Their fingerprint.
+    pub fingerprint: Fingerprint,
+}
+
+impl SetRecord {
+    /// One sequence.
+    pub fn one(fingerprint: Fingerprint) -> Self {
+        Self {
+            sequences: 1,
+            fingerprint,
+        }
+    }
+}
+
+impl std::ops::Add for SetRecord {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            sequences: self.sequences.saturating_add(other.sequences),
+            fingerprint: self.fingerprint + other.fingerprint,
+        }
+    }
+}
+
+impl std::ops::AddAssign for SetRecord {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl std::iter::Sum for SetRecord {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::default(), std::ops::Add::add)
+    }
+}
+
+/// What is known about a classifier, as names and values: enough to tell it
+/// from another, for which a rule would promise nothing.
+pub type Classifier = BTreeMap<String, String>;
+
+/// A sample of a set, to notice sequences that are in another set too: those
+/// with the smallest hashes, up to a number. Which those are does not depend on
+/// order or on how the set was cut, so sketches of parts add up to the sketch of
+/// the whole.
+#[derive(Debug, Clone)]
+pub(crate) struct Sketch {
+    most: usize,
+    /// What each said, and its key; the largest on top.
+    smallest: BinaryHeap<(u64, u64)>,
+}
+
+/// How a sequence stands to a sketched set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Met {
+    /// It is not in the sample.
+    No,
+    /// A sequence there says the same, step for step, under another id or none.
+    Alike,
+    /// So does one of the same id.
+    Same,
+}
+
+/// How many sequences are in a sketched set too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Overlap {
+    /// With the same ids.
+    pub(crate) shared: u64,
+    /// Under other ids, or none.
+    pub(crate) alike: u64,
+}
+
+impl Overlap {
+    pub(crate) fn note(&mut self, met: Met) {
+        match met {
+            Met::No => {}
+            Met::Alike => self.alike += 1,
+            Met::Same => self.shared += 1,
+        }
+    }
+}
+
+impl std::ops::AddAssign for Overlap {
+    fn add_assign(&mut self, other: Self) {
+        self.shared += other.shared;
+        self.alike += other.alike;
+    }
+}
+
+impl Sketch {
+    /// An empty one of so many sequences at the most.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most,
+            smallest: BinaryHeap::new(),
+        }
+    }
+
+    /// Notes a sequence. A key that stands for a position tells nothing.
+    pub(crate) fn push(&mut self, key: Key, fingerprint: Fingerprint, named: bool) {
+        let key = if named { key.0 } else { 0 };
+        self.insert((fingerprint.half(), key));
+    }
+
+    fn insert(&mut self, entry: (u64, u64)) {
+        if self.smallest.len() < self.most {
+            self.smallest.push(entry);
+        } else if self.smallest.peek().is_some_and(|&last| entry < last) {
+            self.smallest.pop();
+            self.smallest.push(entry);
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        for &entry in &other.smallest {
+            self.insert(entry);
+        }
+    }
+
+    /// What can be looked up; nothing where so many of the sequences say the
+    /// same that finding one again would mean nothing.
+    pub(crate) fn finish(self) -> Sketched {
+        let all = self.smallest.into_sorted_vec();
+        let mut distinct = all.clone();
+        distinct.dedup_by_key(|entry| entry.0);
+        if 10 * distinct.len() < 9 * all.len() {
+            return Sketched::default();
+        }
+        Sketched(all)
+    }
+}
+
+impl Sketch {
+    /// How many sequences a rule remembers of those it was made from.
+    pub(crate) const OF_A_RULE: usize = 64;
+
+    /// How many a proposal remembers of those that must not certify it.
+    pub(crate) const OF_A_PROPOSAL: usize = 4096;
+}
+
+impl Serialize for Sketch {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let sketched = Sketched(self.smallest.clone().into_sorted_vec());
+        (self.most, sketched).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Sketch {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (most, entries) = <(usize, Sketched)>::deserialize(deserializer)?;
+        if entries.0.len() > most || most > Self::OF_A_PROPOSAL {
+            return Err(serde::de::Error::custom(
+                "a sketch is larger than it may be",
+            ));
+        }
+        Ok(Self {
+            most,
+            smallest: entries.0.into(),
+        })
+    }
+}
+
+impl PartialEq for Sketch {
+    fn eq(&self, other: &Self) -> bool {
+        let sorted = |sketch: &Self| sketch.smallest.clone().into_sorted_vec();
+        self.most == other.most && sorted(self) == sorted(other)
+    }
+}
+
+/// A finished sketch, in order. Stored as hexadecimal digits.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Sketched(Vec<(u64, u64)>);
+
+impl Sketched {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a sequence is in the sample; `named` if both sets have ids.
+    pub(crate) fn meet(&self, key: Key, fingerprint: Fingerprint, named: bool) -> Met {
+        let print = fingerprint.half();
+        let from = self.0.partition_point(|entry| entry.0 < print);
+        let mut met = Met::No;
+        for entry in self.0[from..].iter().take_while(|entry| entry.0 == print) {
+            if named && entry.1 == key.0 {
+                return Met::Same;
+            }
+            met = Met::Alike;
+        }
+        met
+    }
+}
+
+/// A sample of sequences that must not certify, because candidates were made
+/// from them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Others {
+    /// Whether all of them have ids.
+    named: bool,
+    sketch: Sketched,
+}
+
+impl Others {
+    pub(crate) fn new(sketch: Sketch, named: bool) -> Self {
+        Self {
+            named,
+            sketch: sketch.finish(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sketch.is_empty()
+    }
+
+    /// Whether a sequence, which has an id or not, is known to be one of them.
+    pub(crate) fn meet(&self, key: Key, fingerprint: Fingerprint, named: bool) -> Met {
+        self.sketch.meet(key, fingerprint, named && self.named)
+    }
+}
+
+impl Serialize for Sketched {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use fmt::Write as _;
+        let mut text = String::with_capacity(32 * self.0.len());
+        for (print, key) in &self.0 {
+            let _ = write!(text, "{print:016x}{key:016x}");
+        }
+        serializer.serialize_str(&text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Sketched {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        let wrong = || serde::de::Error::custom("a sketch is 32 hexadecimal digits per sequence");
+        let (entries, rest) = text.as_bytes().as_chunks::<32>();
+        if !rest.is_empty() {
+            return Err(wrong());
+        }
+        let number = |digits: &[u8]| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u64::from_str_radix(digits, 16).ok()
+        };
+        let entry = |bytes: &[u8; 32]| Some((number(&bytes[..16])?, number(&bytes[16..])?));
+        let mut entries: Vec<(u64, u64)> = entries
+            .iter()
+            .map(entry)
+            .collect::<Option<_>>()
+            .ok_or_else(wrong)?;
+        entries.sort_unstable();
+        Ok(Self(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sketch(most: usize, range: std::ops::Range<u64>) -> Sketch {
+        let mut sketch = Sketch::new(most);
+        for i in range {
+            let key = Key::new(Some(&i.to_string()), 0);
+            sketch.push(key, Fingerprint::of(&i.to_le_bytes()), true);
+        }
+        sketch
+    }
+
+    #[test]
+    fn sketches_of_parts_add_up_to_the_sketch_of_the_whole() {
+        let whole = sketch(64, 0..1000);
+        let mut sum = sketch(64, 700..1000);
+        sum.add(&sketch(64, 0..300));
+        sum.add(&sketch(64, 300..700));
+        assert_eq!(sum, whole);
+        let stored = serde_json::to_string(&whole.finish()).unwrap();
+        let back: Sketched = serde_json::from_str(&stored).unwrap();
+        assert_eq!(back, sum.finish());
+    }
+
+    #[test]
+    fn a_sequence_is_met_by_what_it_says_and_by_its_id() {
+        let known = sketch(100, 0..50).finish();
+        let print = Fingerprint::of(&7_u64.to_le_bytes());
+        let (key, other) = (Key::new(Some("7"), 0), Key::new(Some("b"), 0));
+        assert_eq!(known.meet(key, print, true), Met::Same);
+        assert_eq!(known.meet(key, print, false), Met::Alike);
+        assert_eq!(known.meet(other, print, true), Met::Alike);
+        let new = Fingerprint::of(&77_u64.to_le_bytes());
+        assert_eq!(known.meet(key, new, true), Met::No);
+    }
+
+    #[test]
+    fn where_most_say_the_same_nothing_is_looked_up() {
+        let mut sketch = Sketch::new(100);
+        for i in 0..50 {
+            let print = Fingerprint::of(&[(i % 10) as u8]);
+            sketch.push(Key::new(None, i), print, false);
+        }
+        assert!(sketch.finish().is_empty());
+    }
+}

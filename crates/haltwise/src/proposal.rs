@@ -1,0 +1,602 @@
+//! The proposal: everything that is fixed before certifying. From here on it is
+//! a constant, and the certifying sequences may be anywhere, and too many for
+//! one machine.
+//!
+//! Every method is one: the paper's marginal is one family with all of δ (one
+//! threshold, ever lower), so is the paper's conditional (the backward walk);
+//! `adaptive` is families of curves and the clock at shares of δ.
+
+use serde::{Deserialize, Serialize};
+
+use crate::candidates::{Candidates, FamilyKind, spend_delta};
+use crate::certify::certify;
+use crate::error::CalibrateError;
+use crate::evidence::EvidenceError;
+use crate::fit::fit;
+use crate::gathered::Evidence;
+use crate::identity::{
+    Classifier, Fingerprint, Key, Met, Others, SetAside, SetRecord, Sketch, Sketched,
+};
+use crate::parts::{Certifying, Fitting, Screening};
+use crate::plan::{Method, Plan, ScoreWord};
+use crate::propose::{Family, propose};
+use crate::rule::{Expected, FamilyRecord, Lengths, Record as RuleRecord, Rule};
+use crate::score::ScoreSource;
+use crate::screen::screen;
+use crate::survey::Survey;
+use crate::thresholds::Thresholds;
+use crate::trace::Traces;
+
+/// What is fixed before certifying: the plan with its levels, the score, and
+/// the families of candidates in the order of their tests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Record", into = "Record")]
+pub struct Proposal(Record);
+
+/// A proposal as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Record {
+    plan: Plan,
+    score: ScoreSource,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    classifier: Option<Classifier>,
+    /// The sequences that were fitted to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fitted_on: Option<SetRecord>,
+    /// The sequences that were screened on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    screened_on: Option<SetRecord>,
+    /// The set that evidence is to be gathered from, all of it, where that is
+    /// known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    all: Option<SetRecord>,
+    /// The part of that set that was set aside, and must not certify.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aside: Option<Aside>,
+    /// A sample of other sequences that must not certify.
+    #[serde(default, skip_serializing_if = "Others::is_empty")]
+    others: Others,
+    families: Vec<Family>,
+}
+
+/// What was set aside of the set that certifies.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Aside {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fit: Option<SetAside>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) screen: Option<SetAside>,
+    /// All of it.
+    pub(crate) set: SetRecord,
+}
+
+/// What a sequence is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Fit,
+    Screen,
+    Certify,
+}
+
+impl Role {
+    /// The role of a sequence in a set of which parts were set aside.
+    pub(crate) fn of(key: Key, fit: Option<SetAside>, screen: Option<SetAside>) -> Self {
+        let has = |part: Option<SetAside>| part.is_some_and(|part| part.has(key));
+        if has(fit) {
+            Self::Fit
+        } else if has(screen) {
+            Self::Screen
+        } else {
+            Self::Certify
+        }
+    }
+}
+
+/// What a proposal is made from: what fits, what screens, or neither.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Fixing<'a> {
+    fitting: Option<&'a Fitting>,
+    screening: Option<&'a Screening>,
+}
+
+impl From<()> for Fixing<'_> {
+    fn from((): ()) -> Self {
+        Self::default()
+    }
+}
+
+impl<'a> From<&'a Fitting> for Fixing<'a> {
+    fn from(fitting: &'a Fitting) -> Self {
+        Self {
+            fitting: Some(fitting),
+            screening: None,
+        }
+    }
+}
+
+impl<'a> From<&'a Screening> for Fixing<'a> {
+    fn from(screening: &'a Screening) -> Self {
+        Self {
+            fitting: None,
+            screening: Some(screening),
+        }
+    }
+}
+
+impl<'a> From<(&'a Fitting, &'a Screening)> for Fixing<'a> {
+    fn from((fitting, screening): (&'a Fitting, &'a Screening)) -> Self {
+        Self {
+            fitting: Some(fitting),
+            screening: Some(screening),
+        }
+    }
+}
+
+/// The score that a plan judges, where it must be known before screening; the
+/// method `adaptive` chooses its own.
+pub(crate) fn score_of(
+    plan: &Plan,
+    fitting: Option<&Fitting>,
+    own: &Survey,
+) -> Result<ScoreSource, CalibrateError> {
+    match plan.score() {
+        _ if plan.method() == Method::Adaptive => Ok(own.plain_source()),
+        Some(ScoreWord::Gap) => {
+            let fitting = fitting.ok_or(CalibrateError::Empty("fitting"))?;
+            let learned = fit(fitting, plan.alpha())?.ok_or(CalibrateError::NoGap)?;
+            Ok(ScoreSource::Gap(Box::new(learned.score)))
+        }
+        word => Ok(word
+            .and_then(ScoreWord::plain)
+            .unwrap_or_else(|| own.plain_source())),
+    }
+}
+
+impl Plan {
+    /// Fixes what will be certified, for sequences that look like these: of
+    /// them only how many there are and how long is used, which says nothing
+    /// about gaps.
+    pub fn fix<'a>(
+        &self,
+        made_from: impl Into<Fixing<'a>>,
+        certifying: &Survey,
+    ) -> Result<Proposal, CalibrateError> {
+        let Fixing { fitting, screening } = made_from.into();
+        let plan = &self.clone().for_others();
+        let mut own = certifying.clone();
+        if let Some(screening) = screening {
+            own.scores_given = screening.survey().scores_given;
+        }
+        let score = score_of(plan, fitting, &own)?;
+        let proposal = match screening {
+            None => Proposal::new(plan, score, fitting, None, certifying)?,
+            Some(screening) => screening.with_traces(&score, |traces| {
+                let score = traces.source().clone();
+                Proposal::new(plan, score, fitting, Some(traces), certifying)
+            })??,
+        };
+        Ok(match fitting {
+            Some(fitting) => {
+                let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
+                fitting.sketch(&mut sketch);
+                proposal.of_others(Others::new(sketch, fitting.named()))
+            }
+            None => proposal,
+        })
+    }
+
+    /// The whole corridor, for parts that are at hand: fixes, counts and
+    /// certifies.
+    ///
+    /// The certifying sequences must not have been used to train the classifier,
+    /// and must have been drawn independently of the others. Fitting sequences
+    /// that the classifier was trained on make a poor rule, but a valid one.
+    pub fn rule<'a>(
+        &self,
+        made_from: impl Into<Fixing<'a>>,
+        certifying: &Certifying,
+    ) -> Result<Rule, CalibrateError> {
+        let proposal = self.fix(made_from, &certifying.survey())?;
+        let evidence = proposal.count(certifying)?;
+        Ok(proposal.certify(&evidence)?)
+    }
+
+    /// The paper's Algorithm 1 alone. The rule promises nothing.
+    pub fn screened_rule(&self, screening: &Screening) -> Result<Rule, CalibrateError> {
+        let survey = screening.survey();
+        Ok(self.fix(screening, &survey)?.screened_rule(&survey))
+    }
+}
+
+impl Proposal {
+    /// Fixes the families from what fits and what screens, which has the score
+    /// that is to be judged.
+    pub(crate) fn new(
+        plan: &Plan,
+        score: ScoreSource,
+        fitting: Option<&Fitting>,
+        screening: Option<&Traces>,
+        certifying: &Survey,
+    ) -> Result<Self, CalibrateError> {
+        let (alpha, delta, t_max) = (plan.alpha(), plan.delta(), certifying.longest);
+        let fitted_on = fitting.map(Fitting::record);
+        let whole = |kind, candidates| {
+            vec![Family {
+                kind,
+                share: 1.0,
+                candidates,
+            }]
+        };
+        let (score, families) = match plan.method() {
+            Method::Marginal => {
+                let candidates = Candidates::one_threshold(plan.grid().clone(), t_max);
+                (score, whole(FamilyKind::OneThreshold, candidates))
+            }
+            Method::Conditional | Method::ScreenOnly => {
+                let traces = screening
+                    .filter(|traces| !traces.is_empty())
+                    .ok_or(CalibrateError::Empty("screening"))?;
+                let eta = screen(traces, alpha, plan.grid()).extended(t_max);
+                let candidates = Candidates::backward(&eta, plan.at_never());
+                (score, whole(FamilyKind::Backward, candidates))
+            }
+            Method::Adaptive => {
+                let fitting = fitting
+                    .filter(|fitting| !fitting.outputs().is_empty())
+                    .ok_or(CalibrateError::Empty("fitting"))?;
+                if certifying.sequences() == 0 {
+                    return Err(CalibrateError::Empty("certifying"));
+                }
+                let n = certifying.sequences() as usize;
+                propose(fitting, plan.score(), n, t_max, alpha, delta)?
+            }
+        };
+        Ok(Self(Record {
+            plan: plan.clone(),
+            score,
+            classifier: None,
+            fitted_on,
+            screened_on: screening.map(Traces::record),
+            all: None,
+            aside: None,
+            others: Others::default(),
+            families,
+        }))
+    }
+
+    /// Records the set that evidence is to be gathered from, and which part of it
+    /// was set aside.
+    pub(crate) fn of_all(mut self, all: SetRecord, aside: Option<Aside>) -> Self {
+        (self.0.all, self.0.aside) = (Some(all), aside);
+        self
+    }
+
+    /// Records a sample of other sequences that must not certify.
+    pub(crate) fn of_others(mut self, others: Others) -> Self {
+        self.0.others = others;
+        self
+    }
+
+    /// Records the classifier that the traces are of, where it is known.
+    pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
+        self.0.classifier = classifier;
+        self
+    }
+
+    /// What was asked for.
+    pub fn plan(&self) -> &Plan {
+        &self.0.plan
+    }
+
+    /// The score that the candidates judge.
+    pub fn score(&self) -> &ScoreSource {
+        &self.0.score
+    }
+
+    /// The most steps that a sequence may have.
+    pub fn t_max(&self) -> usize {
+        self.candidates().map(Candidates::t_max).max().unwrap_or(0)
+    }
+
+    /// How many candidates there are, in all families.
+    pub fn rules(&self) -> usize {
+        self.candidates().map(Candidates::len).sum()
+    }
+
+    /// The thresholds of each candidate, in the order of the tests, family by
+    /// family.
+    pub fn thresholds(&self) -> impl Iterator<Item = Thresholds> {
+        self.candidates()
+            .flat_map(|candidates| (0..candidates.len()).filter_map(|c| candidates.rule(c)))
+    }
+
+    /// The sequences that it was made from: fitted to, and screened on.
+    pub fn made_from(&self) -> impl Iterator<Item = SetRecord> {
+        self.0.fitted_on.into_iter().chain(self.0.screened_on)
+    }
+
+    /// The set that evidence is to be gathered from, all of it, where that is
+    /// known.
+    pub fn all(&self) -> Option<SetRecord> {
+        self.0.all
+    }
+
+    /// Whether a part of that set was set aside.
+    pub fn is_split(&self) -> bool {
+        self.0.aside.is_some()
+    }
+
+    pub(crate) fn families(&self) -> &[Family] {
+        &self.0.families
+    }
+
+    /// The candidates of each family.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = &Candidates> {
+        self.0.families.iter().map(|family| &family.candidates)
+    }
+
+    pub(crate) fn has_clock(&self) -> bool {
+        let clock = |family: &Family| family.kind == FamilyKind::Clock;
+        self.families().iter().any(clock)
+    }
+
+    /// What the sequence of this key is for.
+    pub(crate) fn role(&self, key: Key) -> Role {
+        self.0.aside.map_or(Role::Certify, |aside| {
+            Role::of(key, aside.fit, aside.screen)
+        })
+    }
+
+    /// Whether a sequence is known to be among those it was made from.
+    pub(crate) fn meet(&self, key: Key, print: Fingerprint, named: bool) -> Met {
+        self.0.others.meet(key, print, named)
+    }
+
+    /// What tells it from other proposals.
+    pub(crate) fn digest(&self) -> Fingerprint {
+        // A record of numbers, words and lists of them: it has a text.
+        Fingerprint::of(&serde_json::to_vec(&self.0).unwrap_or_default())
+    }
+
+    /// Refuses evidence that cannot be added to others and certified. Without
+    /// ids, which sequences were set aside is told by their positions, so all
+    /// must be shown at once, as they were when the proposal was made.
+    pub fn check_part(&self, evidence: &Evidence) -> Result<(), EvidenceError> {
+        if evidence.proposal != self.digest() {
+            return Err(EvidenceError::OtherProposal);
+        }
+        let fits = std::iter::zip(self.candidates(), &evidence.tables);
+        if evidence.tables.len() != self.families().len()
+            || !fits
+                .into_iter()
+                .all(|(candidates, table)| table.is_for(candidates))
+        {
+            return Err(EvidenceError::Damaged("its counts are of other candidates"));
+        }
+        let shown = evidence.shown();
+        if evidence.counted + evidence.left_out != shown {
+            return Err(EvidenceError::Damaged(
+                "it does not count what it was shown",
+            ));
+        }
+        let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
+        for (family, table) in std::iter::zip(self.families(), &evidence.tables) {
+            let with_fitted = family.kind == FamilyKind::Clock && self.is_split();
+            let most = if with_fitted {
+                counted + left_out
+            } else {
+                counted
+            };
+            if !(counted..=most).contains(&table.sequences()) {
+                return Err(EvidenceError::Damaged(
+                    "it does not count what it was shown",
+                ));
+            }
+        }
+        if evidence.overlap.shared > 0 {
+            return Err(EvidenceError::Shared(evidence.overlap.shared));
+        }
+        let made_from = |set: SetRecord| set == evidence.counted && set.sequences > 0;
+        if self.made_from().any(made_from) {
+            return Err(EvidenceError::Same);
+        }
+        if evidence.survey.nameless > 0 && self.is_split() && Some(shown) != self.all() {
+            let remedy = "the sequences have no ids, so they are told apart by their positions: \
+                          give them ids, or count all files in one call, in the same order";
+            return Err(EvidenceError::Leak { remedy });
+        }
+        Ok(())
+    }
+
+    /// Certifies the candidates on all the evidence there is for them: of all
+    /// rules that pass, the one that halts earliest on the certifying sequences.
+    ///
+    /// That what was set aside did not certify is proven, not hoped: the
+    /// fingerprint of what was left out is that of what was set aside.
+    pub fn certify(&self, evidence: &Evidence) -> Result<Rule, EvidenceError> {
+        self.check_part(evidence)?;
+        if evidence.counted.sequences == 0 {
+            return Err(EvidenceError::None);
+        }
+        if let Some(all) = self.all().filter(|all| *all != evidence.shown()) {
+            let (found, expected) = (evidence.shown().sequences, all.sequences);
+            if found == expected {
+                return Err(EvidenceError::Changed);
+            }
+            return Err(EvidenceError::Incomplete { found, expected });
+        }
+        if self
+            .0
+            .aside
+            .is_some_and(|aside| aside.set != evidence.left_out)
+        {
+            let remedy = "give every sequence an id that stays the same, and count the same \
+                          traces that were read when it was made";
+            return Err(EvidenceError::Leak { remedy });
+        }
+        Ok(self.tested(evidence))
+    }
+
+    /// The rule that passes.
+    fn tested(&self, evidence: &Evidence) -> Rule {
+        let plan = self.plan();
+        let mut record = self.rule_record(&evidence.survey);
+        let mut best: Option<(usize, Thresholds, Expected)> = None;
+        let Some(promise) = plan.method().promise() else {
+            return Rule::from_record(record);
+        };
+        for (family, table) in std::iter::zip(self.families(), &evidence.tables) {
+            let level = plan.delta().get() * family.share;
+            let tests = certify(&family.candidates, table, promise, plan.alpha(), level);
+            let mut passed = tests.iter().enumerate().filter(|(_, test)| test.rejected);
+            let expected = |c: usize| (c, Expected::of(table.halted_at(c)));
+            let chosen = if family.kind.is_nested() {
+                passed.next_back().map(|(c, _)| expected(c))
+            } else {
+                // The first of those that halt earliest.
+                let earlier = |a: (usize, Expected), b: (usize, Expected)| {
+                    if b.1.t_avg < a.1.t_avg { b } else { a }
+                };
+                passed.map(|(c, _)| expected(c)).reduce(earlier)
+            };
+            if let Some((c, expected)) = chosen
+                && best
+                    .as_ref()
+                    .is_none_or(|best| expected.t_avg < best.2.t_avg)
+                && let Some(rule) = family.candidates.rule(c)
+            {
+                best = Some((record.trail.len() + c + 1, rule, expected));
+            }
+            record.families.push(FamilyRecord {
+                kind: family.kind,
+                share: family.share,
+                sequences: table.sequences(),
+                tests: tests.len(),
+            });
+            record.trail.extend(tests);
+        }
+        if let Some((place, thresholds, expected)) = best {
+            record.chosen = Some(place);
+            record.thresholds = thresholds;
+            record.expected = Some(expected);
+        }
+        let right = evidence.full_right as f64 / evidence.counted.sequences as f64;
+        record.late_accuracy = Some(right);
+        record.certified_on = Some(evidence.counted);
+        record.sketch = evidence.sketch.clone().finish();
+        record.seal = Some(record.digest());
+        Rule::from_record(record)
+    }
+
+    /// The thresholds that were screened, uncertified. The rule promises
+    /// nothing.
+    pub(crate) fn screened_rule(&self, survey: &Survey) -> Rule {
+        let mut record = self.rule_record(survey);
+        let last = self.candidates().next();
+        let revealed =
+            last.and_then(|candidates| candidates.rule(candidates.len().checked_sub(1)?));
+        if let Some(thresholds) = revealed {
+            record.thresholds = thresholds;
+        }
+        record.promise = None;
+        Rule::from_record(record)
+    }
+
+    /// A record without tests.
+    fn rule_record(&self, survey: &Survey) -> RuleRecord {
+        let plan = self.plan();
+        let paper = plan.method() != Method::Adaptive;
+        let lengths = if survey.equal_lengths() {
+            Lengths::Equal
+        } else {
+            Lengths::Unequal
+        };
+        RuleRecord {
+            method: plan.method(),
+            promise: plan.method().promise(),
+            alpha: plan.alpha(),
+            delta: plan.delta(),
+            grid_step: paper.then(|| plan.grid().clone()),
+            at_never: paper.then(|| plan.at_never()),
+            screen_by: (plan.screen_by() != Default::default()).then(|| plan.screen_by()),
+            score: self.score().clone(),
+            t_max: self.t_max(),
+            lengths: Some(lengths),
+            classes: survey.classes(),
+            thresholds: Thresholds::never(self.t_max()),
+            expected: None,
+            late_accuracy: None,
+            fitted_on: self.0.fitted_on,
+            screened_on: self.0.screened_on,
+            certified_on: None,
+            split: self.is_split().then(|| *plan.split()),
+            classifier: self.0.classifier.clone(),
+            families: Vec::new(),
+            chosen: None,
+            seal: None,
+            sketch: Sketched::default(),
+            trail: Vec::new(),
+        }
+    }
+}
+
+/// Why a stored proposal cannot be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the candidates contradict their record: {0}")]
+pub struct ProposalError(&'static str);
+
+impl TryFrom<Record> for Proposal {
+    type Error = ProposalError;
+
+    fn try_from(record: Record) -> Result<Self, ProposalError> {
+        let proposal = Self(record);
+        match proposal.contradiction() {
+            Some(what) => Err(ProposalError(what)),
+            None => Ok(proposal),
+        }
+    }
+}
+
+impl From<Proposal> for Record {
+    fn from(proposal: Proposal) -> Self {
+        proposal.0
+    }
+}
+
+impl Proposal {
+    fn contradiction(&self) -> Option<&'static str> {
+        let record = &self.0;
+        let t_max = self.t_max();
+        if self.candidates().any(|c| c.t_max() != t_max) || t_max == 0 {
+            return Some("they are not for the same number of steps, at least one");
+        }
+        let shares = record.families.iter().map(|family| family.share);
+        if !spend_delta(shares) {
+            return Some("the shares of delta are more than all of it");
+        }
+        let kinds: Vec<FamilyKind> = record.families.iter().map(|f| f.kind).collect();
+        let of_method = match record.plan.method() {
+            Method::Marginal => kinds == [FamilyKind::OneThreshold],
+            Method::Conditional => kinds == [FamilyKind::Backward],
+            Method::Adaptive => !kinds.iter().any(|kind| kind.is_nested()),
+            Method::ScreenOnly => false,
+        };
+        if !of_method {
+            return Some("the families are not those of the method");
+        }
+        let paper = record.plan.method() != Method::Adaptive;
+        if paper && !self.candidates().all(|c| c.on(record.plan.grid())) {
+            return Some("a threshold is not on the grid");
+        }
+        if record.aside.is_some() != record.plan.split().splits() {
+            return Some("a split, but not what was set aside, or the reverse");
+        }
+        let set_aside = record.aside.map_or(0, |aside| aside.set.sequences);
+        if record.all.is_some_and(|all| all.sequences < set_aside) {
+            return Some("more traces were set aside than there were");
+        }
+        None
+    }
+}

@@ -1,0 +1,93 @@
+//! What a set of sequences looks like as a whole, as far as proposing rules may
+//! know: nothing here says anything about gaps.
+
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{Fingerprint, SetRecord};
+use crate::score::ScoreSource;
+use crate::sequence::Trace;
+
+/// How many sequences there are, how long, and what came with them. Surveys of
+/// parts add up to the survey of the whole.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Survey {
+    /// How many sequences, and their fingerprint.
+    pub set: SetRecord,
+    /// How many of them have no id.
+    pub nameless: u64,
+    /// The steps of the shortest sequence.
+    pub shortest: usize,
+    /// The steps of the longest sequence.
+    pub longest: usize,
+    /// The fewest class probabilities that a step has.
+    pub fewest_classes: usize,
+    /// The most.
+    pub most_classes: usize,
+    /// Whether scores were given; if not, the largest probability stands in.
+    pub scores_given: bool,
+}
+
+impl Default for Survey {
+    /// No sequences.
+    fn default() -> Self {
+        Self {
+            set: SetRecord::default(),
+            nameless: 0,
+            shortest: usize::MAX,
+            longest: 0,
+            fewest_classes: usize::MAX,
+            most_classes: 0,
+            scores_given: false,
+        }
+    }
+}
+
+impl Survey {
+    /// Notes one more sequence, of this fingerprint.
+    pub fn note(&mut self, trace: &Trace<'_>, fingerprint: Fingerprint) {
+        self.set += SetRecord::one(fingerprint);
+        self.nameless += u64::from(trace.id().is_none());
+        self.shortest = self.shortest.min(trace.len());
+        self.longest = self.longest.max(trace.len());
+        self.fewest_classes = self.fewest_classes.min(trace.classes());
+        self.most_classes = self.most_classes.max(trace.classes());
+        self.scores_given |= trace.given_scores().is_some();
+    }
+
+    /// Adds what another part looks like.
+    pub fn add(&mut self, other: &Self) {
+        self.set += other.set;
+        self.nameless += other.nameless;
+        self.shortest = self.shortest.min(other.shortest);
+        self.longest = self.longest.max(other.longest);
+        self.fewest_classes = self.fewest_classes.min(other.fewest_classes);
+        self.most_classes = self.most_classes.max(other.most_classes);
+        self.scores_given |= other.scores_given;
+    }
+
+    /// How many sequences there are.
+    pub fn sequences(&self) -> u64 {
+        self.set.sequences
+    }
+
+    /// The score that is there without computing.
+    pub fn plain_source(&self) -> ScoreSource {
+        if self.scores_given {
+            ScoreSource::Confidence
+        } else {
+            ScoreSource::MaxProbability
+        }
+    }
+
+    /// How many class probabilities each step has, where all have as many.
+    pub fn classes(&self) -> Option<usize> {
+        let same = self.fewest_classes == self.most_classes;
+        (same && self.most_classes > 0).then_some(self.most_classes)
+    }
+
+    /// Whether all sequences have as many steps.
+    pub fn equal_lengths(&self) -> bool {
+        self.shortest >= self.longest
+    }
+}

@@ -1,0 +1,249 @@
+//! Traces that lie on many machines, as a source like any other: Python says how
+//! to go through them (Spark's `mapInArrow`), the heart's driver what to do.
+//! Between the machines travels JSON.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use haltwise::{
+    CalibrateError, Counting, Drawn, Evidence, EvidenceError, Fitting, Fold, Given, Grid, Kept,
+    Key, Proposal, Room, SetAside, Share, Source, Survey, Trace, Wanted,
+};
+use haltwise_io::{Format, visit_bytes};
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+
+use crate::calibrate::{Options, found};
+use crate::failure::{Failure, value_error};
+use crate::rule::Rule;
+
+/// Where each id falls in the draw of a seed.
+#[pyfunction]
+pub(crate) fn draws(py: Python<'_>, ids: Vec<String>, seed: u64) -> Bound<'_, PyArray1<u64>> {
+    let draw = |id: &String| Key::new(Some(id), 0).draw(seed);
+    let draws: Vec<u64> = ids.iter().map(draw).collect();
+    draws.into_pyarray(py)
+}
+
+/// The rows of an Arrow stream. Each must have an id: machines have no positions
+/// in common.
+struct Rows<'b>(&'b [u8]);
+
+impl Fold for Rows<'_> {
+    type Error = Failure;
+
+    fn refuse(&self, error: CalibrateError) -> Failure {
+        Failure::Value(error.to_string())
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, Failure> {
+        let mut state = start();
+        // No rows at all are no file that anyone would read.
+        if !self.0.is_empty() {
+            visit_bytes("the frame", Format::Arrow, self.0, &mut |trace| {
+                let id = trace.id().ok_or("a sequence needs an id")?;
+                visit(&mut state, Key::new(Some(id), 0), trace).map_err(|e| e.to_string())
+            })
+            .map_err(|e| Failure::Value(e.to_string()))?;
+        }
+        Ok(vec![state])
+    }
+}
+
+/// What one machine's rows look like, as JSON.
+#[pyclass(module = "haltwise._core")]
+#[derive(Default)]
+pub(crate) struct Surveying(Survey);
+
+#[pymethods]
+impl Surveying {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    /// Looks at the rows of an Arrow stream.
+    fn add(&mut self, py: Python<'_>, arrow: &[u8]) -> PyResult<()> {
+        let seen = py.detach(|| Source::survey(&Rows(arrow)))?;
+        self.0.add(&seen);
+        Ok(())
+    }
+
+    fn finish(&self) -> PyResult<String> {
+        serde_json::to_string(&self.0).map_err(value_error)
+    }
+}
+
+/// What one machine counts, as JSON.
+#[pyclass(module = "haltwise._core")]
+pub(crate) struct Gathering(Option<Counting>);
+
+#[pymethods]
+impl Gathering {
+    #[new]
+    fn new(proposal: &str) -> PyResult<Self> {
+        let proposal: Proposal = serde_json::from_str(proposal).map_err(value_error)?;
+        let counting = Counting::new(Arc::new(proposal)).map_err(value_error)?;
+        Ok(Self(Some(counting)))
+    }
+
+    /// Counts the rows of an Arrow stream.
+    fn add(&mut self, py: Python<'_>, arrow: &[u8]) -> PyResult<()> {
+        let Some(counting) = &mut self.0 else {
+            return Err(value_error("it is finished"));
+        };
+        py.detach(|| {
+            visit_bytes("the frame", Format::Arrow, arrow, &mut |trace| {
+                let id = trace.id().ok_or("a sequence needs an id")?;
+                let counted = counting.visit(Key::new(Some(id), 0), trace);
+                counted.map(|_print| ()).map_err(|e| e.to_string())
+            })
+        })
+        .map(|_class_names| ())
+        .map_err(value_error)
+    }
+
+    fn finish(&mut self) -> PyResult<String> {
+        let Some(counting) = self.0.take() else {
+            return Err(value_error("it is finished"));
+        };
+        let evidence = counting.finish().map_err(value_error)?;
+        serde_json::to_string(&evidence).map_err(value_error)
+    }
+}
+
+/// Traces on a cluster: a Python object that goes through them.
+struct Cluster {
+    /// It has `survey() -> [JSON]`, `rows(seed, below) -> bytes` and
+    /// `count(proposal) -> [JSON]`.
+    python: Py<PyAny>,
+    survey: RefCell<Option<Survey>>,
+}
+
+impl Cluster {
+    fn new(python: Py<PyAny>) -> Self {
+        Self {
+            python,
+            survey: RefCell::new(None),
+        }
+    }
+
+    /// Of all sequences, at least those whose draws are below a number.
+    fn rows(&self, aside: SetAside) -> Result<Vec<u8>, Failure> {
+        Ok(Python::attach(|py| {
+            let rows = self
+                .python
+                .call_method1(py, "rows", (aside.seed, aside.below));
+            rows?.extract(py)
+        })?)
+    }
+
+    fn texts(&self, method: &str, argument: Option<&str>) -> Result<Vec<String>, Failure> {
+        Ok(Python::attach(|py| {
+            let called = match argument {
+                Some(argument) => self.python.call_method1(py, method, (argument,)),
+                None => self.python.call_method0(py, method),
+            };
+            called?.extract(py)
+        })?)
+    }
+}
+
+fn damaged(e: serde_json::Error) -> Failure {
+    Failure::Value(e.to_string())
+}
+
+impl Source for Cluster {
+    type Error = Failure;
+
+    fn refuse(&self, error: CalibrateError) -> Failure {
+        Failure::Value(error.to_string())
+    }
+
+    /// What screens is brought to the driver, and nothing else.
+    fn room(&self, _grid: &Grid) -> Result<Room, Failure> {
+        Ok(Room::Share(1.0))
+    }
+
+    fn survey(&self) -> Result<Survey, Failure> {
+        if let Some(survey) = &*self.survey.borrow() {
+            return Ok(survey.clone());
+        }
+        let mut sum = Survey::default();
+        for part in self.texts("survey", None)? {
+            sum.add(&serde_json::from_str(&part).map_err(damaged)?);
+        }
+        self.survey.replace(Some(sum.clone()));
+        Ok(sum)
+    }
+
+    fn fitting(&self, wanted: Share) -> Result<Drawn, Failure> {
+        let whole = self.survey()?;
+        let n = whole.sequences() as f64;
+        let all = SetAside::share(wanted.share.unwrap_or(1.0), wanted.seed);
+        // Those with the smallest draws; a little more than enough is fetched.
+        let most = (Fitting::MOST as f64).min(n);
+        let enough = SetAside::share((1.2 * most + 10.0) / n, wanted.seed);
+        let few = enough.below < all.below;
+        let rows = self.rows(if few { enough } else { all })?;
+        let drawn = Drawn::from_part(&Rows(&rows), wanted, Some(whole.clone()))?;
+        if !few || drawn.fitting.len() >= Fitting::MOST {
+            return Ok(drawn);
+        }
+        Drawn::from_part(&Rows(&self.rows(all)?), wanted, Some(whole))
+    }
+
+    fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Failure> {
+        let whole = self.survey()?;
+        let rows = match wanted.screen {
+            Some(screen) => self.rows(screen)?,
+            None => Vec::new(),
+        };
+        Ok(Rows(&rows).parts(wanted)?.of(whole))
+    }
+
+    fn count(&self, proposal: &Proposal) -> Result<Evidence, Failure> {
+        let json = serde_json::to_string(proposal).map_err(damaged)?;
+        let mut sum: Option<Evidence> = None;
+        for part in self.texts("count", Some(&json))? {
+            let part: Evidence = serde_json::from_str(&part).map_err(damaged)?;
+            let refuse = |e: EvidenceError| Failure::Value(e.to_string());
+            match &mut sum {
+                None => sum = Some(part),
+                Some(sum) => sum.add(&part).map_err(refuse)?,
+            }
+        }
+        sum.ok_or_else(|| Failure::Value(EvidenceError::None.to_string()))
+    }
+}
+
+/// Finds a rule for traces on a cluster; `fit` and `screen` are others to fit to
+/// and to screen on.
+#[pyfunction]
+pub(crate) fn calibrate_cluster(
+    py: Python<'_>,
+    traces: Py<PyAny>,
+    fit: Option<Py<PyAny>>,
+    screen: Option<Py<PyAny>>,
+    options: Options,
+) -> PyResult<(Rule, Vec<String>)> {
+    let plan = options.plan(fit.is_some(), screen.is_some())?;
+    let calibrated = py.detach(|| {
+        let (traces, fit, screen) = (
+            Cluster::new(traces),
+            fit.map(Cluster::new),
+            screen.map(Cluster::new),
+        );
+        plan.calibrate(Given {
+            traces: &traces,
+            fit: fit.as_ref(),
+            screen: screen.as_ref(),
+            classifier: None,
+        })
+    })?;
+    Ok(found(calibrated))
+}
