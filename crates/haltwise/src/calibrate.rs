@@ -253,6 +253,8 @@ impl Calibration {
             certified_on: None,
             split: None,
             classifier: None,
+            lengths: None,
+            classes: None,
             families: Vec::new(),
             chosen: None,
             seal: None,

@@ -10,7 +10,7 @@ use crate::evidence::Counts;
 use crate::lanes::{LANES, ones};
 use crate::loss::gap;
 use crate::pvalue::clopper_pearson;
-use crate::rule::Thresholds;
+use crate::rule::{Rule, Thresholds};
 use crate::scores::Threshold;
 use crate::trace::{Block, Traces, bit};
 
@@ -63,7 +63,8 @@ pub struct StepResult {
 pub struct Evaluation {
     /// How many sequences.
     pub n: usize,
-    /// The rule's number of steps.
+    /// The rule's number of steps; those of the longest sequence where the rule
+    /// [reads on](Rule::reads_on) and that has more.
     pub t_max: usize,
     /// The accuracy of the full predictions.
     pub late_accuracy: f64,
@@ -113,17 +114,17 @@ impl Halt {
 
 /// The step, counted from 1, at which each sequence halts, in input order.
 pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, EvaluateError> {
-    check(thresholds, traces)?;
+    check(thresholds, false, traces)?;
     Ok(halts(thresholds, traces)
         .iter()
         .map(|halt| halt.step + 1)
         .collect())
 }
 
-/// Refuses sequences that are longer than the rule, and scores that were binned
-/// on a grid without its thresholds.
-fn check(thresholds: &Thresholds, traces: &Traces) -> Result<(), EvaluateError> {
-    if traces.t_max() > thresholds.t_max() {
+/// Refuses sequences that are longer than the rule, unless it reads on, and
+/// scores that were binned on a grid without its thresholds.
+fn check(thresholds: &Thresholds, reads_on: bool, traces: &Traces) -> Result<(), EvaluateError> {
+    if traces.t_max() > thresholds.t_max() && !reads_on {
         return Err(EvaluateError::TooLong {
             found: traces.t_max(),
             t_max: thresholds.t_max(),
@@ -136,7 +137,8 @@ fn check(thresholds: &Thresholds, traces: &Traces) -> Result<(), EvaluateError> 
     }
 }
 
-/// Where each sequence halts, in input order.
+/// Where each sequence halts, in input order. Past the last threshold none does
+/// before its end.
 pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
     let thresholds = traces.thresholds(thresholds.values());
     let per_block = |block| halts_of_block(&thresholds, block);
@@ -183,6 +185,10 @@ pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, 
 #[derive(Debug, Clone)]
 pub struct Evaluator {
     thresholds: Thresholds,
+    /// Whether a sequence that has more steps is read to its end, or refused.
+    reads_on: bool,
+    /// The steps of the rule, or of the longest sequence that has more.
+    t_max: usize,
     /// Where each sequence halts, in the order they came.
     halts: Vec<Halt>,
     /// How many steps they have in all.
@@ -190,18 +196,31 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Nothing evaluated yet.
+    /// Nothing evaluated yet. Sequences that have more steps than there are
+    /// thresholds will be refused.
     pub fn new(thresholds: Thresholds) -> Self {
         Self {
+            t_max: thresholds.t_max(),
             thresholds,
+            reads_on: false,
             halts: Vec::new(),
             available: 0,
         }
     }
 
+    /// The same for a rule, which [may read on](Rule::reads_on) where it has no
+    /// threshold any more.
+    pub fn for_rule(rule: &Rule) -> Self {
+        Self {
+            reads_on: rule.reads_on(),
+            ..Self::new(rule.thresholds().clone())
+        }
+    }
+
     /// Applies the thresholds to more traces.
     pub fn add(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
-        check(&self.thresholds, traces)?;
+        check(&self.thresholds, self.reads_on, traces)?;
+        self.t_max = self.t_max.max(traces.t_max());
         self.halts.append(&mut halts(&self.thresholds, traces));
         self.available += traces.lengths().sum::<usize>();
         Ok(())
@@ -210,13 +229,14 @@ impl Evaluator {
     /// Adds what was evaluated with the same thresholds elsewhere, behind what
     /// is here.
     pub fn append(&mut self, mut later: Self) {
+        self.t_max = self.t_max.max(later.t_max);
         self.halts.append(&mut later.halts);
         self.available += later.available;
     }
 
     /// What happened to all of them.
     pub fn finish(self) -> Result<Evaluation, EvaluateError> {
-        let (halts, t_max) = (&self.halts, self.thresholds.t_max());
+        let (halts, t_max) = (&self.halts, self.t_max);
         if halts.is_empty() {
             return Err(EvaluateError::Empty);
         }

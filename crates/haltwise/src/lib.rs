@@ -41,8 +41,8 @@ pub use outputs::{Fitting, Outputs, Sequence};
 pub use propose::{FamilyKind, Proposal, ScoreChoice};
 pub use pvalue::{binomial_tail, clopper_pearson};
 pub use rule::{
-    Classifier, Expected, FamilyRecord, Method, Rule, RuleError, SetRecord, Split, ThresholdError,
-    Thresholds,
+    Classifier, Expected, FamilyRecord, Lengths, Method, Rule, RuleError, SetRecord, Split,
+    ThresholdError, Thresholds,
 };
 pub use score::{OVERSHOOT, SUM_TOLERANCE, Score, ScoreSource, Step, StepError};
 pub use screen::screen;

@@ -10,6 +10,7 @@ use crate::evidence::{Counts, MOST_SEQUENCES};
 use crate::grid::Grid;
 use crate::level::{Alpha, Delta};
 use crate::propose::{FamilyKind, spend_delta};
+use crate::pvalue::tail_cost;
 use crate::score::ScoreSource;
 use crate::trace::{Fingerprint, Traces};
 
@@ -197,6 +198,16 @@ pub struct Expected {
     pub gap: f64,
 }
 
+/// Whether the sequences that a rule was calibrated on were all of one length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lengths {
+    /// They were, so that step `t_max` is the end of any sequence.
+    Equal,
+    /// They were not, so that others may be longer than all that were seen.
+    Unequal,
+}
+
 /// What is known about a classifier, as names and values: enough to tell it
 /// from another, for which a rule would promise nothing.
 pub type Classifier = BTreeMap<String, String>;
@@ -233,6 +244,11 @@ pub(crate) struct Record {
     pub(crate) split: Option<Split>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) classifier: Option<Classifier>,
+    /// Unknown in files of versions that did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lengths: Option<Lengths>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) classes: Option<usize>,
     /// The families of `adaptive`, whose tests follow each other in the trail;
     /// the paper's methods have one family, tested at δ itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -247,6 +263,14 @@ pub(crate) struct Record {
     pub(crate) seal: Option<Fingerprint>,
     pub(crate) trail: Vec<Test>,
 }
+
+/// The most tests of `adaptive`, many times what it proposes for any number of
+/// steps.
+const MOST_ADAPTIVE_TESTS: usize = 100_000;
+
+/// The most operations spent on recomputing p-values: seconds, and enough for
+/// 10,000 tests on 10⁹ sequences each.
+const MOST_WORK: f64 = 4e9;
 
 /// Why a stored rule cannot be trusted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -263,9 +287,43 @@ impl Rule {
         &self.0.thresholds
     }
 
-    /// The most steps a sequence may have.
+    /// The steps of the longest sequence that the rule was calibrated on.
     pub fn t_max(&self) -> usize {
         self.0.t_max
+    }
+
+    /// What becomes of a sequence that is longer than `t_max`: if true, it is
+    /// read to its end, for past `t_max` the rule never halts. That is how it was
+    /// certified, so the promise holds for sequences of any length. If false, it
+    /// halts at `t_max`, because all sequences that were calibrated on ended there,
+    /// or because the rule does not say whether they did; the promise is then about
+    /// sequences of up to `t_max` steps.
+    pub fn reads_on(&self) -> bool {
+        self.0.lengths == Some(Lengths::Unequal)
+    }
+
+    /// Whether the sequences that were calibrated on were of one length, where
+    /// it is known.
+    pub fn lengths(&self) -> Option<Lengths> {
+        self.0.lengths
+    }
+
+    /// Records whether the sequences were of one length.
+    pub fn with_lengths(mut self, lengths: Lengths) -> Self {
+        self.0.lengths = Some(lengths);
+        self
+    }
+
+    /// How many class probabilities a step had while calibrating, where it is
+    /// known; those of a live stream must be as many.
+    pub fn classes(&self) -> Option<usize> {
+        self.0.classes
+    }
+
+    /// Records how many class probabilities a step had.
+    pub fn with_classes(mut self, classes: Option<usize>) -> Self {
+        self.0.classes = classes;
+        self
     }
 
     /// How the rule was found.
@@ -380,7 +438,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule ever halts a sequence before its end.
+    /// Whether the rule ever halts a sequence of up to `t_max` steps before its end.
     pub fn halts_early(&self) -> bool {
         let steps = self.0.thresholds.values().split_last();
         steps.is_some_and(|(_, before)| before.iter().any(|&v| v < f32::INFINITY))
@@ -413,6 +471,14 @@ impl Record {
             let found = self.thresholds.t_max();
             return Some(format!("{found} thresholds for t_max {}", self.t_max));
         }
+        let fitted = match &self.score {
+            ScoreSource::Gap(score) => Some(score.classes()).filter(|&k| k > 0),
+            _ => None,
+        };
+        let known = self.classes.or(fitted);
+        if known == Some(0) || fitted.is_some() && known != fitted {
+            return Some("its score was fitted to another number of classes".into());
+        }
         if self.promise != self.method.promise() {
             return Some("its method does not give the promise it states".into());
         }
@@ -425,6 +491,9 @@ impl Record {
                 return Some("more certifying traces than can be".into());
             }
             Some(_) => {}
+        }
+        if let Some(what) = self.excess() {
+            return Some(what);
         }
         if self.method == Method::Adaptive {
             return self.adaptive_contradiction();
@@ -442,6 +511,29 @@ impl Record {
         };
         (expected.as_deref() != Some(self.thresholds.values()))
             .then(|| "its thresholds are not those of the tests that passed".into())
+    }
+
+    /// More tests, or more work to recompute their p-values, than any calibration
+    /// leaves behind: a file may ask for minutes of it.
+    fn excess(&self) -> Option<String> {
+        let most = match (self.method, &self.grid_step) {
+            (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
+            (Method::Marginal, Some(grid)) => grid.thresholds().len(),
+            _ => self.t_max,
+        };
+        let tests = self.trail.len();
+        if tests > most {
+            return Some(format!(
+                "{tests} tests, where its method makes {most} at the most"
+            ));
+        }
+        let work: f64 = self.trail.iter().map(|test| tail_cost(test.halted)).sum();
+        (work > MOST_WORK).then(|| {
+            format!(
+                "to recompute its {tests} p-values takes {work:.0e} operations, and more than \
+                 {MOST_WORK:.0e} are not made"
+            )
+        })
     }
 
     /// Tests that stand in the trail behind so many others, each at its share
@@ -577,5 +669,124 @@ impl Record {
         }
         (test.rejected != (test.p_value <= level))
             .then_some("has a verdict that does not follow from its p-value")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A stored rule with so many tests, each on so many sequences.
+    fn stored(method: &str, t_max: usize, tests: usize, halted: u64) -> Value {
+        let test = |i: usize| {
+            json!({
+                "opens": t_max.saturating_sub(i).max(1), "threshold": 0.5, "step": t_max,
+                "halted": halted, "gaps": halted / 10, "p_value": 0.5, "rejected": false,
+            })
+        };
+        let promise = if method == "marginal" {
+            "marginal"
+        } else {
+            "conditional"
+        };
+        let fingerprint = Fingerprint::default();
+        json!({
+            "method": method, "promise": promise, "alpha": 0.1, "delta": 0.01,
+            "grid_step": 0.01, "score": "confidence", "t_max": t_max,
+            "thresholds": vec![0.5; t_max], "expected": null,
+            "fitted_on": {"sequences": 10, "fingerprint": fingerprint}, "screened_on": null,
+            "certified_on": {"sequences": MOST_SEQUENCES, "fingerprint": fingerprint},
+            "split": null, "trail": (0..tests).map(test).collect::<Vec<_>>(),
+        })
+    }
+
+    #[test]
+    fn a_trail_that_would_take_minutes_to_check_is_refused_before() {
+        for (method, t_max, tests, halted, expected) in [
+            (
+                "conditional",
+                3,
+                4,
+                1 << 20,
+                "4 tests, where its method makes 3 at the most",
+            ),
+            (
+                "marginal",
+                3,
+                102,
+                1 << 20,
+                "102 tests, where its method makes 101 at the most",
+            ),
+            (
+                "adaptive",
+                3,
+                100_001,
+                1,
+                "where its method makes 100000 at the most",
+            ),
+            (
+                "conditional",
+                20_000,
+                20_000,
+                MOST_SEQUENCES,
+                "takes 2e11 operations",
+            ),
+            ("marginal", 3, 101, u64::MAX, "takes 4e12 operations"),
+            ("adaptive", 3, 50_000, 1 << 36, "takes 1e11 operations"),
+        ] {
+            let refused = serde_json::from_value::<Rule>(stored(method, t_max, tests, halted));
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn ten_thousand_tests_on_a_billion_sequences_are_not_too_many() {
+        for method in ["conditional", "adaptive"] {
+            let record = stored(method, 10_000, 10_000, 1_000_000_000);
+            let record: Record = serde_json::from_value(record).unwrap();
+            assert_eq!(record.excess(), None);
+        }
+    }
+
+    #[test]
+    fn files_that_do_not_say_how_long_sequences_were_halt_at_the_last_step() {
+        let mut stored = stored("screen-only", 3, 0, 0);
+        stored["promise"] = Value::Null;
+        let rule: Rule = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(
+            (rule.lengths(), rule.classes(), rule.reads_on()),
+            (None, None, false)
+        );
+        let written = serde_json::to_value(&rule).unwrap();
+        assert!(written.get("lengths").is_none() && written.get("classes").is_none());
+        let rule = rule.with_lengths(Lengths::Unequal).with_classes(Some(3));
+        let written = serde_json::to_value(&rule).unwrap();
+        assert_eq!(
+            (&written["lengths"], &written["classes"]),
+            (&json!("unequal"), &json!(3))
+        );
+        assert_eq!(serde_json::from_value::<Rule>(written).unwrap(), rule);
+    }
+
+    #[test]
+    fn a_score_fitted_to_other_classes_than_the_rule_has_is_refused() {
+        let mut stored = stored("screen-only", 3, 0, 0);
+        stored["promise"] = Value::Null;
+        stored["score"] = json!({"gap": {
+            "uses_score": false, "classes": 3, "t_max": 3, "weights": vec![0.0; 26], "intercept": 0.0,
+        }});
+        for (classes, sound) in [
+            (Value::Null, true),
+            (json!(3), true),
+            (json!(4), false),
+            (json!(0), false),
+        ] {
+            stored["classes"] = classes.clone();
+            let rule = serde_json::from_value::<Rule>(stored.clone());
+            assert_eq!(rule.is_ok(), sound, "{classes}: {rule:?}");
+        }
     }
 }
