@@ -22,7 +22,7 @@ mod scores;
 mod screen;
 mod screened;
 pub mod simulate;
-mod stream;
+pub mod stream;
 mod trace;
 mod walk;
 
@@ -33,7 +33,7 @@ pub use evaluate::{
     CONFIDENCE, EvaluateError, Evaluation, Evaluator, StepResult, evaluate, halt_steps,
 };
 pub use evidence::{Counts, Evidence, EvidenceError};
-pub use gap_score::{GapScore, Memory};
+pub use gap_score::GapScore;
 pub use grid::{Grid, GridError};
 pub use level::{Alpha, Delta, LevelError};
 pub use loss::gap;
@@ -47,7 +47,7 @@ pub use rule::{
 pub use score::{OVERSHOOT, SUM_TOLERANCE, Score, ScoreSource, Step, StepError};
 pub use screen::screen;
 pub use screened::{Screened, ScreenedError, SetAside};
-pub use stream::{Decision, Stream};
+pub use stream::{Decision, Reason, State};
 pub use trace::{
     Certifying, Fingerprint, Key, MAX_STEPS, Screening, TraceError, Traces, TracesBuilder,
 };

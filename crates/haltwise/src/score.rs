@@ -92,14 +92,17 @@ pub enum StepError {
     /// The numbers are no probabilities.
     #[error("the probabilities are not numbers in [0, 1] that add up to 1")]
     NotProbabilities,
-    /// There are not as many classes as there were when the score was fitted.
-    #[error("{found} class probabilities, but the score was fitted to {expected}")]
+    /// There are not as many classes as there were while calibrating.
+    #[error("{found} class probabilities, but the rule was calibrated with {expected}")]
     Classes {
         /// How many there are.
         found: usize,
         /// How many there must be.
         expected: usize,
     },
+    /// What is remembered of the stream is not what this score remembers.
+    #[error("the state of the stream was made by another rule")]
+    OtherRule,
     /// The score that came with the step is no score.
     #[error(transparent)]
     Score(#[from] TraceError),
@@ -154,18 +157,18 @@ impl ScoreSource {
         &self,
         steps: impl IntoIterator<Item = Step<'a>>,
     ) -> Result<Vec<f32>, StepError> {
-        let mut memory = Memory::default();
+        let mut memory = None;
         let score = |(t, step): (usize, Step<'_>)| Ok(self.score(&step, t, &mut memory)?.get());
         steps.into_iter().enumerate().map(score).collect()
     }
 
     /// The score of step `t` (0-based) of a sequence of which `memory` saw the
-    /// steps before.
+    /// steps before; only a learned score has one.
     pub(crate) fn score(
         &self,
         step: &Step<'_>,
         t: usize,
-        memory: &mut Memory,
+        memory: &mut Option<Box<Memory>>,
     ) -> Result<Score, StepError> {
         let value = match self {
             Self::Confidence => return step.given(),
@@ -174,7 +177,7 @@ impl ScoreSource {
                 let (_, first, second) = Step::largest_two(step.sound_probs()?);
                 first - second
             }
-            Self::Gap(learned) => learned.observe(step, t, memory)?,
+            Self::Gap(learned) => learned.observe(step, t, memory.get_or_insert_default())?,
         };
         Ok(Score(value.clamp(0.0, 1.0)))
     }
@@ -185,7 +188,7 @@ mod tests {
     use super::*;
 
     fn score(source: &ScoreSource, step: Step<'_>) -> Result<f32, StepError> {
-        let found = source.score(&step, 0, &mut Memory::default());
+        let found = source.score(&step, 0, &mut None);
         found.map(Score::get)
     }
 
