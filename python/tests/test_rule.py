@@ -51,20 +51,23 @@ def test_a_stream_says_why_it_halted(rule):
 
 
 def test_past_its_last_step_a_rule_for_unequal_lengths_never_halts(rule):
-    reads_on = Rule.from_json(json.dumps({**rule.record, "lengths": "unequal"}))
-    scores = np.zeros((1, rule.t_max + 3))
-    with pytest.raises(ValueError, match="was calibrated for"):
-        rule.halt(scores)
-    assert reads_on.halt(scores) == [rule.t_max + 3]
-    scores[0, rule.t_max :] = 1.0
-    assert reads_on.halt(scores) == [rule.t_max + 3]
+    t_max, longer = rule.t_max, rule.t_max + 3
+    unscreened = {"method": "screen-only", "promise": None, "trail": []}
+    record = {**rule.record, **unscreened, "thresholds": [None] * (t_max - 1) + [0.9]}
+    stops = Rule.from_json(json.dumps(record))
+    reads_on = Rule.from_json(json.dumps({**record, "lengths": "unequal"}))
+    scores, predictions = np.ones((1, longer)), np.zeros((1, longer), np.int64)
+    assert reads_on.halt(scores) == [t_max]
+    scores[0, t_max - 1] = 0.5
+    assert reads_on.halt(scores) == [longer]
     stream = reads_on.stream()
     assert not any(stream.observe(score) for score in scores[0])
-    assert stream.end() == "end" and stream.steps == rule.t_max + 3
-    found = reads_on.evaluate(scores, np.zeros_like(scores, np.int64), [0])
-    assert found.t_max == len(found.by_step) == rule.t_max + 3 and found.t_avg == 1
-    with pytest.raises(ValueError, match="was calibrated for"):
-        rule.evaluate(scores, np.zeros_like(scores, np.int64), [0])
+    assert stream.end() == "end" and stream.steps == longer
+    found = reads_on.evaluate(scores, predictions, [0])
+    assert found.t_max == len(found.by_step) == longer and found.t_avg == 1
+    for refused in (stops.halt, lambda scores: stops.evaluate(scores, predictions, [0])):
+        with pytest.raises(ValueError, match=f"was calibrated for {t_max} at the most"):
+            refused(scores)
 
 
 def test_a_stream_is_held_to_the_number_of_classes(rule):
