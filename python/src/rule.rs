@@ -1,7 +1,7 @@
 //! A rule: applied to arrays, evaluated, stored.
 
 use haltwise::{
-    Counts, Decision, Delta, Evaluator, Key, Score, ScoreSource, SetRecord, Stream, Traces,
+    Counts, Decision, Delta, Evaluator, Key, Score, ScoreSource, SetRecord, State, Traces,
     halted_needed,
 };
 use haltwise_io::{parse_rule, rule_json, write_rule};
@@ -105,14 +105,14 @@ impl Rule {
         py.detach(|| {
             views.visit(&mut |row| {
                 self.check_length(row.len())?;
-                let mut stream = Stream::new(&self.0);
+                let mut state = State::new();
                 for step in row.steps() {
-                    let decision = stream.observe_step(&step).map_err(|e| e.to_string())?;
-                    if decision == Decision::Halt {
+                    let decision = self.0.observe(&mut state, &step);
+                    if decision.map_err(|e| e.to_string())? != Decision::Continue {
                         break;
                     }
                 }
-                halts.push(i64::from(stream.steps()));
+                halts.push(i64::from(state.steps()));
                 Ok(())
             })
         })?;
@@ -179,7 +179,7 @@ impl Rule {
 impl Rule {
     fn check_length(&self, steps: usize) -> Result<(), String> {
         let t_max = self.0.t_max();
-        if steps <= t_max {
+        if steps <= t_max || self.0.reads_on() {
             return Ok(());
         }
         Err(format!(
@@ -197,14 +197,14 @@ impl Rule {
     ) -> Result<i64, String> {
         let length = self.check_length(steps);
         length.map_err(|e| format!("row {}: {e}", i + 1))?;
-        let mut stream = Stream::new(&self.0);
+        let mut state = State::new();
         for (t, &score) in scores.row(i, steps, buffer).iter().enumerate() {
             let score = Score::try_from(score)
                 .map_err(|e| format!("row {}, step {}: {e}", i + 1, t + 1))?;
-            if stream.observe(score) == Decision::Halt {
+            if self.0.observe_score(&mut state, score) != Decision::Continue {
                 break;
             }
         }
-        Ok(i64::from(stream.steps()))
+        Ok(i64::from(state.steps()))
     }
 }

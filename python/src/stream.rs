@@ -1,6 +1,6 @@
 //! One sequence as it arrives.
 
-use haltwise::{Decision, Memory, Score, ScoreSource, Step};
+use haltwise::{Decision, Reason, State, Step};
 use numpy::ndarray::Ix1;
 use pyo3::prelude::*;
 
@@ -9,28 +9,24 @@ use crate::failure::value_error;
 use crate::rule::Rule;
 
 /// One sequence as it arrives, judged by a rule; made by `Rule.stream`. Once
-/// halted it stays halted, and the rule's last step always halts.
-// The heart's stream borrows its rule; here the rule is kept alive beside the
-// counters, from which the stream goes on each time.
+/// halted it stays halted. Past the longest sequence that the rule was calibrated
+/// on it is read to its end, unless all of those were of one length: it then halts
+/// there.
 #[pyclass(module = "haltwise._core")]
 pub(crate) struct Stream {
     rule: Py<Rule>,
-    steps: u32,
-    halted: bool,
-    memory: Memory,
+    state: State,
 }
 
 #[pymethods]
 impl Stream {
     #[new]
-    #[pyo3(signature = (rule, steps = 0, halted = false, memory = None))]
-    fn new(rule: Py<Rule>, steps: u32, halted: bool, memory: Option<&str>) -> PyResult<Self> {
-        let memory = memory.map(serde_json::from_str).transpose();
+    #[pyo3(signature = (rule, state = None))]
+    fn new(rule: Py<Rule>, state: Option<&str>) -> PyResult<Self> {
+        let state = state.map(serde_json::from_str).transpose();
         Ok(Self {
             rule,
-            steps,
-            halted,
-            memory: memory.map_err(value_error)?.unwrap_or_default(),
+            state: state.map_err(value_error)?.unwrap_or_default(),
         })
     }
 
@@ -41,7 +37,6 @@ impl Stream {
     #[pyo3(signature = (score = None, *, probs = None, prediction = None))]
     fn observe(
         &mut self,
-        py: Python<'_>,
         score: Option<f32>,
         probs: Option<Floats<'_, Ix1>>,
         prediction: Option<u32>,
@@ -52,56 +47,42 @@ impl Stream {
             score,
             probs: probs.as_deref(),
         };
-        let rule = self.rule.clone_ref(py);
-        let learned = matches!(rule.get().0.source(), ScoreSource::Gap(_));
-        match score {
-            Some(score) if probs.is_none() && !learned => {
-                let score = Score::try_from(score).map_err(value_error)?;
-                self.step(|stream| Ok(stream.observe(score)))
-            }
-            _ => self.step(|stream| stream.observe_step(&step).map_err(value_error)),
-        }
+        let decision = self.rule.get().0.observe(&mut self.state, &step);
+        Ok(decision.map_err(value_error)? != Decision::Continue)
     }
 
     /// Counts a step whose score is missing: it cannot halt the stream, unless
-    /// it is the last.
-    fn skip(&mut self) -> PyResult<bool> {
-        self.step(|stream| Ok(stream.skip()))
+    /// the rule halts all streams there.
+    fn skip(&mut self) -> bool {
+        self.rule.get().0.skip(&mut self.state) != Decision::Continue
+    }
+
+    /// The stream is over; returns why it halted, as `reason` does.
+    fn end(&mut self) -> String {
+        self.state.end().to_string()
     }
 
     /// How many steps were seen until it halted, or so far.
     #[getter]
     fn steps(&self) -> u32 {
-        self.steps
+        self.state.steps()
     }
 
     /// Whether it has halted.
     #[getter]
     fn halted(&self) -> bool {
-        self.halted
+        self.state.halted()
     }
 
-    fn __getnewargs__(&self, py: Python<'_>) -> PyResult<(Py<Rule>, u32, bool, String)> {
-        let memory = serde_json::to_string(&self.memory).map_err(value_error)?;
-        Ok((self.rule.clone_ref(py), self.steps, self.halted, memory))
+    /// Why it halted: "threshold" (its score reached it), "last-step" (the rule has
+    /// no more) or "end"; None while it runs.
+    #[getter]
+    fn reason(&self) -> Option<String> {
+        self.state.reason().as_ref().map(Reason::to_string)
     }
-}
 
-impl Stream {
-    fn step(
-        &mut self,
-        take: impl FnOnce(&mut haltwise::Stream<'_>) -> PyResult<Decision>,
-    ) -> PyResult<bool> {
-        if self.halted {
-            return Ok(true);
-        }
-        let memory = std::mem::take(&mut self.memory);
-        let rule = &self.rule.get().0;
-        let mut stream = haltwise::Stream::resume(rule, self.steps, memory);
-        let decision = take(&mut stream);
-        self.steps = stream.steps();
-        self.memory = stream.into_memory();
-        self.halted = decision? == Decision::Halt;
-        Ok(self.halted)
+    fn __getnewargs__(&self, py: Python<'_>) -> PyResult<(Py<Rule>, String)> {
+        let state = serde_json::to_string(&self.state).map_err(value_error)?;
+        Ok((self.rule.clone_ref(py), state))
     }
 }

@@ -34,6 +34,50 @@ def test_a_step_without_a_score_cannot_halt_unless_it_is_the_last(rule):
     assert [stream.skip() for _ in range(rule.t_max)] == [False] * (rule.t_max - 1) + [True]
 
 
+def test_a_stream_says_why_it_halted(rule):
+    stream = rule.stream()
+    assert stream.reason is None and not stream.observe(0.0)
+    assert stream.end() == "end" and stream.halted and stream.steps == 1
+    assert stream.observe(1.0), "once halted it stays halted"
+    stream = rule.stream()
+    while not stream.observe(0.0 if stream.steps < 5 else 1.0):
+        pass
+    assert stream.reason == "threshold" and stream.end() == "threshold"
+    assert pickle.loads(pickle.dumps(stream)).reason == "threshold"
+    stream = rule.stream()
+    while not stream.skip():
+        pass
+    assert stream.reason == "last-step" and stream.steps == rule.t_max
+
+
+def test_past_its_last_step_a_rule_for_unequal_lengths_never_halts(rule):
+    t_max, longer = rule.t_max, rule.t_max + 3
+    unscreened = {"method": "screen-only", "promise": None, "trail": []}
+    record = {**rule.record, **unscreened, "thresholds": [None] * (t_max - 1) + [0.9]}
+    stops = Rule.from_json(json.dumps(record))
+    reads_on = Rule.from_json(json.dumps({**record, "lengths": "unequal"}))
+    scores, predictions = np.ones((1, longer)), np.zeros((1, longer), np.int64)
+    assert reads_on.halt(scores) == [t_max]
+    scores[0, t_max - 1] = 0.5
+    assert reads_on.halt(scores) == [longer]
+    stream = reads_on.stream()
+    assert not any(stream.observe(score) for score in scores[0])
+    assert stream.end() == "end" and stream.steps == longer
+    found = reads_on.evaluate(scores, predictions, [0])
+    assert found.t_max == len(found.by_step) == longer and found.t_avg == 1
+    for refused in (stops.halt, lambda scores: stops.evaluate(scores, predictions, [0])):
+        with pytest.raises(ValueError, match=f"was calibrated for {t_max} at the most"):
+            refused(scores)
+
+
+def test_a_stream_is_held_to_the_number_of_classes(rule):
+    held = Rule.from_json(json.dumps({**rule.record, "classes": 3}))
+    assert not held.stream().observe(0.0, probs=np.full(3, 1 / 3))
+    with pytest.raises(ValueError, match="2 class probabilities, but .* with 3"):
+        held.stream().observe(0.0, probs=np.array([0.5, 0.5]))
+    assert not rule.stream().observe(0.0, probs=np.array([0.5, 0.5]))
+
+
 @pytest.mark.parametrize(
     "scores, lengths, message",
     [

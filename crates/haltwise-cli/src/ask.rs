@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
-use haltwise::{Decision, Rule, Step, Stream};
+use haltwise::{Decision, Reason, Rule, State, Step};
 use haltwise_io::read_rule;
 use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
 use serde::Serialize;
@@ -75,7 +75,7 @@ struct Answered<'a> {
     /// The part after which it stopped, and how many there are.
     t: usize,
     parts: usize,
-    reason: &'static str,
+    reason: Reason,
     /// The share of the document that was read.
     read: f64,
     tokens: u64,
@@ -111,7 +111,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     desk.finish()?;
     asked?;
     if args.questions.is_some() {
-        anstream::eprintln!("{}", desk.totals.describe());
+        show::note(desk.totals.describe());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -260,7 +260,7 @@ fn most_options(rule: &Rule) -> Option<usize> {
 
 /// Refuses a question unlike all that the rule was calibrated on.
 fn check_fits(rule: &Rule, question: &Question, parts: usize) -> anyhow::Result<()> {
-    if parts > rule.t_max() {
+    if parts > rule.t_max() && !rule.reads_on() {
         bail!(
             "question {}: its document has {parts} parts, but the rule is for {} at the most; \
              calibrate on documents as long as this",
@@ -288,7 +288,7 @@ fn answer<'a>(
 ) -> anyhow::Result<Answered<'a>> {
     let document = &question.document;
     let options = most_options(rule).unwrap_or(question.options.len());
-    let mut stream = Stream::new(rule);
+    let mut state = State::new();
     let (mut tokens, mut bytes) = (Tokens::default(), 0);
     for (part, &end) in ends.iter().enumerate() {
         let asked = reader.ask(&document[..end], question)?;
@@ -299,11 +299,11 @@ fn answer<'a>(
             score: None,
             probs: Some(&padded(&asked.answer.probs, options)),
         };
-        let halted = stream.observe_step(&step)? == Decision::Halt;
-        let last = part + 1 == ends.len();
-        if !halted && !last {
-            continue;
-        }
+        let reason = match rule.observe(&mut state, &step)? {
+            _ if part + 1 == ends.len() => Reason::End,
+            Decision::Halt(reason) => reason,
+            Decision::Continue => continue,
+        };
         let rest = ends[part + 1..].iter();
         let unsent: usize = rest
             .map(|&end| reader.prompt_bytes(&document[..end], question))
@@ -316,7 +316,7 @@ fn answer<'a>(
             probs: asked.answer.probs,
             t: part + 1,
             parts: ends.len(),
-            reason: if last { "end" } else { "threshold" },
+            reason,
             read: end as f64 / document.len() as f64,
             tokens: tokens.sent,
             tokens_cached: tokens.cached,
@@ -341,7 +341,7 @@ fn describe(a: &Answered<'_>, reader: &Reader) -> String {
         a.t,
         a.parts,
         percent(a.read),
-        if a.reason == "end" {
+        if a.reason == Reason::End {
             ": to its end"
         } else {
             ""

@@ -1,19 +1,20 @@
 //! `haltwise decide`: scores of many live streams in, decisions out.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use haltwise::{Decision, Memory, Rule, Score, ScoreSource, Step, StepError, Stream};
+use haltwise::stream::{Limits, Message, Outcome, Refusal, Streams};
+use haltwise::{Rule, ScoreSource, Step, StepError};
 use haltwise_io::read_rule;
 use serde::Deserialize;
+use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use crate::show::{self, count};
+use crate::show::{self, count, shortened};
 
 /// Apply a rule to live streams: scores in, decisions out
 ///
@@ -42,7 +43,11 @@ Fields of a line:
 A line that cannot be used, or that comes after missing steps, is reported with its
 number, and the exit code is then 1. A step whose score is missing or invalid is
 counted, but cannot halt the stream; a line that is no JSON at all (NaN is not)
-belongs to no stream, so send \"t\" to have the gap noticed.
+belongs to no stream, so send \"t\" to have the gap noticed. So it is with a line of
+more than 16 MiB, which is passed over. An id may have 4096 bytes.
+
+A stream that goes on past the longest sequence that the rule was calibrated on is
+read to its end, unless all those sequences were of one length: it then halts there.
 
 Memory: about 110 bytes for each open stream with an id of a dozen letters; where the
 rule's score is learned, 100 more and 8 for each class. Past
@@ -66,35 +71,80 @@ pub(crate) struct Args {
 /// Bad lines are shown up to this many, then only counted.
 const SHOWN: u64 = 100;
 
+/// The most bytes of a line, so that no input takes all memory.
+const LONGEST_LINE: usize = 16 << 20;
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let rule = read_rule(&args.rule)?;
-    let mut input = BufReader::with_capacity(1 << 18, io::stdin().lock());
+    let mut lines = Lines::new(io::stdin().lock(), LONGEST_LINE);
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let mut desk = Desk::new(&rule, args.max_streams.get());
-    let (mut line, mut number, mut faults) = (Vec::new(), 0_u64, Faults::default());
+    let mut desk = Desk::new(&rule, args.max_streams);
+    let mut faults = Faults::default();
     loop {
         // No whole line is at hand: whoever waits for a decision gets it before
         // we wait for them.
-        if !input.buffer().contains(&b'\n') {
+        if !lines.at_hand() {
             out.flush()?;
         }
-        line.clear();
-        let read = input.read_until(b'\n', &mut line);
-        if read.context("standard input")? == 0 {
-            break;
-        }
-        number += 1;
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        if let Err(fault) = desk.take(line.trim_ascii(), &mut out)? {
-            faults.report(number, &fault);
+        let answer = match lines.next().context("standard input")? {
+            None => break,
+            Some(Ok([])) => continue,
+            Some(Ok(line)) => desk.take(line, &mut out)?,
+            Some(Err(fault)) => Err(fault),
+        };
+        if let Err(fault) = answer {
+            faults.report(lines.number, &fault);
         }
     }
     out.flush()?;
-    match faults.describe(number) {
+    match faults.describe(lines.number) {
         Some(faults) => anyhow::bail!(faults),
         None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The lines of an input, of which none is kept that is longer than may be.
+struct Lines<R> {
+    input: BufReader<R>,
+    line: Vec<u8>,
+    longest: usize,
+    /// How many were read.
+    number: u64,
+}
+
+impl<R: Read> Lines<R> {
+    fn new(input: R, longest: usize) -> Self {
+        Self {
+            input: BufReader::with_capacity(1 << 18, input),
+            line: Vec::new(),
+            longest,
+            number: 0,
+        }
+    }
+
+    /// Whether a whole line is there, without waiting for more.
+    fn at_hand(&self) -> bool {
+        self.input.buffer().contains(&b'\n')
+    }
+
+    /// The next line, without the space around it.
+    fn next(&mut self) -> io::Result<Option<Result<&[u8], Fault>>> {
+        self.line.clear();
+        // The line break comes on top.
+        let most = self.longest as u64 + 1;
+        let read = (&mut self.input)
+            .take(most)
+            .read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        if read as u64 == most && !self.line.ends_with(b"\n") {
+            self.input.skip_until(b'\n')?;
+            let problem = format!("it has more than {} bytes", show::number(most - 1));
+            return Ok(Some(Err(problem.into())));
+        }
+        Ok(Some(Ok(self.line.trim_ascii())))
     }
 }
 
@@ -193,8 +243,11 @@ impl<'a> Line<'a> {
             return Err("it is no JSON object, such as {\"id\": \"a\", \"score\": 0.93}".into());
         }
         let fields: Fields<'a> = serde_json::from_slice(line).map_err(|e| {
-            let text = e.to_string();
-            let what = text.split(" at line ").next().unwrap_or_default();
+            let what = match e.classify() {
+                Category::Eof => "it breaks off",
+                Category::Data => "a field comes twice",
+                Category::Syntax | Category::Io => "it cannot be read on",
+            };
             format!(
                 "it is no sound JSON object: {what} at column {}",
                 e.column()
@@ -203,12 +256,20 @@ impl<'a> Line<'a> {
         let id = fields.id.ok_or("it has no \"id\"")?;
         let t = |raw: &RawValue| match raw.get().parse() {
             Ok(t) if t > 0 => Ok(t),
-            _ => Err(format!("\"t\" is {raw}, and not a step, counted from 1")),
+            _ => Err(format!(
+                "\"t\" is {}, and not a step, counted from 1",
+                shortened(raw.get())
+            )),
         };
         let end = match fields.end.map(RawValue::get) {
             None | Some("false") => false,
             Some("true") => true,
-            Some(raw) => return Err(format!("\"end\" is {raw}, and neither true nor false")),
+            Some(raw) => {
+                return Err(format!(
+                    "\"end\" is {}, and neither true nor false",
+                    shortened(raw)
+                ));
+            }
         };
         Ok(Self {
             id: stream_id(id.get())?,
@@ -224,41 +285,74 @@ impl<'a> Line<'a> {
     fn has_step(&self) -> bool {
         self.score.is_some() || self.probs.is_some()
     }
+
+    /// What the classifier said, as far as the rule looks at it; the class
+    /// probabilities are kept in `probs`.
+    fn step<'p>(&self, rule: &Rule, probs: &'p mut Vec<f32>) -> Result<Step<'p>, String> {
+        let score = self.score.map(|raw| {
+            let parsed = raw.get().parse::<f32>();
+            parsed.map_err(|_| format!("the score {} is not a number", shortened(raw.get())))
+        });
+        let score = score.transpose()?;
+        let takes_probs = *rule.source() != ScoreSource::Confidence || rule.classes().is_some();
+        let given = self.probs.filter(|_| takes_probs);
+        if let Some(raw) = given {
+            *probs = serde_json::from_str(raw.get()).map_err(|_| {
+                format!(
+                    "\"probs\" is {}, and not a list of numbers",
+                    shortened(raw.get())
+                )
+            })?;
+        }
+        let learned = matches!(rule.source(), ScoreSource::Gap(_));
+        let prediction = self.prediction.filter(|_| learned);
+        Ok(Step {
+            prediction: prediction.map(|raw| class(raw.get())).transpose()?,
+            score,
+            probs: given.map(|_| &probs[..]),
+        })
+    }
+
+    /// Why its step has no score.
+    fn words(&self, error: StepError) -> String {
+        match (error, self.prediction) {
+            // As it was given: a name has no number.
+            (StepError::Prediction { classes, .. }, Some(given)) => format!(
+                "the prediction {} is none of the {classes} classes, counted from 0",
+                shortened(given.get())
+            ),
+            (error, _) => error.to_string(),
+        }
+    }
+
+    /// Why its stream does not take it.
+    fn refused(&self, refusal: &Refusal) -> String {
+        let id = shortened(&self.id);
+        match refusal {
+            Refusal::Nothing => "neither a \"score\" nor \"probs\" nor \"end\": true".into(),
+            Refusal::NoRoom { .. } => format!("stream {id}: {refusal}; raise --max-streams"),
+            _ => format!("stream {id}: {refusal}"),
+        }
+    }
 }
 
 /// All open streams.
 struct Desk<'r> {
     rule: &'r Rule,
-    max_streams: usize,
-    streams: HashMap<Box<str>, Open>,
-    /// Ids of halted streams, the longest-halted first; some may have ended.
-    halted: VecDeque<Box<str>>,
-}
-
-/// How far a stream has come.
-#[derive(Clone, Copy, Default)]
-struct Progress {
-    steps: u32,
-    halted: bool,
-}
-
-/// An open stream.
-#[derive(Default)]
-struct Open {
-    progress: Progress,
-    /// What a learned score remembers; nothing is kept for any other.
-    memory: Option<Box<Memory>>,
+    streams: Streams,
 }
 
 type Answer = Result<(), Fault>;
 
 impl<'r> Desk<'r> {
-    fn new(rule: &'r Rule, max_streams: usize) -> Self {
+    fn new(rule: &'r Rule, max_streams: NonZeroUsize) -> Self {
+        let limits = Limits {
+            open: max_streams,
+            ..Limits::default()
+        };
         Self {
             rule,
-            max_streams,
-            streams: HashMap::new(),
-            halted: VecDeque::new(),
+            streams: Streams::new(limits),
         }
     }
 
@@ -269,174 +363,34 @@ impl<'r> Desk<'r> {
             Ok(line) => line,
             Err(problem) => return Ok(Err(problem.into())),
         };
-        let id = &*line.id;
-        let progress = match self.open(id, &line) {
-            Ok(progress) => progress,
-            Err(problem) => return Ok(Err(problem.into())),
+        let mut probs = Vec::new();
+        let (step, problem) = match line.has_step().then(|| line.step(self.rule, &mut probs)) {
+            None => (None, None),
+            Some(Ok(step)) => (Some(step), None),
+            // It counts all the same.
+            Some(Err(problem)) => (Some(Step::default()), Some(problem)),
         };
-        let known = self.streams.get_mut(id);
-        let memory = known.and_then(|open| open.memory.take());
-        let before = Open { progress, memory };
-        let (open, decided, answer) = self.step(before, &line);
-        if let Some(reason) = decided {
-            let t = open.progress.steps;
+        let message = Message {
+            step,
+            t: line.t,
+            end: line.end,
+        };
+        let taken = match self.streams.take(self.rule, &line.id, message) {
+            Ok(Outcome::Taken(taken)) => taken,
+            Ok(Outcome::Ignored) => return Ok(Ok(())),
+            Err(refusal) => return Ok(Err(line.refused(&refusal).into())),
+        };
+        if let Some(reason) = taken.halted {
+            let (id, t) = (&line.id, taken.steps);
             writeln!(out, "{{\"id\":{id},\"t\":{t},\"reason\":\"{reason}\"}}")?;
         }
-        self.keep(id, open, decided.is_some(), line.end);
-        Ok(answer)
-    }
-
-    /// The stream a line belongs to; a new one where there is room.
-    fn open(&mut self, id: &str, line: &Line<'_>) -> Result<Progress, String> {
-        let known = self.streams.get(id).map(|open| open.progress);
-        let open = known.unwrap_or_default();
-        let has_step = line.has_step();
-        if !has_step && !line.end {
-            return Err("neither a \"score\" nor \"probs\" nor \"end\": true".into());
-        }
-        if !has_step && known.is_none() {
-            return Err(format!("the stream {id} ends, but has no steps"));
-        }
-        let due = u64::from(open.steps) + 1;
-        if let Some(t) = line.t.filter(|&t| has_step && !open.halted && t < due) {
-            return Err(format!(
-                "stream {id}: step {t} came where step {due} was due"
-            ));
-        }
-        if known.is_none() && self.streams.len() >= self.max_streams && !self.make_room() {
-            return Err(format!(
-                "no room for the stream {id}: {} are open and none has halted; raise --max-streams",
-                self.max_streams
-            ));
-        }
-        Ok(open)
-    }
-
-    /// Drops the longest-halted stream.
-    fn make_room(&mut self) -> bool {
-        while let Some(id) = self.halted.pop_front() {
-            if self
-                .streams
-                .get(&id)
-                .is_some_and(|open| open.progress.halted)
-            {
-                self.streams.remove(&id);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// What a line makes of its stream: its new state, the reason if that is a
-    /// decision, and what is wrong with the line.
-    fn step(&self, open: Open, line: &Line<'_>) -> (Open, Option<&'static str>, Answer) {
-        if open.progress.halted {
-            return (open, None, Ok(()));
-        }
-        let memory = open.memory.map_or_else(Memory::default, |memory| *memory);
-        let before = open.progress.steps;
-        let mut stream = Stream::resume(self.rule, before, memory);
-        let (mut decision, mut answer) = (Decision::Continue, Ok(()));
-        if line.has_step() {
-            let due = u64::from(before) + 1;
-            let t = line.t.unwrap_or(due);
-            for _ in due..t.min(self.rule.t_max() as u64) {
-                stream.skip();
-            }
-            let gap = (due < t)
-                .then(|| format!("step {t} came where step {due} was due; those between count"));
-            let observed = self.observe(&mut stream, line);
-            answer = match (&observed, gap) {
-                (Ok(_), None) => Ok(()),
-                (Ok(_), Some(gap)) => Err(Fault::Gap(gap)),
-                (Err(problem), None) => Err(problem.clone().into()),
-                (Err(problem), Some(gap)) => Err(format!("{gap}; {problem}").into()),
-            };
-            decision = observed.unwrap_or_else(|_| stream.skip());
-        }
-        let at_last = stream.steps() as usize == self.rule.t_max();
-        let reason = match decision {
-            Decision::Halt if !at_last => Some("threshold"),
-            Decision::Halt => Some("last-step"),
-            Decision::Continue if line.end => Some("end"),
-            Decision::Continue => None,
-        };
-        let progress = Progress {
-            steps: stream.steps(),
-            halted: reason.is_some(),
-        };
-        let remembers = !progress.halted && matches!(self.rule.source(), ScoreSource::Gap(_));
-        let memory = remembers.then(|| Box::new(stream.into_memory()));
-        (Open { progress, memory }, reason, answer)
-    }
-
-    /// Shows a line to its stream, scored the way the rule was calibrated for.
-    fn observe(&self, stream: &mut Stream<'_>, line: &Line<'_>) -> Result<Decision, String> {
-        let score = match line.score.map(|raw| (raw.get(), raw.get().parse::<f32>())) {
-            Some((raw, Err(_))) => return Err(format!("the score {raw} is not a number")),
-            Some((_, Ok(score))) => Some(score),
-            None => None,
-        };
-        match (score, self.rule.source()) {
-            // What a learned score is computed from.
-            (_, ScoreSource::Gap(_)) => {}
-            // The score itself, ready to use; unless what it is computed from is
-            // there, and it may be another.
-            (Some(score), source) if *source == ScoreSource::Confidence || line.probs.is_none() => {
-                let score = Score::try_from(score).map_err(|e| e.to_string())?;
-                return Ok(stream.observe(score));
-            }
-            (_, ScoreSource::Confidence) => {
-                return Err("the rule needs a \"score\", it cannot be had from \"probs\"".into());
-            }
-            _ => {}
-        }
-        let probs: Option<Vec<f32>> = match line.probs {
-            None => None,
-            Some(raw) => serde_json::from_str(raw.get())
-                .map_err(|_| format!("\"probs\" is {raw}, and not a list of numbers"))?,
-        };
-        let step = Step {
-            prediction: line.prediction.map(|raw| class(raw.get())).transpose()?,
-            score,
-            probs: probs.as_deref(),
-        };
-        stream
-            .observe_step(&step)
-            .map_err(|e| match (e, line.prediction) {
-                // As it was given: a name has no number.
-                (StepError::Prediction { classes, .. }, Some(given)) => {
-                    format!(
-                        "the prediction {given} is none of the {classes} classes, counted from 0"
-                    )
-                }
-                (e, _) => e.to_string(),
-            })
-    }
-
-    /// Remembers a stream until it ends.
-    fn keep(&mut self, id: &str, open: Open, decided: bool, ended: bool) {
-        if ended {
-            self.streams.remove(id);
-            return;
-        }
-        if decided {
-            self.halted.push_back(id.into());
-            // Streams that ended leave their ids here: swept before they are
-            // more than the open ones.
-            if self.halted.len() > 2 * self.streams.len() + 1024 {
-                let streams = &self.streams;
-                self.halted
-                    .retain(|id| streams.get(id).is_some_and(|open| open.progress.halted));
-                self.halted.push_back(id.into());
-            }
-        }
-        match self.streams.get_mut(id) {
-            Some(known) => *known = open,
-            None => {
-                self.streams.insert(id.into(), open);
-            }
-        }
+        let problem = problem.or_else(|| taken.unusable.map(|error| line.words(error)));
+        Ok(match (problem, taken.missing) {
+            (None, None) => Ok(()),
+            (None, Some(missing)) => Err(Fault::Gap(missing.to_string())),
+            (Some(problem), None) => Err(problem.into()),
+            (Some(problem), Some(missing)) => Err(format!("{missing}; {problem}").into()),
+        })
     }
 }
 
@@ -446,7 +400,8 @@ impl<'r> Desk<'r> {
 fn class(raw: &str) -> Result<u32, String> {
     if !raw.starts_with(['"', '-']) && !raw.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(format!(
-            "the prediction {raw} is neither a number nor a string"
+            "the prediction {} is neither a number nor a string",
+            shortened(raw)
         ));
     }
     // Files may have numbers in quotes too.
@@ -460,12 +415,63 @@ fn stream_id(raw: &str) -> Result<Cow<'_, str>, String> {
     match raw.as_bytes().first() {
         // Two ways to write a string are one id.
         Some(b'"') if raw.contains('\\') => {
-            let text: String = serde_json::from_str(raw).map_err(|e| e.to_string())?;
+            let text: String = serde_json::from_str(raw)
+                .map_err(|_| format!("the id {} is no text that can be read", shortened(raw)))?;
             serde_json::to_string(&text)
                 .map(Into::into)
                 .map_err(|e| e.to_string())
         }
         Some(b'"' | b'-' | b'0'..=b'9') => Ok(raw.into()),
-        _ => Err(format!("the id {raw} is neither a string nor a number")),
+        _ => Err(format!(
+            "the id {} is neither a string nor a number",
+            shortened(raw)
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines<R: Read>(mut lines: Lines<R>) -> (Vec<Result<String, String>>, usize) {
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().unwrap() {
+            found.push(match line {
+                Ok(line) => Ok(String::from_utf8(line.to_vec()).unwrap()),
+                Err(Fault::Unusable(problem) | Fault::Gap(problem)) => Err(problem),
+            });
+        }
+        assert_eq!(lines.number, found.len() as u64);
+        (found, lines.line.capacity())
+    }
+
+    #[test]
+    fn a_line_is_as_long_as_it_may_be_and_no_longer() {
+        let (found, _) = lines(Lines::new(&b"12345678\n123456789\n\n a \n12345678"[..], 8));
+        let (ok, long) = (
+            |text: &str| Ok(text.to_owned()),
+            || "it has more than 8 bytes",
+        );
+        let expected = [
+            ok("12345678"),
+            Err(long().to_owned()),
+            ok(""),
+            ok("a"),
+            ok("12345678"),
+        ];
+        assert_eq!(found, expected);
+        let (found, _) = lines(Lines::new(&b"123456789"[..], 8));
+        assert_eq!(found, [Err(long().to_owned())]);
+    }
+
+    #[test]
+    fn endless_lines_take_no_memory() {
+        let endless = || io::repeat(b'x').take(300 << 20);
+        let input = endless().chain(&b"\nnext\n"[..]).chain(endless());
+        let (found, kept) = lines(Lines::new(input, 4096));
+        assert!(found[0].is_err() && found[2].is_err());
+        assert_eq!(found[1], Ok("next".to_owned()));
+        assert_eq!(found.len(), 3);
+        assert!(kept < 20_000, "{kept}");
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct CompletionArgs {
 pub(crate) fn completions(args: CompletionArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "haltwise", &mut text);
-    show::print(&String::from_utf8_lossy(&text))?;
+    show::print_as_is(&String::from_utf8_lossy(&text))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn man(args: ManArgs) -> anyhow::Result<ExitCode> {
         None => {
             let mut text = Vec::new();
             clap_mangen::Man::new(Cli::command()).render(&mut text)?;
-            show::print(&String::from_utf8_lossy(&text))?;
+            show::print_as_is(&String::from_utf8_lossy(&text))?;
         }
     }
     Ok(ExitCode::SUCCESS)

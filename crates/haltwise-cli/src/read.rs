@@ -137,8 +137,8 @@ fn tell_on_ctrl_c(bar: &Arc<Bar>, journal: &Path) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         bar.bar.finish_and_clear();
         match kept(&bar, &journal) {
-            Some(kept) => anstream::eprintln!("Interrupted: {kept}"),
-            None => anstream::eprintln!("Interrupted: nothing was answered yet"),
+            Some(kept) => show::note(format_args!("Interrupted: {kept}")),
+            None => show::note("Interrupted: nothing was answered yet"),
         }
         std::process::exit(show::INTERRUPTED.into());
     })?;
@@ -289,7 +289,7 @@ impl Bar {
         let words = words(progress, state.1.elapsed());
         if !io::stderr().is_terminal() && state.2.elapsed() >= QUIET {
             state.2 = Instant::now();
-            anstream::eprintln!("{words}");
+            show::note(&words);
         }
         self.bar.set_length(progress.total as u64);
         self.bar.set_position(progress.answered as u64);

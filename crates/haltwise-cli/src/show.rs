@@ -1,5 +1,6 @@
 //! What people see: words, numbers, colours on a terminal, progress.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,14 +27,62 @@ const BAD: Style = Style::new()
     .bold()
     .fg_color(Some(anstyle::Color::Ansi(AnsiColor::Red)));
 
+/// What stands for the escape character in our own codes until a text is shown, so
+/// that they can be told from others; no text has this character.
+const OURS: char = '\u{fdd0}';
+
+/// What follows it in the codes of our styles, and at their end.
+const CODES: [&str; 5] = ["[0m", "[1m", "[31m", "[32m", "[33m"];
+
 /// Text in a style; plain where the output is not a terminal.
 pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
-    format!("{style}{text}{style:#}")
+    let ours = |code: String| code.replace('\u{1b}', OURS.encode_utf8(&mut [0; 3]));
+    let (start, end) = (style.render().to_string(), style.render_reset().to_string());
+    format!("{}{text}{}", ours(start), ours(end))
+}
+
+/// A text as it may be shown: whatever could make a terminal do something, and
+/// may come from a file or a server, is written out as JSON does it (`\u001b`),
+/// but for line breaks and our own styles.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let odd = |c: char| c == OURS || c.is_control() && c != '\n';
+    if !text.contains(odd) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(odd) {
+        let (before, found) = rest.split_at(at);
+        shown += before;
+        let mut chars = found.chars();
+        let c = chars.next().unwrap_or(OURS);
+        rest = chars.as_str();
+        if c == OURS && CODES.iter().any(|code| rest.starts_with(code)) {
+            shown.push('\u{1b}');
+        } else {
+            shown += &format!("\\u{:04x}", u32::from(c));
+        }
+    }
+    Cow::Owned(shown + rest)
+}
+
+/// At most 60 characters of a text that may be of any length, and a mark if there
+/// are more.
+pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
 }
 
 /// Prints to standard output, without escape codes where it is no terminal. If
 /// whoever read it has gone, the work goes on without a word.
 pub(crate) fn print(text: &str) -> io::Result<()> {
+    print_as_is(&harmless(text))
+}
+
+/// The same for what is all our own.
+pub(crate) fn print_as_is(text: &str) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -48,7 +97,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 
 /// Says on standard error what went wrong.
 pub(crate) fn error(error: &anyhow::Error) {
-    anstream::eprintln!("{}: {}", styled(BAD, "error"), causes(error));
+    note(format_args!("{}: {}", styled(BAD, "error"), causes(error)));
 }
 
 /// An error and what caused it, in one line. Many an error says itself what
@@ -71,12 +120,12 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
 
 /// Says on standard error what is worth knowing.
 pub(crate) fn warn(text: impl std::fmt::Display) {
-    anstream::eprintln!("{}: {text}", styled(CAREFUL, "warning"));
+    note(format_args!("{}: {text}", styled(CAREFUL, "warning")));
 }
 
 /// Says on standard error what goes on.
 pub(crate) fn note(text: impl std::fmt::Display) {
-    anstream::eprintln!("{text}");
+    anstream::eprintln!("{}", harmless(&text.to_string()));
 }
 
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
@@ -300,6 +349,36 @@ mod tests {
     fn numbers_read_well() {
         assert_eq!(percent(0.1), "10%");
         assert_eq!(percent(0.0512), "5.1%");
+    }
+
+    #[test]
+    fn control_characters_are_written_out_and_styles_are_not() {
+        let hostile = "a\u{1b}[2Jb\u{9b}31m\u{7}\r\tc\u{7f}\nd\u{1b}[32m";
+        let shown = "a\\u001b[2Jb\\u009b31m\\u0007\\u000d\\u0009c\\u007f\nd\\u001b[32m";
+        assert_eq!(harmless(hostile), shown);
+        for style in [HEADING, GOOD, CAREFUL, BAD] {
+            let text = harmless(&styled(style, hostile)).into_owned();
+            assert_eq!(text, format!("{style}{shown}{style:#}"));
+        }
+        // No code is made that is not ours.
+        let forged = harmless("\u{fdd0}]0;title\u{fdd0}[2J\u{fdd0}");
+        assert_eq!(forged, "\\ufdd0]0;title\\ufdd0[2J\\ufdd0");
+        assert!(matches!(harmless("plain\ntext: é…"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let value = "\u{1b}\u{7f}\u{9b}\u{fdd0}\n";
+        let text = serde_json::to_string(value).unwrap();
+        let shown = harmless(&text);
+        assert!(!shown.contains(char::is_control));
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), value);
+    }
+
+    #[test]
+    fn text_of_any_length_is_cut() {
+        assert_eq!(shortened("short"), "short");
+        assert_eq!(shortened(&"é".repeat(1000)), format!("{}…", "é".repeat(60)));
     }
 
     #[test]

@@ -688,7 +688,15 @@ fn decide_says_what_is_wrong_with_a_line_in_the_users_words() {
         (r#"{"score":0.9}"#, "it has no \"id\""),
         (
             r#"{"id":"a","score":NaN}"#,
-            "it is no sound JSON object: expected value at column 19",
+            "it is no sound JSON object: it cannot be read on at column 19",
+        ),
+        (
+            r#"{"id":"a","score":0.9"#,
+            "it is no sound JSON object: it breaks off at column 21",
+        ),
+        (
+            r#"{"id":"a","score":0.9,"id":"b"}"#,
+            "it is no sound JSON object: a field comes twice at column 26",
         ),
         (
             r#"{"id":"a","score":0.9,"t":-1}"#,
@@ -790,6 +798,123 @@ fn decide_bounds_its_open_streams() {
                  {\"id\":3,\"score\":0.1}\n";
     let (decisions, _, code) = decide(&folder, &["--max-streams", "2"], lines);
     assert_eq!((decisions.len(), code), (1, 0));
+}
+
+/// The same rule with more on record.
+fn record(folder: &TempDir, field: &str, value: Value) {
+    let path = folder.path().join("rule.json");
+    let mut rule: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    rule[field] = value;
+    fs::write(path, rule.to_string()).unwrap();
+}
+
+#[test]
+fn decide_reads_on_past_the_last_step_where_lengths_were_unequal() {
+    let folder = calibrated();
+    // A rule that seldom halts, at its last step neither.
+    let never = serde_json::json!([null, null, 0.9, 0.9, 0.9]);
+    let screened = [("method", "screen-only".into()), ("promise", Value::Null)];
+    let untested = [("trail", serde_json::json!([])), ("thresholds", never)];
+    for (field, value) in screened.into_iter().chain(untested) {
+        record(&folder, field, value);
+    }
+    let steps = |n: usize| "{\"id\":1,\"score\":0.1}\n".repeat(n);
+    let lines = steps(5) + "{\"id\":1,\"score\":1}\n{\"id\":1,\"score\":1,\"end\":true}\n";
+    for (lengths, decision) in [
+        (None, r#"{"id":1,"t":5,"reason":"last-step"}"#),
+        (Some("equal"), r#"{"id":1,"t":5,"reason":"last-step"}"#),
+        (Some("unequal"), r#"{"id":1,"t":7,"reason":"end"}"#),
+    ] {
+        if let Some(lengths) = lengths {
+            record(&folder, "lengths", lengths.into());
+        }
+        let (decisions, complaints, code) = decide(&folder, &[], &lines);
+        assert_eq!((complaints.as_str(), code), ("", 0), "{lengths:?}");
+        assert_eq!(decisions, [decision], "{lengths:?}");
+    }
+    let lines = "{\"id\":2,\"t\":99,\"score\":1}\n{\"id\":2,\"end\":true}\n";
+    let (decisions, complaints, _) = decide(&folder, &[], lines);
+    assert_eq!(decisions, [r#"{"id":2,"t":99,"reason":"end"}"#]);
+    assert!(
+        complaints.contains("step 99 came where step 1"),
+        "{complaints}"
+    );
+}
+
+#[test]
+fn decide_holds_streams_to_the_rules_number_of_classes() {
+    let folder = calibrated();
+    record(&folder, "classes", 3.into());
+    for score in ["confidence", "max-probability", "margin"] {
+        record(&folder, "score", score.into());
+        let lines = "{\"id\":1,\"score\":0.5,\"probs\":[0.5,0.25,0.25]}\n\
+                     {\"id\":1,\"score\":0.5,\"probs\":[0.5,0.5]}\n\
+                     {\"id\":1,\"score\":0.1}\n{\"id\":1,\"end\":true}\n";
+        let (decisions, complaints, code) = decide(&folder, &[], lines);
+        let expected = "line 2: 2 class probabilities, but the rule was calibrated with 3";
+        assert!(complaints.contains(expected), "{score}: {complaints}");
+        assert!(
+            complaints.contains("1 line could not be used"),
+            "{complaints}"
+        );
+        // The step counts all the same.
+        assert_eq!(decisions, [r#"{"id":1,"t":3,"reason":"end"}"#]);
+        assert_eq!(code, 1);
+    }
+}
+
+#[test]
+fn decide_passes_over_lines_and_ids_that_are_too_long() {
+    let folder = calibrated();
+    let long_line = format!(
+        "{{\"id\":1,\"score\":0.1,\"x\":\"{}\"}}",
+        "x".repeat(17 << 20)
+    );
+    let long_id = format!("{{\"id\":\"{}\",\"score\":0.1}}", "i".repeat(5_000));
+    let lines = format!(
+        "{{\"id\":1,\"score\":0.1}}\n{long_line}\n{long_id}\n{{\"id\":1,\"end\":true}}\n{long_line}"
+    );
+    let (decisions, complaints, code) = decide(&folder, &[], &lines);
+    assert_eq!(decisions, [r#"{"id":1,"t":1,"reason":"end"}"#]);
+    assert_eq!(code, 1);
+    for text in [
+        "line 2: it has more than 16,777,216 bytes",
+        "…: the id has 5002 bytes; at most 4096 are possible",
+        "line 5: it has more than",
+        "3 lines could not be used, out of 5",
+    ] {
+        assert!(complaints.contains(text), "{text}:\n{complaints}");
+    }
+    assert!(complaints.len() < 1_000, "{complaints}");
+}
+
+#[test]
+fn control_characters_do_not_reach_the_terminal() {
+    let folder = calibrated();
+    let lines = "{\"id\":\"\u{9b}2Ja\u{7f}\",\"end\":true}\n\
+                 {\"id\":\"b\",\"score\":0.1,\"t\":\"\u{9d}\"}\n\
+                 {\"id\":\"b\",\"score\":\"\u{9d}\"}\n\u{1b}[31m";
+    let (_, complaints, _) = decide(&folder, &[], lines);
+    let raw = |c: char| c.is_control() && c != '\n';
+    assert!(!complaints.contains(raw), "{complaints:?}");
+    for text in [
+        "stream \"\\u009b2Ja\\u007f\": it ends",
+        "the score \"\\u009d\" is not",
+    ] {
+        assert!(complaints.contains(text), "{text}:\n{complaints}");
+    }
+    // What a rule file says about itself is shown on standard output.
+    let classifier = serde_json::json!({"\u{1b}]0;pwned\u{7}m": "any"});
+    record(&folder, "classifier", classifier);
+    let shown = ran(haltwise()
+        .current_dir(&folder)
+        .args(["inspect", "rule.json"]));
+    assert!(
+        shown.stdout.contains("\\u001b]0;pwned\\u0007m"),
+        "{}",
+        shown.stdout
+    );
+    assert!(!shown.stdout.contains(raw), "{:?}", shown.stdout);
 }
 
 /// Two classes that rise or fall, hard to tell at first.

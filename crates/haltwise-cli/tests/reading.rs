@@ -151,6 +151,24 @@ fn from_questions_to_a_rule_to_answers_that_stop_early() {
         "{}",
         more.stderr
     );
+
+    // A document longer than all that were calibrated on: refused, or read to its
+    // end by a rule that knows that lengths differ.
+    let mut short = rule.clone();
+    short["method"] = json!("screen-only");
+    short["promise"] = Value::Null;
+    short["trail"] = json!([]);
+    (short["t_max"], short["thresholds"]) = (json!(2), json!([null, 0.999]));
+    let write = |rule: &Value| fs::write(folder.path().join("short.json"), rule.to_string());
+    write(&short).unwrap();
+    let refused = ask("short.json", &one).stderr;
+    let expected = "its document has 10 parts, but the rule is for 2 at the most";
+    assert!(refused.contains(expected), "{refused}");
+    short["lengths"] = json!("unequal");
+    write(&short).unwrap();
+    let read = ask("short.json", &[&one[..], &["--json"]].concat());
+    let read: Value = serde_json::from_str(&read.stdout).expect(&read.stderr);
+    assert_eq!((&read["t"], &read["reason"]), (&json!(10), &json!("end")));
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Prompts: the text that the model is asked to go on from.
 
+use std::io;
+
 use minijinja::syntax::SyntaxConfig;
-use minijinja::{Environment, UndefinedBehavior, context};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior, context};
 
 use crate::error::Error;
 use crate::letters::Letters;
@@ -49,6 +51,13 @@ pub struct Template {
 
 const NAME: &str = "prompt";
 
+/// The most steps that filling in a template may take: a rule brings its own,
+/// which may loop for ever. A prompt takes some ten for each option.
+const MOST_STEPS: u64 = 1_000_000;
+
+/// The most bytes of a prompt, more than any model reads.
+const LONGEST_PROMPT: usize = 64 << 20;
+
 impl Default for Template {
     /// The paper's wording.
     fn default() -> Self {
@@ -68,6 +77,7 @@ fn environment(source: &str) -> Result<Environment<'static>, minijinja::Error> {
         .keep_trailing_newline(true)
         .build()?;
     environment.set_syntax(syntax);
+    environment.set_fuel(Some(MOST_STEPS));
     environment.add_template_owned(NAME, source.to_owned())?;
     Ok(environment)
 }
@@ -126,12 +136,13 @@ impl Template {
         let options: Vec<_> = std::iter::zip(letters, &question.options)
             .map(|(letter, text)| context! { letter => letter.to_string(), text })
             .collect();
+        let mut prompt = Bounded(Vec::new());
         let filled = self.environment.get_template(NAME).and_then(|template| {
-            template.render(context! {
-                context => read, question => &question.question, options
-            })
+            let values = context! { context => read, question => &question.question, options };
+            template.render_captured_to(values, &mut prompt).map(drop)
         });
-        filled.map_err(wrong)
+        filled.map_err(wrong)?;
+        String::from_utf8(prompt.0).map_err(|_| Error::input("the prompt is not UTF-8 text"))
     }
 
     /// Refuses a template that leaves out what the model needs to know.
@@ -163,11 +174,37 @@ fn sample(question: &str) -> Question {
     }
 }
 
+/// A prompt that grows to [`LONGEST_PROMPT`] at the most.
+struct Bounded(Vec<u8>);
+
+impl io::Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LONGEST_PROMPT {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn wrong(error: minijinja::Error) -> Error {
     let line = error
         .line()
         .map_or(String::new(), |n| format!(", line {n}"));
-    Error::input(format_args!("the template{line}: {error}"))
+    match error.kind() {
+        ErrorKind::OutOfFuel => Error::input(format_args!(
+            "the template{line}: it takes more than {MOST_STEPS} steps to fill in; does it loop?"
+        )),
+        // Nothing else can fail in writing to memory.
+        ErrorKind::WriteFailure => Error::input(format_args!(
+            "the template{line}: the prompt has more than {} MiB",
+            LONGEST_PROMPT >> 20
+        )),
+        _ => Error::input(format_args!("the template{line}: {error}")),
+    }
 }
 
 #[cfg(test)]
@@ -225,6 +262,30 @@ mod tests {
             let error = Template::new(source).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn a_template_without_end_is_refused() {
+        let each = "{% for a in range(10000) %}";
+        let loops = format!("{each}{each}{{% endfor %}}{{% endfor %}}");
+        let grows = format!("{each}{{{{ '{}' }}}}{{% endfor %}}", "a".repeat(10_000));
+        let repeats = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
+        for (source, expected) in [
+            (&loops[..], "takes more than 1000000 steps"),
+            (&grows, "the prompt has more than 64 MiB"),
+            ("{{ 'a' * 90000000 }}", "the prompt has more than 64 MiB"),
+            (repeats, "the template, line 1: "),
+        ] {
+            let error = Template::new(source).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_long_document_fills_its_place() {
+        let (long, question) = ("word ".repeat(2 << 20), sample("Who?"));
+        let filled = Template::default().fill(&long, &question, &Letters::default());
+        assert!(filled.unwrap().starts_with(&long));
     }
 
     #[test]

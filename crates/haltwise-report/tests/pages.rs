@@ -5,7 +5,7 @@
 
 mod common;
 
-use haltwise::{Method, Plan, Screening, evaluate};
+use haltwise::{Evaluator, Method, Plan, Screening, evaluate};
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation, report_experiment};
 
 /// Elements that HTML writes without an end.
@@ -103,6 +103,25 @@ fn one_step_and_one_sequence_are_enough() {
         .expect("a rule");
     let evaluation = evaluate(rule.thresholds(), &draw()).expect("an evaluation");
     check(&report_evaluation(&rule, &evaluation, &Context::new("0")));
+    let rules = [Compared::new("only", rule, evaluation)];
+    check(&report_comparison(&rules, &Context::new("0")));
+}
+
+#[test]
+fn sequences_longer_than_the_rule_are_on_the_page_to_their_end() {
+    let rule = Calibration::default()
+        .screen_only(&Screening::new(common::process(4).draw(100, 3)))
+        .expect("a rule")
+        .with_lengths(Lengths::Unequal);
+    let mut evaluator = Evaluator::for_rule(&rule);
+    evaluator
+        .add(&common::process(7).draw(100, 4))
+        .expect("it reads on");
+    let evaluation = evaluator.finish().expect("an evaluation");
+    assert_eq!(evaluation.by_step.len(), 7);
+    let page = report_evaluation(&rule, &evaluation, &Context::new("0"));
+    check(&page);
+    assert!(page.contains("<th scope=\"row\">7</th><td>never</td>"));
     let rules = [Compared::new("only", rule, evaluation)];
     check(&report_comparison(&rules, &Context::new("0")));
 }

@@ -91,11 +91,11 @@ fn observe(c: &mut Criterion) {
         .collect();
     c.bench_function("observe, 100 steps", |b| {
         b.iter_batched(
-            || Stream::new(&rule),
-            |mut stream| {
+            State::new,
+            |mut state| {
                 scores
                     .iter()
-                    .filter(|&&s| stream.observe(s) == Decision::Halt)
+                    .filter(|&&s| rule.observe_score(&mut state, s) != Decision::Continue)
                     .count()
             },
             BatchSize::SmallInput,

@@ -181,7 +181,7 @@ pub(crate) fn log_odds(p: f64) -> f64 {
 /// two per class where class probabilities are used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Whether a step was seen yet.
     begun: bool,
     prediction: u32,
@@ -242,6 +242,10 @@ impl Features {
                 found: prediction,
                 classes: self.classes,
             });
+        }
+        // As long as it was, unless it was stored and comes back another.
+        if ![0, 2 * self.classes].contains(&memory.probs.len()) {
+            return Err(StepError::OtherRule);
         }
 
         let odds = log_odds(f64::from(confidence));
@@ -324,10 +328,10 @@ impl Memory {
             return;
         }
         if prediction == self.prediction {
-            self.run += 1;
+            self.run = self.run.saturating_add(1);
         } else {
             (self.prediction, self.run) = (prediction, 1);
-            self.changes += 1;
+            self.changes = self.changes.saturating_add(1);
         }
         self.smoothed = (1.0 - NEWEST) * self.smoothed + NEWEST * odds;
         self.highest = self.highest.max(odds);

@@ -31,7 +31,7 @@ mod sequence;
 pub mod simulate;
 mod source;
 mod step;
-mod stream;
+pub mod stream;
 mod survey;
 mod thresholds;
 mod trace;
@@ -45,7 +45,7 @@ pub use evaluate::{
     CONFIDENCE, EvaluateError, Evaluation, Evaluator, StepResult, evaluate, halt_steps,
 };
 pub use evidence::{Counts, EvidenceError};
-pub use gap_score::{GapScore, Memory};
+pub use gap_score::GapScore;
 pub use gathered::{Counting, Evidence};
 pub use grid::{Grid, GridError};
 pub use identity::{Classifier, Fingerprint, Key, SetAside, SetRecord};
@@ -62,7 +62,7 @@ pub use screen::ScreenBy;
 pub use sequence::{Checker, MAX_STEPS, Sequence, SequenceError, Trace, check_score};
 pub use source::{Drawn, Fold, Kept, Room, Share, Source, Wanted};
 pub use step::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, Step, StepError};
-pub use stream::{Decision, Stream};
+pub use stream::{Decision, Reason, State};
 pub use survey::Survey;
 pub use thresholds::{ThresholdError, Thresholds};
 pub use trace::{Traces, TracesBuilder};

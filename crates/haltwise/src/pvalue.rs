@@ -52,6 +52,12 @@ pub fn binomial_tail(k: u64, n: u64, p: f64) -> f64 {
     }
 }
 
+/// About how many operations [`binomial_tail`] takes for `n` trials at the most:
+/// the start of [`nested_sum`] where its first ratio is 1 and all trials are terms.
+pub(crate) fn tail_cost(n: u64) -> f64 {
+    1.0 + (84.0 * n as f64).sqrt()
+}
+
 /// 1 + r₁(1 + r₂(1 + …)) for falling ratios, at most `terms` of them.
 ///
 /// Evaluated from the inside out, so that rounding errors are damped by every

@@ -9,6 +9,7 @@ use crate::grid::Grid;
 use crate::identity::{Classifier, Fingerprint, Key, Met, SetRecord, Sketch, Sketched};
 use crate::level::{Alpha, Delta};
 use crate::plan::{Method, Split};
+use crate::pvalue::tail_cost;
 use crate::score::ScoreSource;
 use crate::screen::ScreenBy;
 use crate::thresholds::Thresholds;
@@ -120,6 +121,14 @@ pub(crate) struct Record {
     pub(crate) trail: Vec<Test>,
 }
 
+/// The most tests of `adaptive`, many times what it proposes for any number of
+/// steps.
+const MOST_ADAPTIVE_TESTS: usize = 100_000;
+
+/// The most operations spent on recomputing p-values: seconds, and enough for
+/// 10,000 tests on 10⁹ sequences each.
+const MOST_WORK: f64 = 4e9;
+
 /// Why a stored rule cannot be trusted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("the rule contradicts itself: {0}")]
@@ -160,8 +169,8 @@ impl Rule {
         self.0.lengths
     }
 
-    /// How many class probabilities a step had while calibrating, where they
-    /// were given, and always as many.
+    /// How many class probabilities a step had while calibrating, where it is
+    /// known; those of a live stream must be as many.
     pub fn classes(&self) -> Option<usize> {
         self.0.classes
     }
@@ -274,7 +283,7 @@ impl Rule {
         self.0.trail.get(self.0.chosen?.checked_sub(1)?)
     }
 
-    /// Whether the rule ever halts a sequence before its end.
+    /// Whether the rule ever halts a sequence of up to `t_max` steps before its end.
     pub fn halts_early(&self) -> bool {
         let steps = self.0.thresholds.values().split_last();
         steps.is_some_and(|(_, before)| before.iter().any(|&v| v < f32::INFINITY))
@@ -328,6 +337,14 @@ impl Record {
             let found = self.thresholds.t_max();
             return Some(format!("{found} thresholds for t_max {}", self.t_max));
         }
+        let fitted = match &self.score {
+            ScoreSource::Gap(score) => Some(score.classes()).filter(|&k| k > 0),
+            _ => None,
+        };
+        let known = self.classes.or(fitted);
+        if known == Some(0) || fitted.is_some() && known != fitted {
+            return Some("its score was fitted to another number of classes".into());
+        }
         if self.promise != self.method.promise() {
             return Some("its method does not give the promise it states".into());
         }
@@ -340,6 +357,9 @@ impl Record {
                 return Some("more certifying traces than can be".into());
             }
             Some(_) => {}
+        }
+        if let Some(what) = self.excess() {
+            return Some(what);
         }
         let adaptive = self.method == Method::Adaptive;
         if adaptive && self.fitted_on.is_none() {
@@ -360,6 +380,29 @@ impl Record {
         }
         self.families_contradiction()
             .or_else(|| self.thresholds_contradiction())
+    }
+
+    /// More tests, or more work to recompute their p-values, than any calibration
+    /// leaves behind: a file may ask for minutes of it.
+    fn excess(&self) -> Option<String> {
+        let most = match (self.method, &self.grid_step) {
+            (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
+            (Method::Marginal, Some(grid)) => grid.thresholds().len(),
+            _ => self.t_max,
+        };
+        let tests = self.trail.len();
+        if tests > most {
+            return Some(format!(
+                "{tests} tests, where its method makes {most} at the most"
+            ));
+        }
+        let work: f64 = self.trail.iter().map(|test| tail_cost(test.halted)).sum();
+        (work > MOST_WORK).then(|| {
+            format!(
+                "to recompute its {tests} p-values takes {work:.0e} operations, and more than \
+                 {MOST_WORK:.0e} are not made"
+            )
+        })
     }
 
     fn families_contradiction(&self) -> Option<String> {
@@ -512,5 +555,137 @@ impl Record {
         }
         (test.rejected != (test.p_value <= level))
             .then_some("has a verdict that does not follow from its p-value")
+    }
+}
+
+#[cfg(test)]
+impl Rule {
+    pub(crate) fn with_lengths(mut self, lengths: Lengths) -> Self {
+        self.0.lengths = Some(lengths);
+        self
+    }
+
+    pub(crate) fn with_classes(mut self, classes: Option<usize>) -> Self {
+        self.0.classes = classes;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A stored rule with so many tests, each on so many sequences.
+    fn stored(method: &str, t_max: usize, tests: usize, halted: u64) -> Value {
+        let test = |i: usize| {
+            json!({
+                "opens": t_max.saturating_sub(i).max(1), "threshold": 0.5, "step": t_max,
+                "halted": halted, "gaps": halted / 10, "p_value": 0.5, "rejected": false,
+            })
+        };
+        let promise = if method == "marginal" {
+            "marginal"
+        } else {
+            "conditional"
+        };
+        let fingerprint = Fingerprint::default();
+        json!({
+            "method": method, "promise": promise, "alpha": 0.1, "delta": 0.01,
+            "grid_step": 0.01, "score": "confidence", "t_max": t_max,
+            "thresholds": vec![0.5; t_max], "expected": null,
+            "fitted_on": {"sequences": 10, "fingerprint": fingerprint}, "screened_on": null,
+            "certified_on": {"sequences": MOST_SEQUENCES, "fingerprint": fingerprint},
+            "split": null, "trail": (0..tests).map(test).collect::<Vec<_>>(),
+        })
+    }
+
+    #[test]
+    fn a_trail_that_would_take_minutes_to_check_is_refused_before() {
+        for (method, t_max, tests, halted, expected) in [
+            (
+                "conditional",
+                3,
+                4,
+                1 << 20,
+                "4 tests, where its method makes 3 at the most",
+            ),
+            (
+                "marginal",
+                3,
+                102,
+                1 << 20,
+                "102 tests, where its method makes 101 at the most",
+            ),
+            (
+                "adaptive",
+                3,
+                100_001,
+                1,
+                "where its method makes 100000 at the most",
+            ),
+            (
+                "conditional",
+                20_000,
+                20_000,
+                MOST_SEQUENCES,
+                "takes 2e11 operations",
+            ),
+            ("marginal", 3, 101, u64::MAX, "takes 4e12 operations"),
+            ("adaptive", 3, 50_000, 1 << 36, "takes 1e11 operations"),
+        ] {
+            let refused = serde_json::from_value::<Rule>(stored(method, t_max, tests, halted));
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused}");
+        }
+    }
+
+    #[test]
+    fn ten_thousand_tests_on_a_billion_sequences_are_not_too_many() {
+        for method in ["conditional", "adaptive"] {
+            let record = stored(method, 10_000, 10_000, 1_000_000_000);
+            let record: Record = serde_json::from_value(record).unwrap();
+            assert_eq!(record.excess(), None);
+        }
+    }
+
+    #[test]
+    fn files_that_do_not_say_how_long_sequences_were_halt_at_the_last_step() {
+        let mut stored = stored("screen-only", 3, 0, 0);
+        stored["promise"] = Value::Null;
+        let rule: Rule = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(
+            (rule.lengths(), rule.classes(), rule.reads_on()),
+            (None, None, false)
+        );
+        let written = serde_json::to_value(&rule).unwrap();
+        assert!(written.get("lengths").is_none() && written.get("classes").is_none());
+        let rule = rule.with_lengths(Lengths::Unequal).with_classes(Some(3));
+        let written = serde_json::to_value(&rule).unwrap();
+        assert_eq!(
+            (&written["lengths"], &written["classes"]),
+            (&json!("unequal"), &json!(3))
+        );
+        assert_eq!(serde_json::from_value::<Rule>(written).unwrap(), rule);
+    }
+
+    #[test]
+    fn a_score_fitted_to_other_classes_than_the_rule_has_is_refused() {
+        let mut stored = stored("screen-only", 3, 0, 0);
+        stored["promise"] = Value::Null;
+        stored["score"] = json!({"gap": {
+            "uses_score": false, "classes": 3, "t_max": 3, "weights": vec![0.0; 26], "intercept": 0.0,
+        }});
+        for (classes, sound) in [
+            (Value::Null, true),
+            (json!(3), true),
+            (json!(4), false),
+            (json!(0), false),
+        ] {
+            stored["classes"] = classes.clone();
+            let rule = serde_json::from_value::<Rule>(stored.clone());
+            assert_eq!(rule.is_ok(), sound, "{classes}: {rule:?}");
+        }
     }
 }

@@ -63,18 +63,18 @@ impl ScoreSource {
         &self,
         steps: impl IntoIterator<Item = Step<'a>>,
     ) -> Result<Vec<f32>, StepError> {
-        let mut memory = Memory::default();
+        let mut memory = None;
         let score = |(t, step): (usize, Step<'_>)| Ok(self.score(&step, t, &mut memory)?.get());
         steps.into_iter().enumerate().map(score).collect()
     }
 
     /// The score of step `t` (0-based) of a sequence of which `memory` saw the
-    /// steps before.
+    /// steps before; only a learned score has one.
     pub(crate) fn score(
         &self,
         step: &Step<'_>,
         t: usize,
-        memory: &mut Memory,
+        memory: &mut Option<Box<Memory>>,
     ) -> Result<Score, StepError> {
         let value = match self {
             Self::Confidence => return step.given(),
@@ -83,7 +83,7 @@ impl ScoreSource {
                 let (_, first, second) = Step::largest_two(step.sound_probs()?);
                 first - second
             }
-            Self::Gap(learned) => learned.observe(step, t, memory)?,
+            Self::Gap(learned) => learned.observe(step, t, memory.get_or_insert_default())?,
         };
         Ok(Score(value.clamp(0.0, 1.0)))
     }
@@ -95,7 +95,7 @@ mod tests {
     use crate::step::StepError;
 
     fn score(source: &ScoreSource, step: Step<'_>) -> Result<f32, StepError> {
-        let found = source.score(&step, 0, &mut Memory::default());
+        let found = source.score(&step, 0, &mut None);
         found.map(Score::get)
     }
 

@@ -64,14 +64,17 @@ pub enum StepError {
     /// The numbers are no probabilities.
     #[error("the probabilities are not numbers in [0, 1] that add up to 1")]
     NotProbabilities,
-    /// There are not as many classes as there were when the score was fitted.
-    #[error("{found} class probabilities, but the score was fitted to {expected}")]
+    /// There are not as many classes as there were while calibrating.
+    #[error("{found} class probabilities, but the rule was calibrated with {expected}")]
     Classes {
         /// How many there are.
         found: usize,
         /// How many there must be.
         expected: usize,
     },
+    /// What is remembered of the stream is not what this score remembers.
+    #[error("the state of the stream was made by another rule")]
+    OtherRule,
     /// The score that came with the step is no score.
     #[error(transparent)]
     Score(#[from] NotAScore),

@@ -162,10 +162,10 @@ fn chosen(halves: &Halves, wanted: &[String]) -> anyhow::Result<Vec<String>> {
         return Ok(names);
     }
     let others = (names.len() - papers.len()) as u64;
-    anstream::eprintln!(
+    show::note(format_args!(
         "{} left in the archive; --dataset NAME takes one",
         show::count(others, "other dataset is", "other datasets are")
-    );
+    ));
     Ok(papers)
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::show;
+
 pub(super) struct Progress {
     dataset: String,
     bar: ProgressBar,
@@ -51,7 +53,7 @@ impl Progress {
     /// The dataset is done; this line stays.
     pub(super) fn done(&self, how: impl Display) {
         self.bar.finish_and_clear();
-        anstream::eprintln!("{}: {how}", self.dataset);
+        show::note(format_args!("{}: {how}", self.dataset));
     }
 
     fn style(&self, template: &str) {

@@ -22,7 +22,9 @@ fn folded(summary: &str, open: bool, reference: bool, table: &Markup) -> Markup 
 /// All numbers behind the figures.
 pub(crate) fn steps(rule: &Rule, evaluation: &Evaluation) -> Markup {
     let alpha = rule.alpha().get();
-    let thresholds = rule.thresholds().values();
+    // Past its last step, a rule that reads on never halts.
+    let thresholds = rule.thresholds().values().iter();
+    let thresholds = thresholds.chain(std::iter::repeat(&f32::INFINITY));
     let table = html! {
         table {
             thead { tr {
