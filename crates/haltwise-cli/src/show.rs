@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
-use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, ScoreSource, Thresholds, Traces};
+use haltwise::{Classifier, Outputs, ScoreSource, Traces};
 use haltwise_io::{check_writable, read_metadata, read_traces, trace_files, write_whole};
-use haltwise_report::format::confidence;
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -146,14 +145,6 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
     }
 }
 
-/// A family of candidates in a word or two.
-pub(crate) fn family(kind: FamilyKind) -> &'static str {
-    match kind {
-        FamilyKind::Curves => "threshold curves",
-        FamilyKind::Clock => "everyone at one step",
-    }
-}
-
 /// The remark in a trace file that says whose traces they are.
 pub(crate) const CLASSIFIER: &str = "classifier";
 
@@ -210,55 +201,6 @@ pub(crate) fn in_shell(path: &Path) -> String {
         true => text,
         false => format!("'{}'", text.replace('\'', r"'\''")),
     }
-}
-
-/// The promise of a rule in one sentence.
-pub(crate) fn promise(rule: &Rule) -> String {
-    let alpha = level(rule.alpha().get());
-    let sure = confidence(rule.delta().get());
-    match rule.promise() {
-        None => "Nothing: the rule was screened, not certified.".into(),
-        Some(Promise::Marginal) => format!(
-            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
-             all sequences, on average over halt times. (Those that halt first may fare worse.)"
-        ),
-        Some(Promise::Conditional) => format!(
-            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
-             the sequences halted by step t, for every step t."
-        ),
-    }
-}
-
-/// Thresholds, equal neighbours together: one line per run of steps, and of
-/// many lines only some.
-pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
-    const SHOWN: usize = 24;
-    let values = thresholds.values();
-    let mut lines = Vec::new();
-    let mut start = 0;
-    for t in 1..=values.len() {
-        if t < values.len() && values[t] == values[start] {
-            continue;
-        }
-        let steps = match t - start {
-            1 => format!("step {t}"),
-            _ => format!("steps {}–{t}", start + 1),
-        };
-        let threshold = match values[start] {
-            f32::INFINITY => "never".into(),
-            value => format!("{value}"),
-        };
-        lines.push(format!("  {steps:<16}{threshold}\n"));
-        start = t;
-    }
-    if lines.len() <= SHOWN {
-        return lines.concat();
-    }
-    // The first ones, then ever fewer: curves are steep early and flat late.
-    let apart = lines.len().div_ceil(SHOWN / 2);
-    let chosen = (0..lines.len()).filter(|&i| i < 4 || i % apart == 0 || i + 1 == lines.len());
-    let text: String = chosen.map(|i| &lines[i][..]).collect();
-    text + "  (some of the steps; the rule file has all)\n"
 }
 
 /// Lines of words, each column as wide as its widest word.
@@ -337,13 +279,6 @@ mod tests {
         let error = io::Read::read_to_string(&mut &[0xff_u8][..], &mut text).unwrap_err();
         let said = causes(&anyhow::Error::from(error).context("q.jsonl"));
         assert_eq!(said, "q.jsonl: it is not UTF-8 text; save it as UTF-8");
-    }
-
-    #[test]
-    fn equal_thresholds_share_a_line() {
-        let rule = Thresholds::new(vec![f32::INFINITY, f32::INFINITY, 0.57, 0.0]).unwrap();
-        let text = "  steps 1–2       never\n  step 3          0.57\n  step 4          0\n";
-        assert_eq!(thresholds(&rule), text);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod place;
 mod png;
 mod scale;
 mod svg;
+pub mod words;
 
 pub use comparison::{Compared, comparison_figures, report_comparison};
 pub use evaluation::{
