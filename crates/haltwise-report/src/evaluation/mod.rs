@@ -14,8 +14,8 @@ pub use figures::{
 };
 
 pub(crate) use figures::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
-pub(crate) use judge::worst_step;
 pub use judge::{Judgement, Standing, judge};
+pub(crate) use judge::{counts, worst_step};
 
 use crate::format::{count, interval, level, percent};
 use crate::page::{Context, page};

@@ -3,6 +3,7 @@
 use haltwise::{Evaluation, Rule};
 use maud::{Markup, html};
 
+use crate::chance::LEVEL;
 use crate::format::{count_of, interval, level, percent};
 use crate::words;
 
@@ -12,7 +13,9 @@ pub(crate) fn band_note(evaluation: &Evaluation) -> Markup {
         "The band is the exact 95% interval of the gap at its own step. Over "
         (count_of(evaluation.t_max as u64, "step", "steps"))
         ", some may miss the truth by chance; where few have halted it is wide, and may leave the \
-         top of the panel. Point at a figure, touch it, or focus it and use the arrow keys, to \
+         top of the panel. Whether gaps are \u{201c}more than chance explains\u{201d} is judged over \
+         all steps together: of a rule that keeps its promise, that is said in at most "
+        (level(LEVEL)) " of evaluations. Point at a figure, touch it, or focus it and use the arrow keys, to \
          read its values."
     }
 }
