@@ -1,5 +1,6 @@
 //! What people see: words, numbers, colours on a terminal, progress.
 
+use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -50,22 +51,33 @@ pub(crate) fn error(error: &anyhow::Error) {
     anstream::eprintln!("{}: {}", styled(BAD, "error"), causes(error));
 }
 
-/// An error and what caused it, in one line. Many an error says itself what
-/// its cause says, or names the same file: that is not said again.
+/// An error and what caused it, in one line.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    let file = text.split_inclusive(": ").next().map(str::to_owned);
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            let inner = file.as_deref().and_then(|file| cause.strip_prefix(file));
-            text = format!("{text}: {}", inner.unwrap_or(&cause));
+    let mut said = Vec::new();
+    for cause in error.chain() {
+        said.push(cause.to_string());
+        if says_its_cause(cause) {
+            break;
         }
     }
-    // As the standard library says it.
-    text.replace(
-        "stream did not contain valid UTF-8",
-        "it is not UTF-8 text; save it as UTF-8",
-    )
+    said.join(": ")
+}
+
+/// Whether an error's own words hold those of its cause.
+fn says_its_cause(error: &(dyn Error + 'static)) -> bool {
+    error.is::<haltwise_io::Error>()
+        || error.is::<haltwise_lstm::Error>()
+        || error.is::<haltwise_report::PngError>()
+        || error.is::<zip::result::ZipError>()
+}
+
+/// Reads a file of text.
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).with_context(|| file(path).to_string())?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(_) => bail!("{}: it is not UTF-8 text; save it as UTF-8", file(path)),
+    }
 }
 
 /// Says on standard error what is worth knowing.
@@ -259,9 +271,13 @@ mod tests {
             path: "m.safetensors".into(),
             source: missing(),
         };
-        let said = anyhow::Error::from(said).context("m.safetensors: cannot resume");
-        let expected = format!("m.safetensors: cannot resume: {}", missing());
+        let said = anyhow::Error::from(said).context("cannot resume");
+        let expected = format!("cannot resume: m.safetensors: {}", missing());
         assert_eq!(causes(&said), expected);
+        let absent = haltwise_io::read_rule(Path::new("absent.json")).unwrap_err();
+        let expected = format!("cannot go on: {absent}");
+        let said = causes(&anyhow::Error::from(absent).context("cannot go on"));
+        assert_eq!(said, expected);
         let unsaid = anyhow::Error::from(missing()).context("m.safetensors");
         assert_eq!(causes(&unsaid), format!("m.safetensors: {}", missing()));
     }
@@ -275,10 +291,15 @@ mod tests {
 
     #[test]
     fn text_that_is_no_utf_8_is_called_so() {
-        let mut text = String::new();
-        let error = io::Read::read_to_string(&mut &[0xff_u8][..], &mut text).unwrap_err();
-        let said = causes(&anyhow::Error::from(error).context("q.jsonl"));
-        assert_eq!(said, "q.jsonl: it is not UTF-8 text; save it as UTF-8");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("template.txt");
+        std::fs::write(&path, [0xff]).unwrap();
+        let said = causes(&read_text(&path).unwrap_err());
+        let expected = "template.txt: it is not UTF-8 text; save it as UTF-8";
+        assert!(said.ends_with(expected), "{said}");
+        let said = causes(&read_text(folder.path().join("absent").as_path()).unwrap_err());
+        let missing = io::Error::from_raw_os_error(2);
+        assert!(said.ends_with(&format!("absent: {missing}")), "{said}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub mod series;
 mod sets;
 mod traces;
 mod write;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use evidence_file::{EvidencePart, certify_parts, read_evidence, write_evidence};
 pub use npz::{Integers, read_integers};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};

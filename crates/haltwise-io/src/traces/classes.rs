@@ -71,11 +71,11 @@ impl Classes {
     fn all(&mut self, kind: Kind, class: &dyn Display) -> Result<(), Problem> {
         match *self.kind.get_or_insert(kind) {
             before if before == kind => Ok(()),
-            Kind::Names => Err(Problem::new(format_args!(
+            Kind::Names => Err(Problem::conflict(format_args!(
                 "{class} is a number, but classes before it are names; \
                  write all labels and predictions as numbers, or all as names"
             ))),
-            Kind::Numbers => Err(Problem::new(format_args!(
+            Kind::Numbers => Err(Problem::conflict(format_args!(
                 "{class} is a name, but classes before it are numbers; \
                  write all labels and predictions as numbers, or all as names",
                 class = quoted(&class.to_string())

@@ -145,12 +145,12 @@ impl<'v> Intake<'v> {
     fn one_source(&mut self, sequence: &Sequence<'_>) -> Result<(), Problem> {
         let given = sequence.scores.is_some();
         if !given && sequence.probs.is_none() {
-            return Err(Problem::new(
+            return Err(Problem::format(
                 "it has neither `scores` nor `probs`; give one of them",
             ));
         }
         if sequence.predictions.is_none() && sequence.probs.is_none() {
-            return Err(Problem::new(
+            return Err(Problem::format(
                 "it has neither `predictions` nor `probs`; give one of them",
             ));
         }
@@ -171,7 +171,7 @@ impl<'v> Intake<'v> {
             return Err(Problem::new("there are no classes in it").at("probs"));
         }
         if self.classes.are_names() {
-            return Err(Problem::new(
+            return Err(Problem::conflict(
                 "classes have names here, so it is not known which probability is whose; \
                  number the labels and predictions from 0 in the order of `probs`",
             )
@@ -195,7 +195,7 @@ impl<'v> Intake<'v> {
 }
 
 pub(super) fn mixed_sources() -> Problem {
-    Problem::new(
+    Problem::conflict(
         "some sequences come with `scores` and some with `probs` alone; \
          one rule needs scores of one kind, so give `scores` for all or for none",
     )
@@ -260,7 +260,7 @@ fn in_range(class: u32, classes: usize) -> Result<(), Problem> {
 fn check_lengths(predictions: usize, scores: usize, probs: Option<usize>) -> Result<(), Problem> {
     if predictions != scores || probs.is_some_and(|n| n != scores) {
         let probs = probs.map_or_else(String::new, |n| format!(" and {n} steps of probs"));
-        return Err(Problem::new(format_args!(
+        return Err(Problem::conflict(format_args!(
             "{predictions} predictions but {scores} scores{probs}; each step needs one of each"
         )));
     }
