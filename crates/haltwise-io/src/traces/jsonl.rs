@@ -162,7 +162,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
     }
 }
 
-/// A class: an integer or a name.
+/// A class: an integer, or a name, which is in quotes.
 enum Class<'a> {
     Number(i128),
     Text(Cow<'a, str>),
@@ -172,7 +172,7 @@ impl Class<'_> {
     fn number(&self, intake: &mut Intake<'_>) -> Result<u32, Problem> {
         match self {
             Self::Number(number) => intake.classes.number(*number),
-            Self::Text(text) => intake.classes.text(text),
+            Self::Text(name) => intake.classes.name(name),
         }
     }
 }
@@ -308,6 +308,32 @@ mod tests {
             read(r#"{"label": "sit", "predictions": ["walk", "sit"], "scores": [0, 1]}"#).unwrap();
         assert_eq!(rows[0].1, rows[0].2[1]);
         assert_ne!(rows[0].1, rows[0].2[0]);
+    }
+
+    #[test]
+    fn what_is_in_quotes_is_a_name() {
+        let rows =
+            read(r#"{"label": "18", "predictions": ["7", "18"], "scores": [0, 1]}"#).unwrap();
+        assert_eq!((rows[0].1, &rows[0].2[..]), (0, &[1, 0][..]));
+        // A name says nothing about a place in `probs`.
+        let message = refused(r#"{"label": "1", "probs": [[0.5, 0.5]]}"#);
+        assert!(message.contains("classes have names here"), "{message}");
+        let remedy = "write all labels and predictions as numbers, or all as names";
+        for (line, place) in [
+            (
+                r#"{"label": "18", "predictions": [18], "scores": [1]}"#,
+                "line 1, predictions, step 1: 18 is a number, but classes before it are names",
+            ),
+            (
+                r#"{"label": 18, "predictions": [18, "18"], "scores": [0, 1]}"#,
+                "line 1, predictions, step 2: \"18\", in quotes, is a name, but classes before it \
+                 are numbers",
+            ),
+        ] {
+            let message = refused(line);
+            assert!(message.contains(place), "{message}");
+            assert!(message.contains(remedy), "{message}");
+        }
     }
 
     #[test]
