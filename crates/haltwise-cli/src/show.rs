@@ -15,6 +15,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// The exit code of what Ctrl-C ended, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// The exit code of what SIGTERM ended.
+#[cfg(unix)]
+pub(crate) const TERMINATED: u8 = 143;
+
 /// A heading.
 pub(crate) const HEADING: Style = Style::new().bold();
 /// What was achieved.
