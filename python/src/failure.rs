@@ -2,7 +2,8 @@
 
 use std::fmt::Display;
 
-use pyo3::exceptions::{PyOSError, PyValueError};
+use haltwise_io::ErrorKind;
+use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError, PyValueError};
 use pyo3::prelude::*;
 
 /// Work that failed while Python was let go: in Rust, or in something it called.
@@ -50,6 +51,25 @@ pub(crate) fn value_error(error: impl Display) -> PyErr {
 /// A file that could not be written.
 pub(crate) fn os_error(error: impl Display) -> PyErr {
     PyOSError::new_err(error.to_string())
+}
+
+/// A trace or rule file that could not be written.
+pub(crate) fn unwritten(error: haltwise_io::Error) -> PyErr {
+    by_kind(&error).unwrap_or_else(|| os_error(error))
+}
+
+/// A trace file that could not be read.
+pub(crate) fn unread(error: haltwise_io::Error) -> PyErr {
+    by_kind(&error).unwrap_or_else(|| value_error(error))
+}
+
+/// The exception that Python has for a file that is not there, or not for us.
+fn by_kind(error: &haltwise_io::Error) -> Option<PyErr> {
+    match error.kind() {
+        ErrorKind::NotFound => Some(PyFileNotFoundError::new_err(error.to_string())),
+        ErrorKind::Permission => Some(PyPermissionError::new_err(error.to_string())),
+        _ => None,
+    }
 }
 
 /// Lets Ctrl-C, and other signals, have their say in the middle of long work.

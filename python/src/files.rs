@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::arrays::Arrays;
-use crate::failure::{Failure, os_error, value_error};
+use crate::failure::{Failure, unread, unwritten};
 
 /// Rows as they come, one after the other.
 #[derive(Default)]
@@ -141,7 +141,7 @@ pub(crate) fn read_traces(
         let read = visit_traces(&paths, &mut tell, &mut visit);
         match raised.into_inner() {
             Some(error) => Err(Failure::Python(error)),
-            None => read.map_err(|e| Failure::Value(e.to_string())),
+            None => read.map_err(|e| Failure::Python(unread(e))),
         }
     });
     columns.into_arguments(py, read?)
@@ -156,7 +156,7 @@ pub(crate) fn read_arrow<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let mut columns = Columns::default();
     let read = py.detach(|| visit_bytes(name, Format::Arrow, bytes, &mut |row| columns.add(row)));
-    columns.into_arguments(py, read.map_err(value_error)?)
+    columns.into_arguments(py, read.map_err(unread)?)
 }
 
 /// Writes a trace file, whole or not at all.
@@ -177,9 +177,9 @@ pub(crate) fn write_traces(
         ..WriteOptions::default()
     };
     py.detach(|| {
-        let mut writer = TraceWriter::create(&path, options).map_err(os_error)?;
+        let mut writer = TraceWriter::create(&path, options).map_err(unwritten)?;
         views.visit(&mut |row| writer.write(row.given()).map_err(|e| e.to_string()))?;
-        writer.finish().map_err(os_error)?;
+        writer.finish().map_err(unwritten)?;
         Ok(())
     })
 }

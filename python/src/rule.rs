@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use crate::arrays::{Arrays, Floats, FloatsView};
 use crate::evidence::name_of;
-use crate::failure::{Failure, os_error, value_error};
+use crate::failure::{Failure, unwritten, value_error};
 
 #[pyclass(module = "haltwise._core", frozen, eq)]
 #[derive(PartialEq)]
@@ -34,7 +34,7 @@ impl Rule {
 
     /// Writes a rule file, whole or not at all.
     fn save(&self, path: PathBuf) -> PyResult<()> {
-        write_rule(&path, &self.0).map_err(os_error)
+        write_rule(&path, &self.0).map_err(unwritten)
     }
 
     /// One threshold per step, ∞ for never.

@@ -111,7 +111,7 @@ def test_a_file_holds_the_whole_rule(rule, tmp_path):
 def test_files_that_cannot_be_read_or_written_say_so(rule, tmp_path):
     with pytest.raises(FileNotFoundError):
         Rule.load(tmp_path / "none.json")
-    with pytest.raises(OSError, match="does not exist; create it first"):
+    with pytest.raises(FileNotFoundError, match="does not exist; create it first"):
         rule.save(tmp_path / "no folder" / "rule.json")
     damaged = tmp_path / "damaged.json"
     damaged.write_text(rule.to_json().replace('"rejected": true', '"rejected": false', 1))

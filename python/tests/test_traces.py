@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from conftest import simulated
 
-from haltwise import Traces, calibrate, read_traces, write_traces
+from haltwise import Traces, _core, calibrate, read_traces, write_traces
 
 
 def same(left: Traces, right: Traces) -> None:
@@ -130,8 +130,11 @@ def test_files_that_are_wrong_say_so(tmp_path):
     (tmp_path / "t.txt").write_text("x")
     with pytest.raises(ValueError, match="its extension is none of a trace file"):
         read_traces(tmp_path / "t.txt")
-    with pytest.raises(OSError, match="does not exist; create it first"):
+    with pytest.raises(FileNotFoundError, match="does not exist; create it first"):
         write_traces(tmp_path / "none" / "t.npz", simulated(3))
+    # The core says so too, whoever calls it.
+    with pytest.raises(FileNotFoundError, match="none.npz: there is no such file"):
+        _core.read_traces([str(tmp_path / "none.npz")], None)
     with pytest.raises(ValueError, match="rows must be"):
         write_traces(tmp_path / "t.parquet", simulated(3), rows="column")
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use haltwise::{Decision, Reason, Rule, State, Step};
 use haltwise_io::read_rule;
 use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
@@ -186,7 +186,7 @@ fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
     let (Some(path), Some(question)) = (&args.document, &args.question) else {
         bail!("give a file of questions, or --document, --question and --options");
     };
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = show::read_text(path)?;
     if text.trim().is_empty() {
         bail!("{}: the document is empty", show::file(path));
     }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use haltwise::{Ask, Given, Method};
 use haltwise_io::series::{self, SeriesSet, split};
 use haltwise_io::{Files, write_rule};
@@ -53,7 +54,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let folder = &args.output;
     let made = std::fs::create_dir_all(folder);
-    made.map_err(|e| haltwise_io::Error::new(folder, format_args!("cannot create it: {e}")))?;
+    made.with_context(|| format!("{}: cannot create it", show::file(folder)))?;
     let say = |text: String| match args.json {
         true => Ok(()),
         false => show::print(&text),

@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use haltwise::{Evaluation, Rule};
 use haltwise_io::{Files, read_rule, trace_files};
-use haltwise_report::{Compared, Context, Standing, judge, report_comparison, report_evaluation};
+use haltwise_report::{
+    Compared, Context, Standing, judge, report_comparison, report_evaluation, words,
+};
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
 
@@ -116,7 +118,7 @@ fn page(args: &Args, evaluated: &[Evaluated]) -> String {
 fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
     let e = evaluation;
     let heading = |text: &str| styled(HEADING, text) + "\n";
-    let mut text = heading("What is promised") + &show::paragraph(&show::promise(rule)) + "\n";
+    let mut text = heading("What is promised") + &show::paragraph(&words::promise(rule)) + "\n";
     let set = count(e.n as u64, "sequence", "sequences");
     text += &heading(&format!("What was measured on {set}"));
     text += &show::paragraph(&verdict(rule, e));

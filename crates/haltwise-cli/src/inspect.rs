@@ -8,6 +8,7 @@ use anyhow::bail;
 use haltwise::{Classifier, Rule, Test, Trace};
 use haltwise_io::{read_rule, read_traces_seeing, rule_json, trace_files};
 use haltwise_lstm::Model;
+use haltwise_report::words;
 use serde::Serialize;
 
 use crate::show::{self, HEADING, count, percent, styled};
@@ -104,7 +105,7 @@ fn describe_model(path: &Path, json: bool) -> anyhow::Result<String> {
 fn describe_rule(path: &Path, rule: &Rule) -> String {
     let heading = |text: String| styled(HEADING, text) + "\n";
     let mut text = heading(format!("{}: a rule", show::file(path)));
-    text += &show::paragraph(&show::promise(rule));
+    text += &show::paragraph(&words::promise(rule));
     let set = |name: &str, set: Option<haltwise::SetRecord>| match set {
         None => String::new(),
         Some(set) => {
@@ -129,7 +130,7 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
         );
     }
     text += &format!("\n{}", heading("Halt when the score reaches".into()));
-    text += &show::thresholds(rule.thresholds());
+    text += &words::thresholds(rule.thresholds());
     if !rule.trail().is_empty() {
         text += &format!("\n{}", heading("Tests, in the order they were made".into()));
         text += &trail(rule);
@@ -154,7 +155,7 @@ fn trail(rule: &Rule) -> String {
     for (family, tests) in rule.tests_by_family() {
         text += &format!(
             "  {}, at {} on {}\n{}",
-            show::family(family.kind),
+            words::family(family.kind),
             show::level(delta * family.share),
             count(family.sequences, "trace", "traces"),
             lines(tests)

@@ -23,6 +23,7 @@ mod score;
 mod screen;
 mod show;
 mod simulate;
+mod stop;
 mod train;
 
 use std::process::ExitCode;

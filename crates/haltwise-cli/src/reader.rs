@@ -223,8 +223,7 @@ impl ReaderArgs {
         let template = match &self.template {
             None => Template::default(),
             Some(path) => {
-                let source = std::fs::read_to_string(path);
-                let source = source.with_context(|| format!("{}", path.display()))?;
+                let source = crate::show::read_text(path)?;
                 Template::new(&source).with_context(|| format!("{}", path.display()))?
             }
         };

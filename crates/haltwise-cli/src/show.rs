@@ -1,20 +1,24 @@
 //! What people see: words, numbers, colours on a terminal, progress.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
-use haltwise::{Classifier, FamilyKind, Outputs, Promise, Rule, Thresholds};
+use haltwise::{Classifier, Outputs};
 use haltwise_io::{check_writable, read_metadata, trace_files, write_whole};
-use haltwise_report::format::confidence;
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// The exit code of what Ctrl-C ended, as shells have it.
 pub(crate) const INTERRUPTED: u8 = 130;
+
+/// The exit code of what SIGTERM ended.
+#[cfg(unix)]
+pub(crate) const TERMINATED: u8 = 143;
 
 /// A heading.
 pub(crate) const HEADING: Style = Style::new().bold();
@@ -100,22 +104,33 @@ pub(crate) fn error(error: &anyhow::Error) {
     note(format_args!("{}: {}", styled(BAD, "error"), causes(error)));
 }
 
-/// An error and what caused it, in one line. Many an error says itself what
-/// its cause says, or names the same file: that is not said again.
+/// An error and what caused it, in one line.
 pub(crate) fn causes(error: &anyhow::Error) -> String {
-    let mut text = error.to_string();
-    let file = text.split_inclusive(": ").next().map(str::to_owned);
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) {
-            let inner = file.as_deref().and_then(|file| cause.strip_prefix(file));
-            text = format!("{text}: {}", inner.unwrap_or(&cause));
+    let mut said = Vec::new();
+    for cause in error.chain() {
+        said.push(cause.to_string());
+        if says_its_cause(cause) {
+            break;
         }
     }
-    // As the standard library says it.
-    text.replace(
-        "stream did not contain valid UTF-8",
-        "it is not UTF-8 text; save it as UTF-8",
-    )
+    said.join(": ")
+}
+
+/// Whether an error's own words hold those of its cause.
+fn says_its_cause(error: &(dyn Error + 'static)) -> bool {
+    error.is::<haltwise_io::Error>()
+        || error.is::<haltwise_lstm::Error>()
+        || error.is::<haltwise_report::PngError>()
+        || error.is::<zip::result::ZipError>()
+}
+
+/// Reads a file of text.
+pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(path).with_context(|| file(path).to_string())?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(_) => bail!("{}: it is not UTF-8 text; save it as UTF-8", file(path)),
+    }
 }
 
 /// Says on standard error what is worth knowing.
@@ -185,16 +200,6 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
     }
 }
 
-/// A family of candidates in a word or two.
-pub(crate) fn family(kind: FamilyKind) -> &'static str {
-    match kind {
-        FamilyKind::OneThreshold => "one threshold for all steps",
-        FamilyKind::Backward => "a threshold per step, from the last step back",
-        FamilyKind::Curves => "threshold curves",
-        FamilyKind::Clock => "everyone at one step",
-    }
-}
-
 /// The remark in a trace file that says whose traces they are.
 pub(crate) const CLASSIFIER: &str = "classifier";
 
@@ -251,55 +256,6 @@ pub(crate) fn in_shell(path: &Path) -> String {
         true => text,
         false => format!("'{}'", text.replace('\'', r"'\''")),
     }
-}
-
-/// The promise of a rule in one sentence.
-pub(crate) fn promise(rule: &Rule) -> String {
-    let alpha = level(rule.alpha().get());
-    let sure = confidence(rule.delta().get());
-    match rule.promise() {
-        None => "Nothing: the rule was screened, not certified.".into(),
-        Some(Promise::Marginal) => format!(
-            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
-             all sequences, on average over halt times. (Those that halt first may fare worse.)"
-        ),
-        Some(Promise::Conditional) => format!(
-            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
-             the sequences halted by step t, for every step t."
-        ),
-    }
-}
-
-/// Thresholds, equal neighbours together: one line per run of steps, and of
-/// many lines only some.
-pub(crate) fn thresholds(thresholds: &Thresholds) -> String {
-    const SHOWN: usize = 24;
-    let values = thresholds.values();
-    let mut lines = Vec::new();
-    let mut start = 0;
-    for t in 1..=values.len() {
-        if t < values.len() && values[t] == values[start] {
-            continue;
-        }
-        let steps = match t - start {
-            1 => format!("step {t}"),
-            _ => format!("steps {}–{t}", start + 1),
-        };
-        let threshold = match values[start] {
-            f32::INFINITY => "never".into(),
-            value => format!("{value}"),
-        };
-        lines.push(format!("  {steps:<16}{threshold}\n"));
-        start = t;
-    }
-    if lines.len() <= SHOWN {
-        return lines.concat();
-    }
-    // The first ones, then ever fewer: curves are steep early and flat late.
-    let apart = lines.len().div_ceil(SHOWN / 2);
-    let chosen = (0..lines.len()).filter(|&i| i < 4 || i % apart == 0 || i + 1 == lines.len());
-    let text: String = chosen.map(|i| &lines[i][..]).collect();
-    text + "  (some of the steps; the rule file has all)\n"
 }
 
 /// Lines of words, each column as wide as its widest word.
@@ -388,9 +344,13 @@ mod tests {
             path: "m.safetensors".into(),
             source: missing(),
         };
-        let said = anyhow::Error::from(said).context("m.safetensors: cannot resume");
-        let expected = format!("m.safetensors: cannot resume: {}", missing());
+        let said = anyhow::Error::from(said).context("cannot resume");
+        let expected = format!("cannot resume: m.safetensors: {}", missing());
         assert_eq!(causes(&said), expected);
+        let absent = haltwise_io::read_rule(Path::new("absent.json")).unwrap_err();
+        let expected = format!("cannot go on: {absent}");
+        let said = causes(&anyhow::Error::from(absent).context("cannot go on"));
+        assert_eq!(said, expected);
         let unsaid = anyhow::Error::from(missing()).context("m.safetensors");
         assert_eq!(causes(&unsaid), format!("m.safetensors: {}", missing()));
     }
@@ -404,17 +364,15 @@ mod tests {
 
     #[test]
     fn text_that_is_no_utf_8_is_called_so() {
-        let mut text = String::new();
-        let error = io::Read::read_to_string(&mut &[0xff_u8][..], &mut text).unwrap_err();
-        let said = causes(&anyhow::Error::from(error).context("q.jsonl"));
-        assert_eq!(said, "q.jsonl: it is not UTF-8 text; save it as UTF-8");
-    }
-
-    #[test]
-    fn equal_thresholds_share_a_line() {
-        let rule = Thresholds::new(vec![f32::INFINITY, f32::INFINITY, 0.57, 0.0]).unwrap();
-        let text = "  steps 1–2       never\n  step 3          0.57\n  step 4          0\n";
-        assert_eq!(thresholds(&rule), text);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("template.txt");
+        std::fs::write(&path, [0xff]).unwrap();
+        let said = causes(&read_text(&path).unwrap_err());
+        let expected = "template.txt: it is not UTF-8 text; save it as UTF-8";
+        assert!(said.ends_with(expected), "{said}");
+        let said = causes(&read_text(folder.path().join("absent").as_path()).unwrap_err());
+        let missing = io::Error::from_raw_os_error(2);
+        assert!(said.ends_with(&format!("absent: {missing}")), "{said}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use rayon::prelude::*;
 
 use crate::show::{self, count};
-use crate::train::stop_on_ctrl_c;
+use crate::stop::Stop;
 
 /// Write traces of a made-up classifier, as many as wanted
 ///
@@ -64,9 +64,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if shortest > args.steps {
         crate::usage_error("the shortest sequence cannot have more steps than the longest");
     }
+    let stop = Stop::listen()?;
+    stop.begin()?;
     let drawing = Drawing {
         walk: Walk::new(shortest as usize, args.steps as usize, args.seed),
-        stop: &*stop_on_ctrl_c()?,
+        stop: stop.flag(),
         bar: &show::bar("writing {pos} of {len} sequences [{bar:30}] {eta} left")?,
     };
     drawing.bar.set_length(args.sequences);

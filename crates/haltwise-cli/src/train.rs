@@ -3,7 +3,6 @@
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,13 +12,14 @@ use indicatif::ProgressBar;
 
 use crate::dataset::{DatasetArgs, Padded, Side};
 use crate::show::{self, count, percent};
+use crate::stop::Stop;
 
 /// Train the two-head LSTM on labelled sequences
 ///
 /// At every step it says which class it believes in and how sure it is. An
 /// eighth of the sequences is set aside for validation; training ends when the
-/// validation loss has not improved for 30 epochs, and keeps the best. Ctrl-C
-/// ends it early and keeps the best so far.
+/// validation loss has not improved for 30 epochs, and keeps the best. Ctrl-C,
+/// or SIGTERM, ends it early and keeps the best so far.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,6 +72,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let stop = Stop::listen()?;
     show::check_output(&args.output, &[&args.dataset.series])?;
     let (set, _) = args.dataset.read(Side::Training)?;
     set.check_learnable()?;
@@ -97,8 +98,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             state.display()
         );
     }
-    let stop = stop_on_ctrl_c()?;
-    let model = fit(&mut trainer, &stop, Some(&state), args.json, args.patience)?;
+    stop.begin()?;
+    let model = fit(
+        &mut trainer,
+        stop.flag(),
+        Some(&state),
+        args.json,
+        args.patience,
+    )?;
     model.save(&args.output)?;
     if trainer.finished() {
         let _ = std::fs::remove_file(&state);
@@ -109,7 +116,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Whoever chains commands must not go on with half a model unawares.
     Ok(match trainer.finished() {
         true => ExitCode::SUCCESS,
-        false => ExitCode::from(show::INTERRUPTED),
+        false => ExitCode::from(stop.code()),
     })
 }
 
@@ -118,19 +125,6 @@ fn state_file(output: &Path) -> PathBuf {
     let mut name = output.file_name().unwrap_or_default().to_owned();
     name.push(".training");
     output.with_file_name(name)
-}
-
-/// A flag that Ctrl-C sets. The second time it ends the program at once.
-pub(crate) fn stop_on_ctrl_c() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&stop);
-    ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(show::INTERRUPTED.into());
-        }
-        show::note("stopping at the next good moment; Ctrl-C again quits at once");
-    })?;
-    Ok(stop)
 }
 
 /// Trains until it is finished or told to stop, and returns the best model.

@@ -1069,6 +1069,49 @@ fn an_interrupted_training_is_not_started_over_by_accident() {
     );
 }
 
+/// Trains without end, and sends a signal once the first epoch is over: which
+/// one that was, and how it ended.
+#[cfg(unix)]
+fn told_to_stop(folder: &TempDir, more: &[&str], signal: &str) -> (u64, Option<i32>, String) {
+    use std::io::BufRead;
+    let args = ["train", "lines.tsv", "--json", "-o", "m.safetensors"];
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_haltwise"))
+        .current_dir(folder)
+        .args(args)
+        .args(["--max-epochs", "1000000", "--patience", "1000000"])
+        .args(more)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut epochs = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let first: Value = serde_json::from_str(&epochs.next().unwrap().unwrap()).unwrap();
+    let to = [signal, &child.id().to_string()];
+    let sent = std::process::Command::new("kill").args(to).status();
+    assert!(sent.unwrap().success());
+    assert!(epochs.all(|line| line.is_ok()));
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (first["epoch"].as_u64().unwrap(), output.status.code(), said)
+}
+
+#[cfg(unix)]
+#[test]
+fn a_training_that_is_told_to_stop_keeps_what_it_has() {
+    for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
+        let folder = TempDir::new().unwrap();
+        write_series(&folder.path().join("lines.tsv"), 300);
+        let (epoch, ended, said) = told_to_stop(&folder, &[], signal);
+        assert_eq!((epoch, ended), (1, Some(code)), "{signal}: {said}");
+        assert!(said.contains("stopping at the next good moment"), "{said}");
+        // The best so far, and the state to go on from.
+        let inspect = ["inspect", "m.safetensors"];
+        assert_eq!(ran(haltwise().current_dir(&folder).args(inspect)).code, 0);
+        let (epoch, ended, said) = told_to_stop(&folder, &["--resume"], signal);
+        assert!(epoch > 1 && ended == Some(code), "{signal}: {epoch} {said}");
+    }
+}
+
 #[test]
 fn the_demo_tells_the_whole_story() {
     let folder = TempDir::new().unwrap();

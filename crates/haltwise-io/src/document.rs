@@ -8,8 +8,9 @@ use serde::de::DeserializeOwned;
 use serde_json::ser::{CompactFormatter, Formatter};
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::evidence_file::EVIDENCE;
+use crate::problem::{Checked, Problem};
 use crate::proposal_file::PROPOSAL;
 use crate::rule_file::RULE;
 use crate::write::write_whole;
@@ -72,22 +73,21 @@ impl Kind {
     /// written in a newer format.
     pub(crate) fn read<T: DeserializeOwned>(&self, path: &Path) -> Result<T> {
         let name = self.name;
-        let unreadable = |e: io::Error| match e.kind() {
-            io::ErrorKind::IsADirectory => {
-                Error::new(path, format_args!("it is a folder; name the {name} file"))
-            }
-            _ => Error::new(path, format_args!("cannot read it: {e}")),
+        let unreadable = |e: io::Error| {
+            let problem = match e.kind() {
+                io::ErrorKind::IsADirectory => {
+                    Error::new(path, format_args!("it is a folder; name the {name} file"))
+                }
+                _ => Error::new(path, format_args!("cannot read it: {e}")),
+            };
+            problem.of_kind(ErrorKind::of_reading(&e)).caused_by(e)
         };
         let bytes = std::fs::read(path).map_err(unreadable)?;
-        self.parse(&bytes)
-            .map_err(|problem| Error::new(path, problem))
+        self.parse(&bytes).map_err(|problem| problem.in_file(path))
     }
 
     /// Reads the bytes of a file.
-    pub(crate) fn parse<T: DeserializeOwned>(
-        &self,
-        bytes: &[u8],
-    ) -> std::result::Result<T, String> {
+    pub(crate) fn parse<T: DeserializeOwned>(&self, bytes: &[u8]) -> Checked<T> {
         let Self {
             name,
             format,
@@ -101,20 +101,22 @@ impl Kind {
             true => "an",
             false => "a",
         };
-        let mut fields: Map<String, Value> = serde_json::from_slice(bytes)
-            .map_err(|e| format!("it is not {a} {name} file, or a damaged one: {e}"))?;
+        let mut fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|e| {
+            let what = format_args!("it is not {a} {name} file, or a damaged one: {e}");
+            Problem::format(what).caused_by(e)
+        })?;
         let found = fields.remove("format");
         let found = found.as_ref().and_then(Value::as_str);
         if found != Some(*format) {
             let other = KINDS.into_iter().find(|kind| Some(kind.format) == found);
-            return Err(match other {
+            return Err(Problem::format(match other {
                 Some(Kind { is, verb, .. }) => {
                     format!("it is not {a} {name} file but {is}; `haltwise {verb}` takes it")
                 }
                 None => {
                     format!("it is not {a} {name} file: its \"format\" is not \"{format}\"")
                 }
-            });
+            }));
         }
         let version = fields.remove("version").and_then(|v| v.as_u64());
         let writer = fields.remove("written_by");
@@ -125,25 +127,27 @@ impl Kind {
         match version {
             Some(version) if (*oldest..=*newest).contains(&version) => {}
             Some(older) if older > 0 && older < *oldest => {
-                return Err(format!(
+                return Err(Problem::unsupported(format_args!(
                     "it is {a} {name} file of format version {older}, written by {writer}; this \
                      program reads version {newest}: {remedy}"
-                ));
+                )));
             }
             Some(newer) if newer > *newest => {
-                return Err(format!(
+                return Err(Problem::unsupported(format_args!(
                     "it is {a} {name} file of format version {newer}, written by {writer}; this \
                      program reads up to version {newest}: use a newer haltwise"
-                ));
+                )));
             }
             _ => {
-                return Err(format!(
+                return Err(Problem::format(format_args!(
                     "the {name} file is damaged: it has no valid \"version\""
-                ));
+                )));
             }
         }
-        serde_json::from_value(Value::Object(fields))
-            .map_err(|e| format!("the {name} file is damaged: {e}; {remedy}"))
+        serde_json::from_value(Value::Object(fields)).map_err(|e| {
+            let what = format_args!("the {name} file is damaged: {e}; {remedy}");
+            Problem::format(what).caused_by(e)
+        })
     }
 }
 

@@ -13,7 +13,7 @@ mod rule_file;
 pub mod series;
 mod traces;
 mod write;
-pub use error::{Error, Result};
+pub use error::{Error, ErrorKind, Result};
 pub use evidence_file::{EvidencePart, Input, certify_parts, read_evidence, write_evidence};
 pub use files::{Evaluated, Files, LEAST_MEMORY, Needed};
 pub use npz::{Integers, read_integers};

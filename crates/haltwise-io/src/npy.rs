@@ -5,6 +5,7 @@ use std::io::Read;
 
 use half::f16;
 
+use crate::error::ErrorKind;
 use crate::problem::{Checked, Problem};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -56,13 +57,13 @@ impl Header {
         let mut start = [0; 8];
         read_exact(reader, &mut start)?;
         if !start.starts_with(MAGIC) {
-            return Err(Problem::new("it is not an array of NumPy's"));
+            return Err(Problem::format("it is not an array of NumPy's"));
         }
         let width = match start[6] {
             1 => 2,
             2 | 3 => 4,
             version => {
-                return Err(Problem::new(format_args!(
+                return Err(Problem::unsupported(format_args!(
                     "its version {version} of NumPy's format is not known; \
                      save it with numpy.savez"
                 )));
@@ -72,7 +73,7 @@ impl Header {
         read_exact(reader, &mut length[..width])?;
         let length = u32::from_le_bytes(length) as usize;
         if length > MAX_HEADER {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::format(format_args!(
                 "its header is {length} bytes long; the file is damaged"
             )));
         }
@@ -95,8 +96,9 @@ impl Header {
             let shape = numbers.map(|s| s.parse().ok()).collect::<Option<_>>()?;
             Some((descr, fortran, shape))
         };
-        let (descr, fortran, shape) = parse()
-            .ok_or_else(|| Problem::new("its header cannot be understood; the file is damaged"))?;
+        let (descr, fortran, shape) = parse().ok_or_else(|| {
+            Problem::format("its header cannot be understood; the file is damaged")
+        })?;
         Ok(Self {
             dtype: Dtype::parse(descr)?,
             fortran,
@@ -124,7 +126,7 @@ impl Header {
 
 impl Dtype {
     fn parse(descr: &str) -> Checked<Self> {
-        let unknown = || Problem::new("its type cannot be understood; save plain numbers");
+        let unknown = || Problem::format("its type cannot be understood; save plain numbers");
         let text = descr
             .strip_prefix('\'')
             .and_then(|rest| rest.split_once('\''))
@@ -134,7 +136,7 @@ impl Dtype {
         let order = letters.next().ok_or_else(unknown)?;
         let kind = letters.next().ok_or_else(unknown)?;
         if kind == 'O' {
-            return Err(Problem::new(
+            return Err(Problem::unsupported(
                 "it holds Python objects, which may run code when read; save names as \
                  .astype(str), and rows of unequal length as numbers, padded, with `lengths` \
                  beside them",
@@ -187,7 +189,7 @@ impl<'a> Array<'a> {
         let header = Header::read(&mut counted)?;
         let left = size.saturating_sub(counted.1);
         let damaged = || {
-            Problem::new(format_args!(
+            Problem::format(format_args!(
                 "its shape {} does not fit its {left} bytes; the file is damaged, so save it again",
                 Shape(&header.shape),
             ))
@@ -255,7 +257,7 @@ impl<'a> Array<'a> {
     pub(crate) fn end(&mut self) -> Checked {
         match self.reader.read(&mut [0]).map_err(broken)? {
             0 => Ok(()),
-            _ => Err(Problem::new(
+            _ => Err(Problem::format(
                 "it is longer than it says; the file is damaged",
             )),
         }
@@ -372,7 +374,7 @@ impl<'a> Array<'a> {
     pub(crate) fn text(&self, out: &mut String) -> Checked {
         out.clear();
         let dtype = self.header.dtype;
-        let not_text = || Problem::new("it is not valid text");
+        let not_text = || Problem::format("it is not valid text");
         match dtype.kind {
             'U' => {
                 for &code in self.row.as_chunks().0 {
@@ -399,7 +401,7 @@ impl<'a> Array<'a> {
     }
 
     fn wrong_type(&self, wanted: &str, remedy: &str) -> Problem {
-        Problem::new(format_args!(
+        Problem::format(format_args!(
             "its type is {}; {wanted} are needed: save {}.astype({remedy})",
             self.header.dtype, self.name
         ))
@@ -443,12 +445,15 @@ fn read_exact(reader: &mut impl Read, out: &mut [u8]) -> Checked {
 }
 
 fn broken(error: std::io::Error) -> Problem {
-    match error.kind() {
+    let problem = match error.kind() {
         std::io::ErrorKind::UnexpectedEof => {
             Problem::new("it ends too early; the file is cut short, so save or copy it again")
         }
         _ => Problem::new(format_args!("cannot read on: {error}; the file is damaged")),
-    }
+    };
+    problem
+        .of_kind(ErrorKind::of_reading(&error))
+        .caused_by(error)
 }
 
 /// A shape as Python prints it.

@@ -8,7 +8,7 @@ use std::path::Path;
 use zip::ZipArchive;
 use zip::result::ZipError;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::npy::{Array, out_of_range};
 use crate::problem::{Checked, Problem, listed};
 
@@ -41,9 +41,16 @@ impl<R: Read + Seek> Archive<R> {
 }
 
 fn not_whole(error: ZipError) -> Problem {
+    let kind = match &error {
+        ZipError::Io(error) => ErrorKind::of_reading(error),
+        ZipError::UnsupportedArchive(_) => ErrorKind::Unsupported,
+        _ => ErrorKind::Format,
+    };
     Problem::new(format_args!(
         "it is not a whole .npz archive ({error}); save or copy it again"
     ))
+    .of_kind(kind)
+    .caused_by(error)
 }
 
 /// Names of arrays, for a message.
@@ -89,7 +96,7 @@ fn integers(reader: impl Read + Seek, name: &str) -> Checked<Integers> {
     let mut archive = Archive::open(reader)?;
     let found = archive.names();
     if !found.iter().any(|f| f == name) {
-        return Err(Problem::new(format_args!(
+        return Err(Problem::format(format_args!(
             "there is no array {name}; found are {}",
             Listed(&found)
         )));

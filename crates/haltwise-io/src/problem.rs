@@ -1,10 +1,11 @@
 //! A problem on its way up: what is wrong, and where in the file.
 
+use std::error::Error as StdError;
 use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Source};
 
 /// What is wrong, with the place as far as it is known yet: each level that
 /// the problem passes through puts its own place in front.
@@ -12,25 +13,66 @@ use crate::error::Error;
 pub(crate) struct Problem {
     place: String,
     what: String,
+    kind: ErrorKind,
+    source: Option<Source>,
 }
 
 impl Problem {
+    /// A value that is wrong.
     pub(crate) fn new(what: impl Display) -> Self {
         Self {
             place: String::new(),
             what: what.to_string(),
+            kind: ErrorKind::Data,
+            source: None,
         }
+    }
+
+    /// A file that is not what it should be, or damaged.
+    pub(crate) fn format(what: impl Display) -> Self {
+        Self::new(what).of_kind(ErrorKind::Format)
+    }
+
+    /// Things that do not go together.
+    pub(crate) fn conflict(what: impl Display) -> Self {
+        Self::new(what).of_kind(ErrorKind::Conflict)
+    }
+
+    /// Something sound that is not read here.
+    pub(crate) fn unsupported(what: impl Display) -> Self {
+        Self::new(what).of_kind(ErrorKind::Unsupported)
     }
 
     /// A file that cannot be opened or read.
     pub(crate) fn unreadable(error: io::Error) -> Self {
-        match error.kind() {
+        let problem = match error.kind() {
             io::ErrorKind::NotFound => Self::new("there is no such file"),
             io::ErrorKind::PermissionDenied => {
                 Self::new("it may not be read: permission denied; ask its owner for read access")
             }
             _ => Self::new(format_args!("cannot read it: {error}")),
-        }
+        };
+        problem
+            .of_kind(ErrorKind::of_reading(&error))
+            .caused_by(error)
+    }
+
+    /// A file of which some was read, and then no more.
+    pub(crate) fn cut_off(error: io::Error) -> Self {
+        Self::new(format_args!("cannot read on: {error}"))
+            .of_kind(ErrorKind::of_reading(&error))
+            .caused_by(error)
+    }
+
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// Says what caused it; its words are in the problem's already.
+    pub(crate) fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
     }
 
     /// Says where, seen from outside.
@@ -43,10 +85,13 @@ impl Problem {
     }
 
     pub(crate) fn in_file(self, path: &Path) -> Error {
-        let error = Error::new(path, self.what);
-        match self.place.as_str() {
-            "" => error,
-            place => error.at(place),
+        let mut error = Error::new(path, self.what).of_kind(self.kind);
+        if !self.place.is_empty() {
+            error = error.at(self.place);
+        }
+        match self.source {
+            Some(source) => error.caused_by(source),
+            None => error,
         }
     }
 }

@@ -36,7 +36,7 @@ pub fn read_rule(path: &Path) -> Result<Rule> {
 
 /// Reads a rule from the bytes of its file.
 pub fn parse_rule(bytes: &[u8]) -> std::result::Result<Rule, String> {
-    RULE.parse(bytes)
+    RULE.parse(bytes).map_err(|problem| problem.to_string())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Whole files or none: what is written goes beside its target first, and is
 //! renamed onto it once complete.
 
+use std::error::Error as StdError;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -8,25 +9,45 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result, Source};
 
 /// Writes a file so that a reader sees the old one or the whole new one, never
 /// a part, and so that a full disk or a crash leaves the old one as it was.
-pub fn write_whole<E: Display>(
+pub fn write_whole<E: Into<Box<dyn StdError + Send + Sync>>>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> std::result::Result<(), E>,
 ) -> Result<()> {
     let whole = WholeFile::create(path)?;
     let mut out = BufWriter::with_capacity(1 << 20, whole.beside.as_file());
-    write(&mut out).map_err(|e| cannot_write(path, e))?;
-    out.flush().map_err(|e| cannot_write(path, e))?;
+    write(&mut out).map_err(|e| failed(path, e))?;
+    out.flush().map_err(|e| failed(path, e))?;
     drop(out);
     whole.commit()
 }
 
 /// A problem with writing a file.
 pub(crate) fn cannot_write(path: &Path, problem: impl Display) -> Error {
-    Error::new(path, format_args!("cannot write it: {problem}"))
+    let error = Error::new(path, format_args!("cannot write it: {problem}"));
+    error.of_kind(ErrorKind::Output)
+}
+
+/// A problem with writing a file that another library has.
+pub(crate) fn failed(path: &Path, source: impl Into<Source>) -> Error {
+    let source = source.into();
+    let kind = kind_of(&*source);
+    cannot_write(path, &source).of_kind(kind).caused_by(source)
+}
+
+/// What it means that a file could not be written, however deep the operating
+/// system's word for it lies.
+fn kind_of(error: &(dyn StdError + 'static)) -> ErrorKind {
+    let known = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    match (known, error.source()) {
+        (Some(io::ErrorKind::NotFound), _) => ErrorKind::NotFound,
+        (Some(io::ErrorKind::PermissionDenied), _) => ErrorKind::Permission,
+        (None, Some(source)) => kind_of(source),
+        _ => ErrorKind::Output,
+    }
 }
 
 /// The folder that a file is in.
@@ -66,7 +87,7 @@ fn writable(path: &Path) -> Result<PathBuf> {
             "the folder {} does not exist; create it first",
             folder.display()
         );
-        return Err(cannot_write(path, problem));
+        return Err(cannot_write(path, problem).of_kind(ErrorKind::NotFound));
     }
     Ok(target)
 }
@@ -92,7 +113,7 @@ impl WholeFile {
         let beside = options
             .prefix(".haltwise-")
             .tempfile_in(folder_of(&target))
-            .map_err(|e| cannot_write(path, e))?;
+            .map_err(|e| failed(path, e))?;
         Ok(Self {
             path: target,
             beside,
@@ -102,13 +123,8 @@ impl WholeFile {
     /// Puts the file, all of it on disk, in its place.
     pub(crate) fn commit(self) -> Result<()> {
         let Self { path, beside } = self;
-        beside
-            .as_file()
-            .sync_all()
-            .map_err(|e| cannot_write(&path, e))?;
-        beside
-            .persist(&path)
-            .map_err(|e| cannot_write(&path, e.error))?;
+        beside.as_file().sync_all().map_err(|e| failed(&path, e))?;
+        beside.persist(&path).map_err(|e| failed(&path, e.error))?;
         Ok(())
     }
 }
@@ -143,9 +159,22 @@ mod tests {
             out.write_all(b"half of the new")?;
             Err(io::Error::from(io::ErrorKind::StorageFull))
         });
-        assert!(full.unwrap_err().to_string().contains("cannot write it"));
+        let full = full.unwrap_err();
+        assert!(full.to_string().contains("cannot write it"));
+        assert_eq!(full.kind(), ErrorKind::Output);
+        assert!(full.source().is_some());
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_permission_that_lacks_is_known_however_deep_it_lies() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let path = Path::new("rule.json");
+        assert_eq!(failed(path, denied()).kind(), ErrorKind::Permission);
+        let deep = parquet::errors::ParquetError::External(Box::new(denied()));
+        assert_eq!(failed(path, deep).kind(), ErrorKind::Permission);
+        assert_eq!(failed(path, "it is").kind(), ErrorKind::Output);
     }
 
     #[test]
@@ -162,8 +191,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &Path| write_whole(path, |out| out.write_all(b"x")).unwrap_err();
         assert!(write(folder.path()).to_string().contains("it is a folder"));
+        assert_eq!(write(folder.path()).kind(), ErrorKind::Output);
         let nowhere = folder.path().join("no/rule.json");
         assert!(write(&nowhere).to_string().contains("does not exist"));
+        assert_eq!(write(&nowhere).kind(), ErrorKind::NotFound);
         let file = folder.path().join("file.txt");
         std::fs::write(&file, "x").unwrap();
         let message = write(&file.join("rule.json")).to_string();

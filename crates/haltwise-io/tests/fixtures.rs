@@ -1,9 +1,11 @@
 //! Files as NumPy and PyArrow write them, read right or refused well.
 
+use std::error::Error as _;
+use std::io;
 use std::path::PathBuf;
 
 use haltwise::ScoreSource;
-use haltwise_io::{read_traces, visit_traces};
+use haltwise_io::{ErrorKind, read_traces, trace_files, visit_traces};
 
 /// A sequence as it was read: id, label, predictions, scores, probabilities.
 type Row = (Option<String>, u32, Vec<u32>, Vec<f32>, Option<Vec<f32>>);
@@ -87,6 +89,7 @@ fn arrow_columns_of_any_type_and_packing_are_read_alike() {
     assert_three("probs_half.parquet", None, true);
     assert_three("stream.arrow", None, true);
     assert_three("steps.parquet", Some(TEXT_IDS), false);
+    assert_three("brotli_elsewhere.parquet", Some(TEXT_IDS), false);
 }
 
 #[test]
@@ -244,6 +247,10 @@ fn every_refusal_names_the_place_and_the_problem() {
             &["row 1, probs, step 2: 1 probabilities, but 2"],
         ),
         ("bad_none.parquet", &["no sequence"]),
+        (
+            "bad_brotli.parquet",
+            &["its compression is not read here (BROTLI", "zstd"],
+        ),
     ] {
         let message = refused(fixture(name));
         for part in parts {
@@ -251,6 +258,64 @@ fn every_refusal_names_the_place_and_the_problem() {
             assert!(message.contains(name), "{message}");
         }
     }
+}
+
+#[test]
+fn every_refusal_has_its_kind() {
+    use ErrorKind::{Conflict, Data, Format, NotFound, Unsupported};
+    for (name, kind) in [
+        ("absent.npz", NotFound),
+        ("absent.parquet", NotFound),
+        ("bad_*.arrow", NotFound),
+        ("generate.py", Unsupported),
+        ("bad_brotli.parquet", Unsupported),
+        ("bad_objects.npz", Unsupported),
+        ("bad_names.npz", Format),
+        ("bad_columns.parquet", Format),
+        ("bad_scores_type.parquet", Format),
+        ("bad_steps.npz", Conflict),
+        ("bad_ragged.parquet", Conflict),
+        ("bad_nan.npz", Data),
+        ("bad_nan.parquet", Data),
+        ("bad_twice.parquet", Data),
+        ("bad_missing_step.parquet", Data),
+        ("bad_label.npz", Data),
+    ] {
+        let files = trace_files(&[fixture(name)]);
+        let error = files.and_then(|files| read_traces(&files, &mut |_, _| {}));
+        let error = error.map(drop).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    let twice = ["list.parquet", "list.parquet"].map(fixture);
+    let error = read_traces(&twice, &mut |_, _| {}).unwrap_err();
+    assert_eq!(error.kind(), Conflict, "{error}");
+}
+
+#[test]
+fn what_other_libraries_said_is_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in [
+        ("t.npz", "PK\x03\x04 but no archive"),
+        ("t.parquet", "PAR1 but no Parquet PAR1"),
+        ("t.arrow", "ARROW1\0\0 ARROW1"),
+        ("t.jsonl", "{\"label\": 0, \"scores\": [0.5"),
+        ("t.csv", "id,t,label,prediction,score\na,1,0\n"),
+    ] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let error = read_traces(&[&path], &mut |_, _| {}).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Format, "{error}");
+        assert!(error.source().is_some(), "{error}");
+    }
+    let absent = folder.path().join("absent.csv");
+    let error = read_traces(&[absent], &mut |_, _| {}).unwrap_err();
+    let source = error.source().and_then(|s| s.downcast_ref::<io::Error>());
+    assert_eq!(source.unwrap().kind(), io::ErrorKind::NotFound);
+    assert!(
+        error
+            .to_string()
+            .ends_with("absent.csv: there is no such file")
+    );
 }
 
 #[test]
@@ -346,7 +411,9 @@ fn a_file_that_may_not_be_read_says_so() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     // The superuser reads everything: nothing to see then.
     if std::fs::read(&path).is_err() {
-        assert!(refused(path).contains("permission denied"));
+        let error = read_traces(&[path], &mut |_, _| {}).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Permission);
+        assert!(error.to_string().contains("permission denied"));
     }
 }
 

@@ -35,9 +35,15 @@ type Parsed<T> = std::result::Result<T, String>;
 /// a folder, the `document` of a line of ours is the name of a file in it; else it
 /// is the text, and what looks like the name of a file is refused.
 pub fn read_questions(path: &Path, documents: Option<&Path>) -> crate::Result<Vec<Question>> {
-    let text = fs::read_to_string(path)
-        .map_err(|e| Error::file(path, format_args!("cannot read it: {e}")))?;
+    let text =
+        read_text(path).map_err(|e| Error::file(path, format_args!("cannot read it: {e}")))?;
     parse(&text, documents, path.parent()).map_err(|e| Error::file(path, e))
+}
+
+/// The text of a file, or why there is none.
+fn read_text(path: &Path) -> Parsed<String> {
+    let bytes = fs::read(path).map_err(|e| e.to_string())?;
+    String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as UTF-8".into())
 }
 
 /// Reads the questions in the text of a file.
@@ -197,8 +203,8 @@ impl Intake<'_> {
                     ));
                 }
                 let file = folder.join(&line.document);
-                let text = fs::read_to_string(&file)
-                    .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+                let text =
+                    read_text(&file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
                 self.text(&text)?
             }
         };
@@ -565,6 +571,16 @@ mod tests {
             assert!(error.contains(expected), "{expected:?} is not in {error}");
         }
         assert!(read("\n").unwrap_err().contains("no question"));
+    }
+
+    #[test]
+    fn text_that_is_no_utf_8_is_called_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("q.jsonl");
+        std::fs::write(&path, [0xff]).unwrap();
+        let error = read_questions(&path, None).unwrap_err().to_string();
+        let expected = "q.jsonl: cannot read it: it is not UTF-8 text; save it as UTF-8";
+        assert!(error.ends_with(expected), "{error}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use haltwise::{Evaluation, Rule};
 use maud::{Markup, html};
 
-use crate::evaluation::words;
 use crate::evaluation::{
     alpha_name, gap_point, highest, lone, readout, row, single, unit_axis, worst_step,
 };
@@ -12,6 +11,7 @@ use crate::format::{count, fit, interval, level, percent, threshold};
 use crate::page::{Context, page};
 use crate::palette::{dashed, series};
 use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
+use crate::words;
 
 /// A rule with the name it goes by, and what it did.
 #[derive(Debug, Clone)]

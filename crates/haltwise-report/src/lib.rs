@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod chance;
 mod comparison;
 mod evaluation;
 mod experiment;
@@ -14,6 +15,7 @@ mod place;
 mod png;
 mod scale;
 mod svg;
+pub mod words;
 
 pub use comparison::{Compared, comparison_figures, report_comparison};
 pub use evaluation::{

@@ -6,7 +6,9 @@
 mod common;
 
 use haltwise::{Evaluator, Method, Plan, Screening, evaluate};
-use haltwise_report::{Compared, Context, report_comparison, report_evaluation, report_experiment};
+use haltwise_report::{
+    Compared, Context, report_comparison, report_evaluation, report_experiment, words,
+};
 
 /// Elements that HTML writes without an end.
 const VOID: [&str; 2] = ["meta", "link"];
@@ -65,10 +67,14 @@ fn an_evaluation_is_one_well_formed_page() {
     for words in [
         "rule.json",
         "Haltwise 1.2.3",
-        "With probability 99%, at most 10%",
+        "With 99% confidence, stopping early loses a right answer for at most 10%",
         "p-value",
     ] {
         assert!(page.contains(words), "{words}");
+    }
+    // As on the terminal, word for word.
+    for words in [words::promise(&rule), words::certification(&rule)] {
+        assert!(page.contains(&words), "{words}");
     }
 }
 
@@ -78,7 +84,7 @@ fn a_screened_rule_is_said_to_promise_nothing() {
     let page = report_evaluation(&screened.rule, &screened.evaluation, &Context::new("0"));
     check(&page);
     assert!(page.contains("promises nothing"));
-    assert!(!page.contains("With probability"));
+    assert!(!page.contains("confidence, stopping early"));
 }
 
 #[test]
@@ -92,7 +98,8 @@ fn a_rule_that_never_halts_says_why() {
     let evaluation = evaluate(rule.thresholds(), &process.draw(50, 2)).expect("an evaluation");
     let page = report_evaluation(&rule, &evaluation, &Context::new("0"));
     check(&page);
-    assert!(page.contains("never halts before the end"));
+    assert!(page.contains("No saving: every sequence is read to its end."));
+    assert!(page.contains("0 rules passed their tests on"));
 }
 
 #[test]
@@ -109,10 +116,10 @@ fn one_step_and_one_sequence_are_enough() {
 
 #[test]
 fn sequences_longer_than_the_rule_are_on_the_page_to_their_end() {
-    let rule = Calibration::default()
-        .screen_only(&Screening::new(common::process(4).draw(100, 3)))
-        .expect("a rule")
-        .with_lengths(Lengths::Unequal);
+    let unequal = common::process(4).with_lengths(vec![0.0, 1.0, 0.0, 1.0]);
+    let rule = Plan::of(Method::ScreenOnly)
+        .screened_rule(&Screening::new(unequal.draw(100, 3)))
+        .expect("a rule");
     let mut evaluator = Evaluator::for_rule(&rule);
     evaluator
         .add(&common::process(7).draw(100, 4))

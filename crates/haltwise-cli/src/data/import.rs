@@ -196,7 +196,7 @@ fn unpack(
         unpack_entry(archive, entry, beside.path())?;
     }
     let set = series::read(beside.path().join(name), Part::Both, Missing::Refuse)
-        .map_err(|e| anyhow::anyhow!("{}", in_archive(&e, beside.path())))?;
+        .map_err(|e| in_archive(e, beside.path()))?;
     let content = Content::of(&set);
     let verified = Known::find(name).and_then(|known| known.agrees(&content));
     fs::rename(beside.path(), &place)
@@ -209,10 +209,12 @@ fn unpack(
     })
 }
 
-/// A message without the passing folder, which the reader will not find.
-fn in_archive(error: &haltwise_io::Error, beside: &Path) -> String {
-    let folder = format!("{}{}", beside.display(), std::path::MAIN_SEPARATOR);
-    error.to_string().replace(&folder, "")
+/// The same without the passing folder, which the reader will not find.
+fn in_archive(error: haltwise_io::Error, beside: &Path) -> haltwise_io::Error {
+    match error.path().strip_prefix(beside).map(Path::to_path_buf) {
+        Ok(name) => error.with_path(name),
+        Err(_) => error,
+    }
 }
 
 fn unpack_entry(archive: &mut Archive, entry: usize, folder: &Path) -> anyhow::Result<()> {

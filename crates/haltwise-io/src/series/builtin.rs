@@ -6,7 +6,7 @@ use flate2::read::ZlibDecoder;
 
 use super::draft::{ClassOrder, Draft, Missing};
 use super::set::SeriesSet;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The names of the built-in datasets.
 pub const BUILTIN: [&str; 1] = ["PenDigits"];
@@ -26,7 +26,8 @@ pub fn builtin(name: &str) -> Result<SeriesSet> {
     Err(Error::new(
         name,
         format_args!("there is no such built-in dataset; there is {pendigits_name}"),
-    ))
+    )
+    .of_kind(ErrorKind::NotFound))
 }
 
 /// Unpacks the columns that `data/build_pendigits.py` packed.
@@ -35,7 +36,10 @@ fn pendigits(name: &str) -> Result<SeriesSet> {
     const STEPS: usize = 8;
     const FEATURES: usize = 2;
     const COLUMNS: usize = STEPS * FEATURES;
-    let damaged = || Error::new(name, "the built-in data is damaged; install Haltwise again");
+    let damaged = || {
+        let damaged = Error::new(name, "the built-in data is damaged; install Haltwise again");
+        damaged.of_kind(ErrorKind::Format)
+    };
 
     let packed: &[u8] = include_bytes!("../../data/pendigits.z");
     let mut columns = vec![0; ROWS * (COLUMNS + 1)];

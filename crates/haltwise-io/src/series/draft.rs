@@ -108,7 +108,7 @@ impl Draft {
             ));
         }
         if self.features != 0 && self.features != features {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::conflict(format_args!(
                 "the sequence has {features} channels where those before it have {}; \
                  give every sequence the same channels",
                 self.features
@@ -137,7 +137,7 @@ impl Draft {
     /// Adds another draft's sequences after these; classes are matched by name.
     pub(super) fn append(&mut self, other: Self) -> Checked {
         if self.features != other.features {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::conflict(format_args!(
                 "its sequences have {} channels where the training half has {}; \
                  both halves must come from one dataset",
                 other.features, self.features

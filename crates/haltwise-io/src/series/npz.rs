@@ -63,7 +63,7 @@ pub(super) fn read(reader: impl Read + Seek, missing: Missing) -> Checked<Draft>
 fn check_names(found: &[String]) -> Checked {
     for name in ["X", "y"] {
         if !found.iter().any(|f| f == name) {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::format(format_args!(
                 "there is no array {name}; series need X (n, steps, features) and y (n); \
                  found are {}",
                 Listed(found)
@@ -90,7 +90,7 @@ fn extent(x: &Array<'_>) -> Checked<(usize, usize, usize)> {
         [n, steps] => (n, steps, 1),
         [n, steps, features] => (n, steps, features),
         _ => {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::format(format_args!(
                 "its shape is {shape}; give (n, steps, features) or (n, steps)"
             )));
         }
@@ -120,7 +120,7 @@ fn one_each<T>(
     convert: impl FnMut(&Array<'_>) -> Checked<T>,
 ) -> Checked<Vec<T>> {
     if array.shape() != [n] {
-        return Err(Problem::new(format_args!(
+        return Err(Problem::conflict(format_args!(
             "its shape is {} where X has {n} sequences; give one element for each",
             Shape(array.shape())
         )));
@@ -161,7 +161,7 @@ fn declare(names: Array<'_>, draft: &mut Draft) -> Checked {
             }
         })
         .map(|_| ()),
-        _ => Err(Problem::new(format_args!(
+        _ => Err(Problem::format(format_args!(
             "its shape is {}; give one name for each class",
             Shape(names.shape())
         ))),
@@ -173,7 +173,7 @@ fn known_class(element: &Array<'_>, draft: &Draft) -> Checked<u32> {
     if element.is_text() {
         let name = name(element)?;
         return draft.known_class(&name).ok_or_else(|| {
-            Problem::new(format_args!(
+            Problem::conflict(format_args!(
                 "{} is not among the names in labels; add it there",
                 quoted(&name)
             ))
@@ -210,7 +210,7 @@ fn position(number: i128, last: usize, beyond: &str) -> Checked<usize> {
 fn whole(element: &Array<'_>) -> Checked<i128> {
     element
         .whole()
-        .ok_or_else(|| Problem::new("it must be a whole number; convert the array"))
+        .ok_or_else(|| Problem::format("it must be a whole number; convert the array"))
 }
 
 /// The name of a class; numbers are names as well.

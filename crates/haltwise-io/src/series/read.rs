@@ -3,13 +3,13 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufReader, Cursor, Read, Seek};
+use std::io::{self, BufReader, Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use super::draft::{Draft, Missing};
 use super::set::{Origin, SeriesSet};
 use super::{npz, ts, ucr};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::problem::Problem;
 
 /// The formats that series come in.
@@ -83,7 +83,8 @@ fn read_file(path: &Path, missing: Missing) -> Result<Draft> {
         return Err(Error::new(
             path,
             "this kind of file is not known; give .ts, .tsv, .txt, .csv or .npz",
-        ));
+        )
+        .of_kind(ErrorKind::Unsupported));
     };
     let unreadable = |e| Problem::unreadable(e).in_file(path);
     if format == Format::Npz {
@@ -168,7 +169,8 @@ fn read_dataset(path: &Path, files: &Files, part: Part, missing: Missing) -> Res
                         one.display(),
                         other.display()
                     ),
-                ));
+                )
+                .of_kind(ErrorKind::Conflict));
             }
             Err(Error::new(
                 path,
@@ -176,7 +178,8 @@ fn read_dataset(path: &Path, files: &Files, part: Part, missing: Missing) -> Res
                     "the {lacking} file of the dataset is not there; add it, \
                      or ask for the {present} half alone"
                 ),
-            ))
+            )
+            .of_kind(ErrorKind::NotFound))
         }
     }
 }
@@ -212,7 +215,10 @@ fn find(path: &Path) -> Result<(String, Files)> {
         };
         (folder, path.file_name().and_then(OsStr::to_str))
     };
-    let missing_path = || Error::new(path, "there is no such file, folder or dataset");
+    let missing_path = || {
+        let missing = Error::new(path, "there is no such file, folder or dataset");
+        missing.of_kind(ErrorKind::NotFound)
+    };
     if !path.is_dir() && (wanted.is_none() || !folder.is_dir()) {
         return Err(missing_path());
     }
@@ -233,14 +239,16 @@ fn find(path: &Path) -> Result<(String, Files)> {
                     last.0,
                     folder.join(&last.0).display()
                 ),
-            ))
+            )
+            .of_kind(ErrorKind::Conflict))
         }
         (None, _) if wanted.is_some() => Err(missing_path()),
         (None, _) => Err(Error::new(
             path,
             "there is no dataset in this folder; give one with NAME_TRAIN and NAME_TEST files \
              (.ts, .tsv, .txt, .csv) or with one NAME.ts, NAME.tsv or NAME.npz",
-        )),
+        )
+        .of_kind(ErrorKind::NotFound)),
     }
 }
 
@@ -254,7 +262,11 @@ fn prefer_folder_name(folder: &Path, datasets: &mut Vec<(String, Files)>) {
 
 /// Every dataset in a folder by name, each in the format that comes first.
 fn datasets(folder: &Path) -> Result<Vec<(String, Files)>> {
-    let unreadable = |e| Error::new(folder, format_args!("cannot read the folder: {e}"));
+    let unreadable = |e: io::Error| {
+        Error::new(folder, format_args!("cannot read the folder: {e}"))
+            .of_kind(ErrorKind::of_reading(&e))
+            .caused_by(e)
+    };
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.path();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Problem, quoted};
 
 /// One line that is not blank.
@@ -19,6 +19,7 @@ impl<'a> Line<'a> {
     pub(super) fn text(self, path: &Path) -> Result<&'a str> {
         std::str::from_utf8(self.bytes).map_err(|_| {
             Error::new(path, "this is not UTF-8 text; save the file as plain UTF-8")
+                .of_kind(ErrorKind::Format)
                 .at(format_args!("line {}", self.number))
         })
     }

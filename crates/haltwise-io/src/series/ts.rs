@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::text::{Line, bad_field, lines, number};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Checked, Problem, quoted};
 
 /// Reads a `.ts` file's content.
@@ -50,7 +50,9 @@ impl Header {
         for line in lines {
             let text = line.text(path)?;
             let here = |problem: String| {
-                Error::new(path, problem).at(format_args!("line {}", line.number))
+                Error::new(path, problem)
+                    .of_kind(ErrorKind::Format)
+                    .at(format_args!("line {}", line.number))
             };
             let Some(header_line) = text.strip_prefix('@') else {
                 return Err(here(format!(
@@ -71,7 +73,8 @@ impl Header {
         Err(Error::new(
             path,
             "there is no @data line; this is not a .ts file, or it is cut short",
-        ))
+        )
+        .of_kind(ErrorKind::Format))
     }
 
     fn set(&mut self, key: &str, value: &str) -> std::result::Result<(), String> {
@@ -94,7 +97,7 @@ impl Header {
 
     /// Refuses what cannot be classified step by step.
     fn check(&self, path: &Path) -> Result<()> {
-        let refuse = |problem| Err(Error::new(path, problem));
+        let refuse = |problem| Err(Error::new(path, problem).of_kind(ErrorKind::Unsupported));
         if self.target_label {
             return refuse(
                 "@targetLabel true: this is a regression problem; \
@@ -169,7 +172,7 @@ fn class(label: &str, header: &Header, draft: &mut Draft) -> Checked<u32> {
         Some(class) => Ok(class),
         // `@classLabel true` with no names leaves them to the data.
         None if header.classes.is_empty() => Ok(draft.class(&name)),
-        None => Err(Problem::new(format_args!(
+        None => Err(Problem::conflict(format_args!(
             "{} is not among the classes of @classLabel; correct it or add it there",
             quoted(label)
         ))
@@ -185,7 +188,7 @@ fn channels(values: &str, header: &Header) -> Checked<usize> {
         header.dimensions
     };
     match declared {
-        Some(declared) if declared != found => Err(Problem::new(format_args!(
+        Some(declared) if declared != found => Err(Problem::conflict(format_args!(
             "the sequence has {found} channels where the header declares {declared}; \
              correct the line, or @univariate and @dimensions",
         ))),
@@ -218,7 +221,7 @@ fn read_channels(values: &str, out: &mut Vec<f32>) -> Checked<usize> {
         if channel == 0 {
             steps = found;
         } else if steps != found {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::conflict(format_args!(
                 "the channel has {found} steps where channel 1 has {steps}; \
                  give every channel of a sequence the same length",
             ))
@@ -233,7 +236,7 @@ fn check_length(steps: usize, header: &Header, draft: &Draft) -> Checked {
         return Ok(());
     }
     match header.series_length.or(draft.first_length()) {
-        Some(expected) if expected != steps => Err(Problem::new(format_args!(
+        Some(expected) if expected != steps => Err(Problem::conflict(format_args!(
             "the sequence has {steps} steps where the header declares {expected} for all; \
              complete the line, or correct @equalLength and @seriesLength",
         ))),

@@ -27,7 +27,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft
         let label = read_line(separator.fields(text), &mut values).map_err(here)?;
         let (_, width) = *layout.get_or_insert((separator, values.len()));
         if values.len() != width {
-            return Err(here(Problem::new(format_args!(
+            return Err(here(Problem::format(format_args!(
                 "the line has {} fields where the first has {}; complete it, \
                  or pad a short sequence with NaN",
                 values.len() + 1,

@@ -14,7 +14,7 @@ use arrow_schema::Schema;
 
 use super::columns::Columns;
 use super::intake::Intake;
-use super::parquet::{damaged, unharmed};
+use super::parquet::{damaged, undecodable, unharmed};
 use crate::npy::fill;
 use crate::problem::{Checked, Problem};
 
@@ -47,7 +47,7 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
         done += message.len() as u64;
         let mut buffer = Buffer::from_vec(message);
         while !buffer.is_empty() {
-            let decoded = unharmed(|| decoder.decode(&mut buffer))?.map_err(damaged)?;
+            let decoded = unharmed(|| decoder.decode(&mut buffer))?.map_err(undecodable)?;
             if let Some(batch) = decoded {
                 let columns = match &mut columns {
                     Some(columns) => columns,
@@ -75,14 +75,14 @@ pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<Schema> {
     let header = root_as_message(&message[END.len()..]).map_err(damaged)?;
     let schema = header.header_as_schema();
     let schema = schema.ok_or_else(|| damaged("it has no schema"))?;
-    unharmed(|| try_fb_to_schema(schema))?.map_err(damaged)
+    unharmed(|| try_fb_to_schema(schema))?.map_err(undecodable)
 }
 
 /// Moves to the start of the stream.
 fn find_stream<R: BufRead + Seek>(reader: &mut R) -> Checked {
-    let start = reader.fill_buf().map_err(damaged)?;
+    let start = reader.fill_buf().map_err(undecodable)?;
     if start.starts_with(FEATHER_1) {
-        return Err(Problem::new(
+        return Err(Problem::unsupported(
             "it is Feather of the first version; write it again as version 2, or as Parquet",
         ));
     }
@@ -94,12 +94,12 @@ fn find_stream<R: BufRead + Seek>(reader: &mut R) -> Checked {
         .seek(SeekFrom::End(-(FILE.len() as i64)))
         .and_then(|_| reader.read_exact(&mut end))
         .and_then(|()| reader.seek(SeekFrom::Start(FILE.len() as u64)))
-        .map_err(damaged)?;
+        .map_err(undecodable)?;
     if end != FILE {
         return Err(damaged("its end is missing"));
     }
     // Zeros fill up the space to the first message, 8 bytes or 64.
-    while reader.fill_buf().map_err(damaged)?.first() == Some(&0) {
+    while reader.fill_buf().map_err(undecodable)?.first() == Some(&0) {
         reader.consume(1);
     }
     Ok(())
@@ -120,7 +120,7 @@ fn read_message(reader: &mut impl Read) -> Checked<Vec<u8>> {
     let start = message.len();
     fill(reader, &mut message, start + length)?;
     let header = root_as_message(&message[start..]).map_err(damaged)?;
-    let body_bytes = usize::try_from(header.bodyLength()).map_err(damaged)?;
+    let body_bytes = usize::try_from(header.bodyLength()).map_err(undecodable)?;
     let body = message.len();
     let end = body
         .checked_add(body_bytes)

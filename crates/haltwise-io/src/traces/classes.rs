@@ -32,21 +32,27 @@ impl Classes {
         number.try_into().map_err(|_| Self::not_a_class(number))
     }
 
-    /// A class given as text: a number if it is all digits, else a name.
+    /// A class given as text without quotes: a number if it is all digits, else
+    /// a name.
     pub(super) fn text(&mut self, text: &str) -> Result<u32, Problem> {
-        let text = text.trim();
-        if let Some(&class) = self.names.get(text) {
+        match text.trim().parse::<i128>() {
+            Ok(number) => self.number(number),
+            Err(_) => self.name(text),
+        }
+    }
+
+    /// A class given as a name, be it all digits.
+    pub(super) fn name(&mut self, name: &str) -> Result<u32, Problem> {
+        let name = name.trim();
+        if let Some(&class) = self.names.get(name) {
             return Ok(class);
         }
-        if let Ok(number) = text.parse::<i128>() {
-            return self.number(number);
-        }
-        if text.is_empty() {
+        if name.is_empty() {
             return Err(Problem::new("it is empty; every step needs a class"));
         }
-        self.all(Kind::Names, &text)?;
+        self.all(Kind::Names, &name)?;
         let class = self.names.len() as u32;
-        self.names.insert(text.into(), class);
+        self.names.insert(name.into(), class);
         Ok(class)
     }
 
@@ -71,15 +77,22 @@ impl Classes {
     fn all(&mut self, kind: Kind, class: &dyn Display) -> Result<(), Problem> {
         match *self.kind.get_or_insert(kind) {
             before if before == kind => Ok(()),
-            Kind::Names => Err(Problem::new(format_args!(
+            Kind::Names => Err(Problem::conflict(format_args!(
                 "{class} is a number, but classes before it are names; \
                  write all labels and predictions as numbers, or all as names"
             ))),
-            Kind::Numbers => Err(Problem::new(format_args!(
-                "{class} is a name, but classes before it are numbers; \
-                 write all labels and predictions as numbers, or all as names",
-                class = quoted(&class.to_string())
-            ))),
+            Kind::Numbers => {
+                let name = class.to_string();
+                let why = match name.parse::<i128>() {
+                    Ok(_) => ", in quotes,",
+                    Err(_) => "",
+                };
+                Err(Problem::conflict(format_args!(
+                    "{}{why} is a name, but classes before it are numbers; \
+                     write all labels and predictions as numbers, or all as names",
+                    quoted(&name)
+                )))
+            }
         }
     }
 
@@ -96,10 +109,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_numbers_however_they_are_written() {
+    fn digits_are_numbers_unless_they_are_named() {
         let mut classes = Classes::default();
         assert_eq!(classes.text("7").unwrap(), 7);
         assert_eq!(classes.number(7_i64).unwrap(), 7);
+        assert!(classes.name("7").is_err());
+        let mut classes = Classes::default();
+        assert_eq!(classes.name("7").unwrap(), 0);
+        assert_eq!(classes.name(" 7").unwrap(), 0);
+        assert!(classes.text("7").is_err());
+        assert_eq!(classes.into_names(), ["7"]);
     }
 
     #[test]

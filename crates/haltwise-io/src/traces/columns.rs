@@ -152,7 +152,7 @@ impl Columns {
 }
 
 fn missing(schema: &Schema) -> Problem {
-    Problem::new(format_args!(
+    Problem::format(format_args!(
         "columns are missing; needed are label and either probs or predictions and scores \
          (one row per sequence), or {} (one row per step); found are {}",
         PER_STEP.join(", "),
@@ -207,7 +207,7 @@ fn check_type(name: &str, data_type: &DataType) -> Result<(), Problem> {
     };
     match sound {
         true => Ok(()),
-        false => Err(Problem::new(format_args!(
+        false => Err(Problem::format(format_args!(
             "its type is {data_type}; {wanted} are needed"
         ))),
     }
@@ -224,16 +224,15 @@ fn column(batch: &RecordBatch, name: &'static str) -> At<Option<ArrayRef>> {
 }
 
 fn needed_column(batch: &RecordBatch, name: &'static str) -> At<ArrayRef> {
-    column(batch, name)?.ok_or_else(|| (0, Problem::new("the column is missing").at(name)))
+    column(batch, name)?.ok_or_else(|| (0, Problem::format("the column is missing").at(name)))
 }
 
 /// Replaces a dictionary by what it stands for.
 fn plain(array: &ArrayRef) -> Result<ArrayRef, Problem> {
     match array.as_any_dictionary_opt() {
         None => Ok(ArrayRef::clone(array)),
-        Some(dictionary) => {
-            take(dictionary.values(), dictionary.keys(), None).map_err(Problem::new)
-        }
+        Some(dictionary) => take(dictionary.values(), dictionary.keys(), None)
+            .map_err(|e| Problem::format(&e).caused_by(e)),
     }
 }
 
@@ -444,7 +443,7 @@ fn list(lists: &dyn Array, i: usize) -> Result<ArrayRef, Problem> {
         DataType::ListView(_) => lists.as_list_view::<i32>().value(i),
         DataType::LargeListView(_) => lists.as_list_view::<i64>().value(i),
         other => {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::format(format_args!(
                 "its type is {other}, not a list"
             )));
         }

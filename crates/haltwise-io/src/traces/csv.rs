@@ -2,12 +2,13 @@
 
 use std::io::Write;
 
-use ::csv::{ByteRecord, ErrorKind, ReaderBuilder};
+use ::csv::{ByteRecord, ErrorKind as Kind, ReaderBuilder};
 use haltwise::Trace;
 
 use super::intake::Intake;
 use super::steps::{Step, Steps};
 use super::text::Text;
+use crate::error::ErrorKind;
 use crate::problem::{NOT_TEXT, Problem, listed, quoted};
 
 /// The columns, in the order they are written.
@@ -39,7 +40,7 @@ fn find_columns(header: &ByteRecord) -> Result<[usize; 5], Problem> {
             .ok_or_else(|| missing_column(name, header))?;
         if header.iter().filter(|found| is_it(found)).count() > 1 {
             let what = format_args!("there are two columns {name:?}; rename one of them");
-            return Err(Problem::new(what).at("line 1"));
+            return Err(Problem::format(what).at("line 1"));
         }
     }
     Ok(places)
@@ -48,13 +49,13 @@ fn find_columns(header: &ByteRecord) -> Result<[usize; 5], Problem> {
 fn missing_column(name: &str, header: &ByteRecord) -> Problem {
     let found: Result<Vec<_>, _> = header.iter().map(std::str::from_utf8).collect();
     let Ok(found) = found else {
-        return Problem::new(NOT_TEXT).at("line 1");
+        return Problem::format(NOT_TEXT).at("line 1");
     };
     let hint = match found.as_slice() {
         [one] if one.contains([';', '\t']) => "; separate the columns by commas",
         _ => "",
     };
-    Problem::new(format_args!(
+    Problem::format(format_args!(
         "there is no column {name:?}; needed are {}, found are {}{hint}",
         COLUMNS.join(", "),
         listed(found),
@@ -63,20 +64,23 @@ fn missing_column(name: &str, header: &ByteRecord) -> Problem {
 }
 
 fn damaged(error: ::csv::Error) -> Problem {
-    match error.kind() {
-        ErrorKind::UnequalLengths {
+    let problem = match error.kind() {
+        Kind::UnequalLengths {
             pos,
             expected_len,
             len,
-        } => Problem::new(format_args!(
+        } => Problem::format(format_args!(
             "{len} fields, but the header has {expected_len}"
         ))
         .at(format_args!(
             "line {}",
             pos.as_ref().map_or(0, ::csv::Position::line)
         )),
-        _ => Problem::new(format_args!("cannot read on: {error}")),
-    }
+        Kind::Io(cause) => Problem::new(format_args!("cannot read on: {error}"))
+            .of_kind(ErrorKind::of_reading(cause)),
+        _ => Problem::format(format_args!("cannot read on: {error}")),
+    };
+    problem.caused_by(error)
 }
 
 fn read_step<'a>(
@@ -87,7 +91,7 @@ fn read_step<'a>(
     let [id, t, label, prediction, score] = std::array::from_fn(|c| {
         std::str::from_utf8(record.get(places[c]).unwrap_or_default())
             .map(str::trim)
-            .map_err(|_| Problem::new(NOT_TEXT).at(COLUMNS[c]))
+            .map_err(|_| Problem::format(NOT_TEXT).at(COLUMNS[c]))
     });
     let id = id?;
     if id.is_empty() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::Format;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::problem::Problem;
 
 /// The trace files that paths stand for: files, folders of them (at any
@@ -28,7 +28,8 @@ pub fn trace_files<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> {
             files.push(path.to_path_buf());
         }
         if files.len() == before {
-            return Err(Error::new(path, "there is no trace file in it"));
+            let none = Error::new(path, "there is no trace file in it");
+            return Err(none.of_kind(ErrorKind::NotFound));
         }
     }
     super::refuse_twice(&files)?;
@@ -56,7 +57,7 @@ fn add_folder(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
         Format::of(&path).map_err(|_| {
             let problem = "it is not a trace file; move it out of the folder, or name the files \
                            by a pattern";
-            Error::new(&path, problem)
+            Error::new(&path, problem).of_kind(ErrorKind::Unsupported)
         })?;
         files.push(path);
     }
@@ -69,10 +70,13 @@ fn is_pattern(path: &Path) -> bool {
 }
 
 fn add_matches(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    let wrong = |e: &dyn std::fmt::Display| Error::new(pattern, e);
-    let matches = glob::glob(&pattern.to_string_lossy()).map_err(|e| wrong(&e))?;
+    let matches =
+        glob::glob(&pattern.to_string_lossy()).map_err(|e| Error::new(pattern, &e).caused_by(e))?;
     for path in matches {
-        let path = path.map_err(|e| wrong(&e))?;
+        let path = path.map_err(|e| {
+            let kind = ErrorKind::of_reading(e.error());
+            Error::new(pattern, &e).of_kind(kind).caused_by(e)
+        })?;
         match path.is_dir() {
             true => add_folder(&path, files)?,
             false => files.push(path),
@@ -114,14 +118,14 @@ impl Snapshot {
         let changed = "it changed while it was read; run again when nothing writes there";
         for before in &self.files {
             if !now.files.contains(before) {
-                return Err(Error::new(&before.0, changed));
+                return Err(Error::new(&before.0, changed).of_kind(ErrorKind::Conflict));
             }
         }
         for after in &now.files {
             if !self.files.contains(after) {
                 let problem = "it appeared while the others were read; run again when nothing \
                                writes there";
-                return Err(Error::new(&after.0, problem));
+                return Err(Error::new(&after.0, problem).of_kind(ErrorKind::Conflict));
             }
         }
         Ok(())

@@ -7,9 +7,11 @@ use std::io::{BufRead, Read, Write};
 use haltwise::{Sequence, Trace};
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::error::Category;
 
 use super::intake::Intake;
 use super::text::Text;
+use crate::error::ErrorKind;
 use crate::problem::{NOT_TEXT, Problem, cut};
 
 /// The longest line read: a sequence of the greatest length fits.
@@ -27,9 +29,9 @@ fn read_lines(mut text: Text<'_>, longest: u64, intake: &mut Intake<'_>) -> Resu
         (&mut text.reader)
             .take(longest + 1)
             .read_until(b'\n', &mut line)
-            .map_err(|e| Problem::new(format_args!("cannot read on: {e}")))
+            .map_err(Problem::cut_off)
             .and_then(|_| match line.len() as u64 > longest {
-                true => Err(Problem::new(format_args!(
+                true => Err(Problem::format(format_args!(
                     "the line is longer than {longest} bytes; write one sequence per line"
                 ))),
                 false => Ok(()),
@@ -52,19 +54,22 @@ fn read_line(line: &[u8], first: bool, intake: &mut Intake<'_>) -> Result<(), Pr
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
-    let fields: Fields<'_> = serde_json::from_slice(line).map_err(|e| not_json(line, &e))?;
+    let fields: Fields<'_> = serde_json::from_slice(line).map_err(|e| not_json(line, e))?;
     fields.hand_in(intake)
 }
 
-fn not_json(line: &[u8], error: &serde_json::Error) -> Problem {
+fn not_json(line: &[u8], error: serde_json::Error) -> Problem {
     if std::str::from_utf8(line).is_err() {
-        return Problem::new(NOT_TEXT);
+        return Problem::format(NOT_TEXT).caused_by(error);
     }
+    let kind = match error.classify() {
+        Category::Data => ErrorKind::Data,
+        Category::Syntax | Category::Eof | Category::Io => ErrorKind::Format,
+    };
     let whole = error.to_string();
     // The parser saw one line alone: only its column means something.
-    let what = whole
-        .rsplit_once(" at line ")
-        .map_or(&*whole, |(what, _)| what);
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let what = whole.strip_suffix(&place).unwrap_or(&whole);
     // It may quote the line, of whatever length.
     let (what, more) = cut(what, 200);
     let remedy = match is_python_number(line, error.column()) {
@@ -73,6 +78,8 @@ fn not_json(line: &[u8], error: &serde_json::Error) -> Problem {
     };
     Problem::new(format_args!("{what}{more}{remedy}"))
         .at(format_args!("character {}", error.column()))
+        .of_kind(kind)
+        .caused_by(error)
 }
 
 /// Whether the parser stopped at a `NaN` or `Infinity`, as Python writes them.
@@ -154,7 +161,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
     }
 }
 
-/// A class: an integer or a name.
+/// A class: an integer, or a name, which is in quotes.
 enum Class<'a> {
     Number(i128),
     Text(Cow<'a, str>),
@@ -164,7 +171,7 @@ impl Class<'_> {
     fn number(&self, intake: &mut Intake<'_>) -> Result<u32, Problem> {
         match self {
             Self::Number(number) => intake.classes.number(*number),
-            Self::Text(text) => intake.classes.text(text),
+            Self::Text(name) => intake.classes.name(name),
         }
     }
 }
@@ -299,6 +306,32 @@ mod tests {
             read(r#"{"label": "sit", "predictions": ["walk", "sit"], "scores": [0, 1]}"#).unwrap();
         assert_eq!(rows[0].1, rows[0].2[1]);
         assert_ne!(rows[0].1, rows[0].2[0]);
+    }
+
+    #[test]
+    fn what_is_in_quotes_is_a_name() {
+        let rows =
+            read(r#"{"label": "18", "predictions": ["7", "18"], "scores": [0, 1]}"#).unwrap();
+        assert_eq!((rows[0].1, &rows[0].2[..]), (0, &[1, 0][..]));
+        // A name says nothing about a place in `probs`.
+        let message = refused(r#"{"label": "1", "probs": [[0.5, 0.5]]}"#);
+        assert!(message.contains("classes have names here"), "{message}");
+        let remedy = "write all labels and predictions as numbers, or all as names";
+        for (line, place) in [
+            (
+                r#"{"label": "18", "predictions": [18], "scores": [1]}"#,
+                "line 1, predictions, step 1: 18 is a number, but classes before it are names",
+            ),
+            (
+                r#"{"label": 18, "predictions": [18, "18"], "scores": [0, 1]}"#,
+                "line 1, predictions, step 2: \"18\", in quotes, is a name, but classes before it \
+                 are numbers",
+            ),
+        ] {
+            let message = refused(line);
+            assert!(message.contains(place), "{message}");
+            assert!(message.contains(remedy), "{message}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
     let read = || {
         let file = File::open(path).map_err(Problem::unreadable)?;
         if file.metadata().is_ok_and(|about| about.len() == 0) {
-            return Err(Problem::new("it is empty"));
+            return Err(Problem::format("it is empty"));
         }
         match format {
             Format::Npz => of_npz(BufReader::new(file)),
@@ -53,7 +53,7 @@ fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
 
 fn of_parquet(file: &File) -> Checked<Vec<(String, String)>> {
     let decode = || ParquetMetaDataReader::new().parse_and_finish(file);
-    let metadata = parquet_file::unharmed(decode)?.map_err(parquet_file::damaged)?;
+    let metadata = parquet_file::unharmed(decode)?.map_err(parquet_file::undecodable)?;
     let pairs = metadata.file_metadata().key_value_metadata();
     let pairs = pairs.into_iter().flatten();
     Ok(pairs

@@ -33,7 +33,7 @@ use std::path::Path;
 use ::parquet::file::reader::ChunkReader;
 use haltwise::{Key, Outputs, Trace, Traces, TracesBuilder};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Checked, Problem};
 pub use extent::Extent;
 pub use files::{Snapshot, trace_files};
@@ -72,13 +72,14 @@ impl Format {
             "arrow" | "feather" | "ipc" => Self::Arrow,
             "jsonl" | "ndjson" => Self::Jsonl,
             "csv" => Self::Csv,
-            _ => return Err(Error::new(path, UNKNOWN)),
+            _ => return Err(Error::new(path, UNKNOWN).of_kind(ErrorKind::Unsupported)),
         };
         match format {
             Self::Npz | Self::Parquet | Self::Arrow if plain != name => Err(Error::new(
                 path,
                 "unpack it first: only .jsonl and .csv are read as .gz",
-            )),
+            )
+            .of_kind(ErrorKind::Unsupported)),
             format => Ok(format),
         }
     }
@@ -193,7 +194,8 @@ fn refuse_twice<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
         let path = path.as_ref();
         let place = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         if !seen.insert(place) {
-            return Err(Error::new(path, "it is named twice; name every file once"));
+            let twice = Error::new(path, "it is named twice; name every file once");
+            return Err(twice.of_kind(ErrorKind::Conflict));
         }
     }
     Ok(())
@@ -239,7 +241,7 @@ fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
     intake: &mut Intake<'_>,
 ) -> Checked {
     if intake.file_size() == 0 {
-        return Err(Problem::new("it is empty"));
+        return Err(Problem::format("it is empty"));
     }
     let reader = || open().map_err(Problem::unreadable);
     match format {
@@ -255,7 +257,8 @@ fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
 fn size(path: &Path) -> Result<u64> {
     let found = fs::metadata(path).map_err(|e| Problem::unreadable(e).in_file(path))?;
     if found.is_dir() {
-        return Err(Error::new(path, "it is a folder; name the files in it"));
+        let folder = Error::new(path, "it is a folder; name the files in it");
+        return Err(folder.of_kind(ErrorKind::Io));
     }
     Ok(found.len())
 }

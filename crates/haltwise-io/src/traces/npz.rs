@@ -58,7 +58,7 @@ fn check_names(found: &[String]) -> Checked {
     } else {
         "there is neither an array `probs` nor both `predictions` and `scores`"
     };
-    Err(Problem::new(format_args!(
+    Err(Problem::format(format_args!(
         "{missing}; needed are labels (n) and either probs (n, T, K) or \
          predictions (n, T) with scores (n, T); found are {}",
         Listed(found)
@@ -72,7 +72,7 @@ fn open_array<'a, R: Read + Seek>(
 ) -> Checked<Array<'a>> {
     let array = archive.array(name)?;
     if array.shape().len() != axes.len() {
-        return Err(Problem::new(format_args!(
+        return Err(Problem::format(format_args!(
             "its shape is {}; ({}) is needed",
             Shape(array.shape()),
             axes.join(", ")
@@ -108,7 +108,7 @@ impl<'a> Arrays<'a> {
             Some(arrays.swap_remove(at))
         };
         Ok(Self {
-            labels: take("labels").ok_or_else(|| Problem::new("there is no array `labels`"))?,
+            labels: take("labels").ok_or_else(|| Problem::format("there is no array `labels`"))?,
             predictions: take("predictions"),
             scores: take("scores"),
             probs: take("probs"),
@@ -200,7 +200,7 @@ fn check_shapes(arrays: &[Array<'_>]) -> Checked {
                 .iter()
                 .map(|a| format!("{} {}", a.name(), Shape(a.shape())))
                 .collect();
-            return Err(Problem::new(format_args!(
+            return Err(Problem::conflict(format_args!(
                 "the arrays disagree on the number of {what}: {}",
                 shapes.join(", ")
             )));

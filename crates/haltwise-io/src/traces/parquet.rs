@@ -1,18 +1,25 @@
 //! Parquet: batches of columns.
 
+use std::error::Error;
+use std::fmt::Display;
 use std::fs::File;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
+use arrow_schema::ArrowError;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::Compression;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
 
 use super::columns::Columns;
 use super::intake::Intake;
+use crate::error::ErrorKind;
 use crate::problem::Problem;
 
 /// How many bytes of values a batch should have: enough to decode in bulk,
@@ -38,7 +45,7 @@ impl Opened {
     pub(super) fn open(path: &Path) -> Result<Self, Problem> {
         let file = File::open(path).map_err(Problem::unreadable)?;
         match parquet::file::reader::Length::len(&file) == 0 {
-            true => Err(Problem::new("it is empty")),
+            true => Err(Problem::format("it is empty")),
             false => Self::new(&file),
         }
     }
@@ -46,7 +53,7 @@ impl Opened {
     fn new<R: ChunkReader>(reader: &R) -> Result<Self, Problem> {
         let options = ArrowReaderOptions::default();
         let metadata = unharmed(|| ArrowReaderMetadata::load(reader, options))?;
-        let opened = Self(metadata.map_err(damaged)?);
+        let opened = Self(metadata.map_err(undecodable)?);
         let in_groups = (0..opened.groups()).map(|group| opened.rows_of(group));
         let (said, found) = (opened.rows(), in_groups.fold(0, u64::saturating_add));
         if said != found {
@@ -108,6 +115,25 @@ impl Opened {
         steps
     }
 
+    /// Refuses columns whose compression is not read here.
+    fn check_compression(&self, groups: &[usize], needed: &[usize]) -> Result<(), Problem> {
+        let metadata = self.0.metadata();
+        let schema = metadata.file_metadata().schema_descr();
+        for &group in groups {
+            for (i, column) in metadata.row_group(group).columns().iter().enumerate() {
+                let codec = column.compression();
+                let unread = matches!(codec, Compression::BROTLI(_) | Compression::LZO);
+                if unread && needed.contains(&schema.get_column_root_idx(i)) {
+                    return Err(Problem::unsupported(format_args!(
+                        "its compression is not read here ({codec}); write it again with zstd, \
+                         snappy, gzip, lz4 or none"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Reads some row groups.
     pub(super) fn read<R: ChunkReader + 'static>(
         &self,
@@ -119,6 +145,7 @@ impl Opened {
         let skipped = (0..groups.first().copied().unwrap_or(0)).map(|group| self.rows_of(group));
         let mut columns = Columns::find(schema)?.after(skipped.sum());
         let needed = columns.needed(schema);
+        self.check_compression(&groups, &needed)?;
         let rows: u64 = groups.iter().map(|&group| self.rows_of(group)).sum();
         let batch_rows = batch_rows(self.0.metadata());
         let mut batches = unharmed(|| {
@@ -131,10 +158,10 @@ impl Opened {
                 .with_batch_size(batch_rows)
                 .build()
         })?
-        .map_err(damaged)?;
+        .map_err(undecodable)?;
         let mut done = 0;
         while let Some(batch) = unharmed(|| batches.next())? {
-            let batch = batch.map_err(damaged)?;
+            let batch = batch.map_err(undecodable)?;
             done += batch.num_rows() as u64;
             columns.read(&batch, intake)?;
             intake.done(done, rows);
@@ -162,36 +189,34 @@ fn batch_rows(metadata: &ParquetMetaData) -> usize {
     (BATCH_BYTES / per_row).clamp(1, 1 << 16) as usize
 }
 
-pub(super) fn damaged(error: impl std::fmt::Display) -> Problem {
-    let error = error.to_string();
-    // In the words of the decoder: brotli, and LZO.
-    if error.contains("Disabled feature") || error.contains("codec type") {
-        return Problem::new(format_args!(
-            "its compression is not read here ({error}); write it again with zstd, snappy, gzip, \
-             lz4 or none"
-        ));
-    }
-    Problem::new(format_args!(
-        "it cannot be decoded ({error}); if it is cut short or damaged, write or copy it again"
+/// A file whose content is not what it should be.
+pub(super) fn damaged(what: impl Display) -> Problem {
+    Problem::format(format_args!(
+        "it cannot be decoded ({what}); if it is cut short or damaged, write or copy it again"
     ))
+}
+
+/// The same, as a decoder that is not ours says it.
+pub(super) fn undecodable(error: impl Error + Send + Sync + 'static) -> Problem {
+    damaged(&error).of_kind(kind_of(&error)).caused_by(error)
+}
+
+/// What a decoder's error is about: the machine, what it does not know, or the
+/// content.
+fn kind_of(error: &(dyn Error + 'static)) -> ErrorKind {
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return ErrorKind::of_reading(error);
+    }
+    let unknown = matches!(error.downcast_ref(), Some(ParquetError::NYI(_)))
+        || matches!(error.downcast_ref(), Some(ArrowError::NotYetImplemented(_)));
+    match error.source() {
+        _ if unknown => ErrorKind::Unsupported,
+        Some(source) => kind_of(source),
+        None => ErrorKind::Format,
+    }
 }
 
 /// Runs a decoder that is not ours, and that may panic on a damaged file.
 pub(super) fn unharmed<T>(decode: impl FnOnce() -> T) -> Result<T, Problem> {
     catch_unwind(AssertUnwindSafe(decode)).map_err(|_| damaged("its decoder gave up"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::damaged;
-
-    #[test]
-    fn a_compression_that_is_not_read_is_no_damage() {
-        use parquet::errors::ParquetError;
-        let disabled = "Disabled feature at compile time: brotli".into();
-        let problem = damaged(ParquetError::General(disabled)).to_string();
-        assert!(problem.contains("write it again with zstd"), "{problem}");
-        assert!(!problem.contains("damaged"), "{problem}");
-        assert!(damaged("eof").to_string().contains("cut short or damaged"));
-    }
 }

@@ -75,7 +75,7 @@ impl Steps {
         }
         let open = self.open(&step);
         if open.label != step.label {
-            return Err(Problem::new(format_args!(
+            return Err(Problem::conflict(format_args!(
                 "the label of {} is another one in an earlier row; \
                  a sequence has one label, the same at all its steps",
                 quoted(step.id)

@@ -1,7 +1,6 @@
 //! Writing traces, one sequence at a time.
 
 use std::collections::HashMap;
-use std::fmt::Display;
 use std::io::{BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,8 +20,8 @@ use parquet::file::properties::WriterProperties;
 
 use super::npz::NpzWriter;
 use super::{Format, csv, jsonl};
-use crate::error::{Error, Result};
-use crate::write::{WholeFile, cannot_write, folder_of};
+use crate::error::{Error, Result, Source};
+use crate::write::{WholeFile, cannot_write, failed, folder_of};
 
 /// How many values a batch of columns holds before it is written.
 const BATCH_VALUES: usize = 1 << 20;
@@ -143,27 +142,24 @@ impl TraceWriter {
                 let out = BufWriter::with_capacity(1 << 20, file);
                 let folder = folder_of(&self.path);
                 Encoder::new(out, self.format, folder, row, shape, &self.options)
-                    .map_err(|e| cannot_write(&self.path, e))?
+                    .map_err(|e| failed(&self.path, e))?
             }
         };
-        encoder
-            .write(row)
-            .map_err(|e| cannot_write(&self.path, e))?;
+        encoder.write(row).map_err(|e| failed(&self.path, e))?;
         self.state = State::Writing(encoder);
         Ok(())
     }
 
     /// Completes the file and puts it in its place.
     pub fn finish(self) -> Result<()> {
-        let failed = |e: String| cannot_write(&self.path, e);
         match self.state {
             State::Empty(_) => Err(cannot_write(&self.path, "there is no sequence to write")),
             State::Failed => Err(failed_before(&self.path)),
             State::Writing(encoder) => encoder
                 .finish()
-                .map_err(failed)?
+                .map_err(|e| failed(&self.path, e))?
                 .into_inner()
-                .map_err(|e| failed(e.to_string()))?
+                .map_err(|e| failed(&self.path, e.into_error()))?
                 .commit(),
         }
     }
@@ -204,11 +200,7 @@ impl<W: Write + Seek + Send> std::fmt::Debug for Encoder<W> {
     }
 }
 
-type Encoded<T> = std::result::Result<T, String>;
-
-fn words(error: impl Display) -> String {
-    error.to_string()
-}
+type Encoded<T> = std::result::Result<T, Source>;
 
 impl<W: Write + Seek + Send> Encoder<W> {
     fn new(
@@ -223,26 +215,25 @@ impl<W: Write + Seek + Send> Encoder<W> {
         Ok(match format {
             Format::Npz => {
                 let writer = NpzWriter::new(out, folder, first, metadata.clone());
-                Self::Npz(Box::new(writer.map_err(words)?))
+                Self::Npz(Box::new(writer?))
             }
             Format::Parquet => {
                 let batch = Batch::new(shape, options.layout, &[]);
                 let properties = Some(parquet_properties(metadata)?);
                 let writer = ArrowWriter::try_new(out, Arc::clone(&batch.schema), properties);
-                Self::Parquet(Box::new(writer.map_err(words)?), batch)
+                Self::Parquet(Box::new(writer?), batch)
             }
             Format::Arrow => {
                 let batch = Batch::new(shape, options.layout, metadata);
-                let properties = IpcWriteOptions::default()
-                    .try_with_compression(Some(CompressionType::ZSTD))
-                    .map_err(words)?;
+                let properties =
+                    IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD))?;
                 let writer = FileWriter::try_new_with_options(out, &batch.schema, properties);
-                Self::Arrow(Box::new(writer.map_err(words)?), batch)
+                Self::Arrow(Box::new(writer?), batch)
             }
             Format::Jsonl => Self::Jsonl(out),
             Format::Csv => {
                 let mut writer = ::csv::Writer::from_writer(out);
-                csv::write_header(&mut writer).map_err(words)?;
+                csv::write_header(&mut writer)?;
                 Self::Csv(Box::new(writer), 0)
             }
         })
@@ -250,26 +241,26 @@ impl<W: Write + Seek + Send> Encoder<W> {
 
     fn write(&mut self, row: &Trace<'_>) -> Encoded<()> {
         match self {
-            Self::Npz(writer) => writer.write(row).map_err(words),
-            Self::Jsonl(out) => jsonl::write(out, row).map_err(words),
+            Self::Npz(writer) => Ok(writer.write(row)?),
+            Self::Jsonl(out) => Ok(jsonl::write(out, row)?),
             Self::Csv(writer, rows) => {
                 *rows += 1;
-                csv::write(writer, &id_or_position(row, *rows), row).map_err(words)
+                Ok(csv::write(writer, &id_or_position(row, *rows), row)?)
             }
             Self::Parquet(writer, batch) => {
                 batch.add(row);
                 if batch.is_full() {
-                    writer.write(&batch.take().map_err(words)?).map_err(words)?;
+                    writer.write(&batch.take()?)?;
                 }
                 if writer.in_progress_size() > ROW_GROUP_BYTES {
-                    writer.flush().map_err(words)?;
+                    writer.flush()?;
                 }
                 Ok(())
             }
             Self::Arrow(writer, batch) => {
                 batch.add(row);
                 if batch.is_full() {
-                    writer.write(&batch.take().map_err(words)?).map_err(words)?;
+                    writer.write(&batch.take()?)?;
                 }
                 Ok(())
             }
@@ -278,16 +269,16 @@ impl<W: Write + Seek + Send> Encoder<W> {
 
     fn finish(self) -> Encoded<W> {
         match self {
-            Self::Npz(writer) => writer.finish().map_err(words),
+            Self::Npz(writer) => Ok(writer.finish()?),
             Self::Jsonl(out) => Ok(out),
-            Self::Csv(writer, _) => writer.into_inner().map_err(words),
+            Self::Csv(writer, _) => Ok(writer.into_inner().map_err(|e| e.into_error())?),
             Self::Parquet(mut writer, mut batch) => {
-                writer.write(&batch.take().map_err(words)?).map_err(words)?;
-                writer.into_inner().map_err(words)
+                writer.write(&batch.take()?)?;
+                Ok(writer.into_inner()?)
             }
             Self::Arrow(mut writer, mut batch) => {
-                writer.write(&batch.take().map_err(words)?).map_err(words)?;
-                writer.into_inner().map_err(words)
+                writer.write(&batch.take()?)?;
+                Ok(writer.into_inner()?)
             }
         }
     }
@@ -304,7 +295,7 @@ fn parquet_properties(metadata: &[(String, String)]) -> Encoded<WriterProperties
         .iter()
         .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
         .collect();
-    let level = ZstdLevel::try_new(1).map_err(words)?;
+    let level = ZstdLevel::try_new(1)?;
     Ok(WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
         .set_key_value_metadata(Some(remarks))
@@ -519,11 +510,14 @@ mod tests {
         for format in [Npz, Parquet, Arrow, Jsonl, Csv] {
             let needed = write_to(usize::MAX, format).unwrap();
             for room in [0, 1, needed / 2, needed - 1] {
-                let message = write_to(room, format).unwrap_err();
+                let error = failed(Path::new("t"), write_to(room, format).unwrap_err());
+                let message = error.to_string();
                 assert!(
                     message.contains("no storage space"),
                     "{format:?}: {message}"
                 );
+                assert_eq!(error.kind(), crate::ErrorKind::Output);
+                assert!(std::error::Error::source(&error).is_some());
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What was measured against what is promised, in plain words.
 
-use haltwise::{Evaluation, Promise, Rule, StepResult};
+use haltwise::{Counts, Evaluation, Promise, Rule, StepResult};
 
+use crate::chance::{beyond_chance, p_value};
 use crate::format::{count_of, interval, level, percent};
 
 /// What was measured, and how it stands to what is promised.
@@ -23,37 +24,31 @@ pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
         percent(evaluation.gap),
         interval(evaluation.gap_interval)
     );
-    let telling = telling_step(evaluation, alpha);
-    let (gap, range) = telling.map_or((0.0, (0.0, 1.0)), |s| {
-        (s.gap_by.unwrap_or(0.0), s.gap_by_interval)
-    });
-    let by_step = Standing::of(gap, range, alpha);
-    let halted = telling.map_or(String::new(), |s| {
-        let found = format!("{} ({})", percent(gap), interval(range));
+    let steps = looked_at(rule, evaluation);
+    let by_step = Standing::of(steps, alpha);
+    let halted = telling_step(steps, by_step, alpha).map_or(String::new(), |(step, gap)| {
+        let found = format!("{} ({})", percent(gap), interval(step.gap_by_interval));
+        let t = step.t;
         match by_step {
-            Standing::BeyondChance => format!(" Among those halted by step {} it is {found}", s.t),
-            _ => format!(" It is highest among those halted by step {}: {found}", s.t),
+            Standing::BeyondChance => format!(" Among those halted by step {t} it is {found}"),
+            _ => format!(" It is highest among those halted by step {t}: {found}"),
         }
     });
     match rule.promise() {
         Some(Promise::Marginal) => {
-            let standing = Standing::of(evaluation.gap, evaluation.gap_interval, alpha);
-            let others = if by_step == Standing::Within {
-                ""
-            } else {
-                &halted
-            };
-            let others = match others {
-                "" => String::new(),
-                others => format!("{others}, but about those nothing is promised."),
+            let last = &evaluation.by_step[evaluation.by_step.len().saturating_sub(1)..];
+            let standing = Standing::of(last, alpha);
+            let others = match by_step {
+                Standing::Within => String::new(),
+                _ => format!("{halted}, but about those nothing is promised."),
             };
             Judgement {
-                words: format!("{overall}, {}{others}", standing.words(alpha)),
+                words: format!("{overall}, {}{others}", standing.words(alpha, 1)),
                 standing: Some(standing),
             }
         }
         Some(Promise::Conditional) => Judgement {
-            words: format!("{overall}.{halted}, {}", by_step.words(alpha)),
+            words: format!("{overall}.{halted}, {}", by_step.words(alpha, steps.len())),
             standing: Some(by_step),
         },
         None => Judgement {
@@ -63,17 +58,40 @@ pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
     }
 }
 
-/// The step that says most: of those whose interval lies above α, the one
-/// where it lies highest; if there is none, the one with the highest gap.
-fn telling_step(evaluation: &Evaluation, alpha: f64) -> Option<StepResult> {
-    let steps = evaluation.by_step.iter().filter(|s| s.gap_by.is_some());
-    let first_highest = |value: fn(&StepResult) -> f64| {
-        let higher = |a, b| if value(b) > value(a) { b } else { a };
-        steps.clone().reduce(higher).copied()
+/// The steps that the judgement looks at: from where the rule opens. Who halted
+/// before came to an end, where there is no gap. Where it never opens, the last.
+fn looked_at<'a>(rule: &Rule, evaluation: &'a Evaluation) -> &'a [StepResult] {
+    let steps = &evaluation.by_step;
+    let opens = rule
+        .thresholds()
+        .values()
+        .iter()
+        .position(|v| v.is_finite());
+    let last = steps.len().saturating_sub(1);
+    &steps[opens.unwrap_or(last).min(last)..]
+}
+
+/// The step that says most, and its gap: where gaps are more than chance
+/// explains, the one that chance explains least; else the highest.
+fn telling_step(
+    steps: &[StepResult],
+    standing: Standing,
+    alpha: f64,
+) -> Option<(&StepResult, f64)> {
+    let told = |step| match standing {
+        Standing::BeyondChance => -p_value(counts(step), alpha),
+        _ => step.gap_by.unwrap_or(0.0),
     };
-    first_highest(|s| s.gap_by_interval.0)
-        .filter(|s| s.gap_by_interval.0 > alpha)
-        .or_else(|| first_highest(|s| s.gap_by.unwrap_or(0.0)))
+    let steps = steps.iter().filter_map(|step| Some((step, step.gap_by?)));
+    steps.reduce(|a, b| if told(b.0) > told(a.0) { b } else { a })
+}
+
+/// How many halted by a step, and how many of those had a gap.
+pub(crate) fn counts(step: &StepResult) -> Counts {
+    Counts {
+        halted: step.halted_by,
+        gaps: (step.gap_by.unwrap_or(0.0) * step.halted_by as f64).round() as u64,
+    }
 }
 
 /// The step by which the gap is highest, and that gap.
@@ -87,38 +105,53 @@ pub(crate) fn worst_step(evaluation: &Evaluation) -> (usize, f64) {
 /// How a measured gap stands to the tolerated one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// At most as large.
+    /// At most as large, by every step that counts.
     Within,
-    /// Larger, but its interval reaches below.
+    /// Larger by some step, but no more than chance explains.
     PerhapsByChance,
-    /// Larger with all of its interval.
+    /// Larger by more than chance explains, with all steps looked at together:
+    /// of a rule that keeps its promise, this is said in at most 2.5% of
+    /// evaluations.
     BeyondChance,
 }
 
 impl Standing {
-    fn of(gap: f64, (low, _): (f64, f64), alpha: f64) -> Self {
-        if low > alpha {
+    fn of(steps: &[StepResult], alpha: f64) -> Self {
+        if beyond_chance(steps.iter().map(counts), alpha) {
             Self::BeyondChance
-        } else if gap > alpha {
+        } else if steps
+            .iter()
+            .any(|s| s.gap_by.is_some_and(|gap| gap > alpha))
+        {
             Self::PerhapsByChance
         } else {
             Self::Within
         }
     }
 
-    /// The end of a sentence about a gap.
-    fn words(self, alpha: f64) -> String {
+    /// The end of a sentence about a gap, for which so many steps were looked at.
+    fn words(self, alpha: f64, looks: usize) -> String {
         let tolerated = level(alpha);
-        match self {
-            Self::Within => format!("within the tolerated {tolerated}."),
-            Self::PerhapsByChance => format!(
-                "above the tolerated {tolerated}; but its interval reaches below, so chance may \
+        match (self, looks > 1) {
+            (Self::Within, _) => format!("within the tolerated {tolerated}."),
+            (Self::PerhapsByChance, false) => {
+                format!("above the tolerated {tolerated}, but chance may explain it.")
+            }
+            (Self::PerhapsByChance, true) => format!(
+                "above the tolerated {tolerated}, but with {looks} steps looked at chance may \
                  explain it."
             ),
-            Self::BeyondChance => format!(
-                "above the tolerated {tolerated} with all of its interval: more than chance \
-                 explains. Are these sequences drawn as those that certified the rule were?"
-            ),
+            (Self::BeyondChance, many) => {
+                let all = if many {
+                    format!(", with all {looks} steps looked at")
+                } else {
+                    String::new()
+                };
+                format!(
+                    "above the tolerated {tolerated}: more than chance explains{all}. Are these \
+                     sequences drawn as those that certified the rule were?"
+                )
+            }
         }
     }
 }
@@ -126,7 +159,7 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use haltwise::simulate::{Atom, Process};
-    use haltwise::{Certifying, Method, Plan, evaluate};
+    use haltwise::{CONFIDENCE, Certifying, Method, Plan, clopper_pearson, evaluate};
 
     use super::*;
 
@@ -182,13 +215,111 @@ mod tests {
         assert!(found.words.contains("more than chance explains"));
     }
 
+    fn step(t: usize, gaps: u64, halted_by: u64) -> StepResult {
+        StepResult {
+            t,
+            halted: 0,
+            halted_by,
+            gap_by: (halted_by > 0).then(|| gaps as f64 / halted_by as f64),
+            gap_by_interval: clopper_pearson(gaps, halted_by, CONFIDENCE),
+        }
+    }
+
     #[test]
     fn the_border_is_named_for_what_it_is() {
-        assert_eq!(Standing::of(0.1, (0.05, 0.2), 0.1), Standing::Within);
-        assert_eq!(
-            Standing::of(0.12, (0.1, 0.2), 0.1),
-            Standing::PerhapsByChance
-        );
-        assert_eq!(Standing::of(0.15, (0.11, 0.2), 0.1), Standing::BeyondChance);
+        let of = |gaps| Standing::of(&[step(1, gaps, 200)], 0.1);
+        assert_eq!(of(20), Standing::Within);
+        assert_eq!(of(29), Standing::PerhapsByChance);
+        assert_eq!(of(30), Standing::BeyondChance);
+    }
+
+    #[test]
+    fn an_interval_above_alpha_at_one_of_many_steps_may_be_chance() {
+        let mut steps: Vec<_> = (1..20).map(|t| step(t, 2, 90 + t as u64)).collect();
+        assert_eq!(Standing::of(&steps, 0.1), Standing::Within);
+        steps.push(step(20, 30, 200));
+        assert!(steps[19].gap_by_interval.0 > 0.1);
+        let standing = Standing::of(&steps, 0.1);
+        assert_eq!(standing, Standing::PerhapsByChance);
+        let words = standing.words(0.1, 20);
+        assert!(words.contains("with 20 steps looked at chance may explain it"));
+        steps[19] = step(20, 40, 200);
+        assert_eq!(Standing::of(&steps, 0.1), Standing::BeyondChance);
+    }
+
+    const STEPS: usize = 40;
+
+    /// One in 32 halts at each step, with gaps as given.
+    fn steady(gap: impl Fn(usize) -> f64) -> Process {
+        let step = |t| {
+            let high = Atom::new(0.9, 1.0, gap(t)).unwrap();
+            vec![high, Atom::new(0.1, 31.0, 0.9).unwrap()]
+        };
+        Process::new("steady", (0..STEPS).map(step).collect())
+    }
+
+    /// A rule that opens at the first step and promises a gap of 10% by each.
+    fn conditional() -> Rule {
+        let (screening, certifying) = steady(|_| 0.0).draw(4000, 1).split(0.5, 1);
+        let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
+        let rule = rule.unwrap();
+        assert!(rule.thresholds().values()[0].is_finite());
+        rule
+    }
+
+    /// In how many of so many evaluations the rule is accused, by the judgement
+    /// and by the old one: a step whose interval lies above α.
+    fn accused(rule: &Rule, process: &Process, evaluations: u64, n: usize) -> (u64, u64) {
+        let (mut now, mut once) = (0, 0);
+        for seed in 0..evaluations {
+            let found = evaluate(rule.thresholds(), &process.draw(n, seed)).unwrap();
+            let standing = judge(rule, &found).standing;
+            let above = |s: &StepResult| s.gap_by.is_some() && s.gap_by_interval.0 > 0.1;
+            now += u64::from(standing == Some(Standing::BeyondChance));
+            once += u64::from(found.by_step.iter().any(above));
+        }
+        (now, once)
+    }
+
+    /// The exact interval of a rate, at 99.8%.
+    fn rate(count: u64, of: u64) -> (f64, f64) {
+        clopper_pearson(count, of, 0.998)
+    }
+
+    #[test]
+    fn a_rule_that_keeps_its_promise_is_seldom_accused() {
+        let rule = conditional();
+        // Exactly at α by every step but the last, where no gap can be; and at α
+        // by the twentieth only, by gaps that come late.
+        let late = |t| if t < 10 { 0.0 } else { 0.1 };
+        let late_gaps = steady(late).true_gaps(rule.thresholds());
+        let lift = 0.1 / late_gaps[19].unwrap();
+        for process in [
+            steady(|_| 0.1),
+            steady(|t| lift.min(9.0) * late(t) * f64::from(t < 20)),
+        ] {
+            let truth = process.true_gaps(rule.thresholds());
+            let highest = truth.iter().flatten().copied().fold(0.0, f64::max);
+            assert!((highest - 0.1).abs() < 1e-9, "{highest}");
+            let evaluations = 2000;
+            let (now, once) = accused(&rule, &process, evaluations, 400);
+            println!("{now} accused now, {once} once, of {evaluations}");
+            assert!(rate(now, evaluations).1 <= 0.05, "{now}");
+            if truth[0] == Some(0.1) {
+                // The test can tell: one interval at a time, it is no small matter.
+                assert!(rate(once, evaluations).0 > 0.05, "{once}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_that_breaks_its_promise_is_still_accused() {
+        let rule = conditional();
+        // By all steps, and by the first few only.
+        for process in [steady(|_| 0.16), steady(|t| if t < 5 { 0.3 } else { 0.02 })] {
+            let (now, once) = accused(&rule, &process, 200, 1000);
+            println!("{now} accused now, {once} once, of 200");
+            assert!(rate(now, 200).0 > 0.9, "{now}");
+        }
     }
 }

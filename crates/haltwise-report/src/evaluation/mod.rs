@@ -2,8 +2,8 @@
 
 mod figures;
 mod judge;
+mod prose;
 mod tables;
-pub(crate) mod words;
 
 use haltwise::{Evaluation, Rule};
 use maud::{Markup, html};
@@ -14,11 +14,12 @@ pub use figures::{
 };
 
 pub(crate) use figures::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
-pub(crate) use judge::worst_step;
 pub use judge::{Judgement, Standing, judge};
+pub(crate) use judge::{counts, worst_step};
 
 use crate::format::{count, interval, level, percent};
 use crate::page::{Context, page};
+use crate::words;
 
 /// The report on one evaluation: one HTML file that needs nothing else.
 pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context) -> String {
@@ -33,18 +34,18 @@ pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context
             (plot(halt_histogram(evaluation), "histogram"))
             (plot(thresholds_figure(rule), "thresholds"))
         }
-        p.note { (words::band_note(evaluation)) }
+        p.note { (prose::band_note(evaluation)) }
         (tables::steps(rule, evaluation))
         h2 { "What stopping early costs, and saves" }
         div.plots {
             (accuracy_figure(evaluation).inline("accuracy", ""))
-            div { (words::cost(evaluation)) }
+            div { (prose::cost(evaluation)) }
         }
         h2 { "How the rule was certified" }
-        (words::certified(rule))
+        (prose::certified(rule))
         (tables::trail(rule))
         h2 { "What the promise rests on" }
-        (words::assumption(rule))
+        (prose::assumption(rule))
     };
     page(context, &words::title(rule), &body)
 }

@@ -91,7 +91,7 @@ pub(crate) fn trail(rule: &Rule) -> Markup {
 /// The level that each test of the trail was made at: δ, or its family's share.
 fn levels(rule: &Rule) -> Vec<f64> {
     let delta = rule.delta().get();
-    if rule.families().is_empty() {
+    if rule.families().len() == 1 {
         return vec![delta; rule.trail().len()];
     }
     let families = rule.families().iter();

@@ -8,7 +8,7 @@ mod sweep;
 mod table;
 mod violations;
 
-use haltwise::{Evaluation, Method};
+use haltwise::{Counts, Evaluation, Method};
 use serde::{Deserialize, Serialize};
 
 pub use figures::{ablation_figure, experiment_figures, splits_figure};
@@ -17,6 +17,8 @@ pub use paper::{PAPER, PaperRow};
 pub use sweep::sweep_figure;
 pub use table::{Cell, ResultsTable, TableRow};
 pub use violations::{Rate, Violations};
+
+use crate::evaluation::counts;
 
 /// All that an experiment found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -117,10 +119,8 @@ pub struct SweepPoint {
 impl From<&Evaluation> for SplitResult {
     fn from(evaluation: &Evaluation) -> Self {
         let earliest = |share: &str| evaluation.gap_earliest.get(share).copied().flatten();
-        let by_step = evaluation.by_step.iter().map(|step| HaltedBy {
-            halted: step.halted_by,
-            gaps: (step.gap_by.unwrap_or(0.0) * step.halted_by as f64).round() as u64,
-        });
+        let by_step = evaluation.by_step.iter().map(counts);
+        let by_step = by_step.map(|Counts { halted, gaps }| HaltedBy { halted, gaps });
         Self {
             n: evaluation.n as u64,
             late_accuracy: evaluation.late_accuracy,

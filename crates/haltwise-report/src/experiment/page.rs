@@ -10,6 +10,7 @@ use super::{
     DatasetResults, Experiment, Rate, ResultsTable, TableRow, Violations, ablation_figure,
     splits_figure, sweep_figure,
 };
+use crate::chance::LEVEL;
 use crate::format::{count, interval, level};
 use crate::page::{Context, page};
 
@@ -136,9 +137,11 @@ fn violations(all: &[Violations], delta: f64) -> Markup {
             "In how many splits the gap measured on the test part was above α, with the exact 95% \
              interval of that share. A promise may fail in a share δ = " (level(delta)) " of splits. \
              But the test part is a sample too: a rule whose true gap is just below α measures \
-             above it in up to half of them. So the last column counts only splits where, by some \
-             step, the measured gap's own exact 95% interval lies above α. The splits of one \
-             dataset overlap, so the intervals are a guide, not a proof."
+             above it in up to half of them. So the last column counts only splits where the gap by \
+             some step is above α by more than chance explains, with all steps looked at \
+             together: at most " (level(LEVEL)) " of them for a rule whose true gap is at most α \
+             by every step. The splits of one dataset overlap, so the intervals are a guide, not a \
+             proof."
         }
         (scrolling("How often the gap was above α", &violations_table(all)))
     }

@@ -1,49 +1,11 @@
-//! What an evaluation means, in plain words.
+//! The paragraphs of a report on an evaluation.
 
-use haltwise::{Counts, Evaluation, Method, Promise, Rule, halted_needed};
+use haltwise::{Evaluation, Rule};
 use maud::{Markup, html};
 
-use crate::format::{confidence, count_of, interval, level, percent};
-
-/// The report's own title.
-pub(crate) fn title(rule: &Rule) -> String {
-    let alpha = level(rule.alpha().get());
-    match rule.promise() {
-        Some(Promise::Conditional) => format!("Stopping early, gap at most {alpha} by every step"),
-        Some(Promise::Marginal) => format!("Stopping early, gap at most {alpha} on average"),
-        None => "Stopping early by a rule that was only screened".into(),
-    }
-}
-
-/// The method in one word or two.
-pub(crate) fn method(rule: &Rule) -> &'static str {
-    match rule.method() {
-        Method::Marginal => "marginal",
-        Method::Conditional => "conditional",
-        Method::Adaptive => "adaptive",
-        Method::ScreenOnly => "screened only",
-    }
-}
-
-/// What the rule promises.
-pub(crate) fn promise(rule: &Rule) -> String {
-    let alpha = level(rule.alpha().get());
-    let sure = confidence(rule.delta().get());
-    match rule.promise() {
-        Some(Promise::Conditional) => format!(
-            "With probability {sure}, at most {alpha} of the sequences halted by step t lose a \
-             right answer to stopping early, whichever step t one looks at."
-        ),
-        Some(Promise::Marginal) => format!(
-            "With probability {sure}, at most {alpha} of all sequences lose a right answer to \
-             stopping early, on average. Nothing is promised about those that halt first."
-        ),
-        None => format!(
-            "Nothing. This rule was screened for a gap of {alpha} but never certified: it \
-             promises nothing, and is here to show why certifying matters."
-        ),
-    }
-}
+use crate::chance::LEVEL;
+use crate::format::{count_of, interval, level, percent};
+use crate::words;
 
 /// How to read the band.
 pub(crate) fn band_note(evaluation: &Evaluation) -> Markup {
@@ -51,7 +13,9 @@ pub(crate) fn band_note(evaluation: &Evaluation) -> Markup {
         "The band is the exact 95% interval of the gap at its own step. Over "
         (count_of(evaluation.t_max as u64, "step", "steps"))
         ", some may miss the truth by chance; where few have halted it is wide, and may leave the \
-         top of the panel. Point at a figure, touch it, or focus it and use the arrow keys, to \
+         top of the panel. Whether gaps are \u{201c}more than chance explains\u{201d} is judged over \
+         all steps together: of a rule that keeps its promise, that is said in at most "
+        (level(LEVEL)) " of evaluations. Point at a figure, touch it, or focus it and use the arrow keys, to \
          read its values."
     }
 }
@@ -101,7 +65,7 @@ pub(crate) fn certified(rule: &Rule) -> Markup {
     let sequences = |n| count_of(n, "sequence", "sequences");
     html! {
         p {
-            "Method: " b { (method(rule)) } ". Tolerated gap α = " (level(rule.alpha().get()))
+            "Method: " b { (words::method(rule)) } ". Tolerated gap α = " (level(rule.alpha().get()))
             ", allowed to fail with probability δ = " (level(rule.delta().get())) ". "
             "Score: " (rule.source()) ". "
             @if let Some(set) = rule.fitted_on() { "Fitted on " (sequences(set.sequences)) ". " }
@@ -114,8 +78,11 @@ pub(crate) fn certified(rule: &Rule) -> Markup {
                 "what was left to certify."
             }
         }
-        @if !rule.halts_early() { (never_halts(rule)) }
         @if rule.promise().is_some() {
+            p {
+                @if !rule.halts_early() { b { (words::expectation(rule)) } " " }
+                (words::certification(rule))
+            }
             p {
                 "Candidate rules are tested in a fixed order. A test asks whether a gap above α \
                  could have given so few gaps among the sequences halted by a step; its p-value is \
@@ -131,27 +98,6 @@ pub(crate) fn certified(rule: &Rule) -> Markup {
                          keep the promise at once, and the one that halts earliest is used."
                     },
                 }
-            }
-        }
-    }
-}
-
-fn never_halts(rule: &Rule) -> Markup {
-    let seen = rule.trail().last().map(|test| Counts {
-        halted: test.halted,
-        gaps: test.gaps,
-    });
-    let needed = seen.and_then(|seen| halted_needed(seen, rule.alpha(), rule.delta()));
-    html! {
-        p {
-            b { "This rule never halts before the end: no candidate could be certified. " }
-            @if let Some(seen) = seen {
-                "The first had " (seen.gaps) " gaps among "
-                (count_of(seen.halted, "halted sequence", "halted sequences")) ". "
-            }
-            @if let Some(needed) = needed {
-                "At that share of gaps, about "
-                (count_of(needed, "halted sequence", "halted sequences")) " would be enough."
             }
         }
     }

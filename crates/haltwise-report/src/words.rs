@@ -1,0 +1,320 @@
+//! A rule in plain words: what it promises, what to expect of it, how it was
+//! certified. The same sentences stand on a terminal and in a report, so they
+//! carry no styling and name no option of any program.
+
+use haltwise::{
+    Counts, Delta, FamilyKind, FamilyRecord, Lengths, Method, Promise, Rule, ScoreSource, Test, Thresholds,
+    halted_needed,
+};
+
+use crate::format::{confidence, count, count_of, level, percent};
+
+/// A title for what a rule does.
+pub(crate) fn title(rule: &Rule) -> String {
+    let alpha = level(rule.alpha().get());
+    match rule.promise() {
+        Some(Promise::Conditional) => format!("Stopping early, gap at most {alpha} by every step"),
+        Some(Promise::Marginal) => format!("Stopping early, gap at most {alpha} on average"),
+        None => "Stopping early by a rule that was only screened".into(),
+    }
+}
+
+/// The method in one word or two.
+pub(crate) fn method(rule: &Rule) -> &'static str {
+    match rule.method() {
+        Method::Marginal => "marginal",
+        Method::Conditional => "conditional",
+        Method::Adaptive => "adaptive",
+        Method::ScreenOnly => "screened only",
+    }
+}
+
+/// A family of candidates in a word or two.
+pub fn family(kind: FamilyKind) -> &'static str {
+    match kind {
+        FamilyKind::OneThreshold => "one threshold for all steps",
+        FamilyKind::Backward => "a threshold per step, from the last step back",
+        FamilyKind::Curves => "threshold curves",
+        FamilyKind::Clock => "everyone at one step",
+    }
+}
+
+/// What the rule promises.
+pub fn promise(rule: &Rule) -> String {
+    let alpha = level(rule.alpha().get());
+    let sure = confidence(rule.delta().get());
+    match rule.promise() {
+        None => "Nothing: the rule was screened, not certified.".into(),
+        Some(Promise::Marginal) => format!(
+            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
+             all sequences, on average over halt times. (Those that halt first may fare worse.)"
+        ),
+        Some(Promise::Conditional) => format!(
+            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
+             the sequences halted by step t, for every step t."
+        ),
+    }
+}
+
+/// What the rule promises, and for whom that holds.
+pub fn guarantee(rule: &Rule) -> String {
+    let mut text = promise(rule);
+    if let Some(set) = rule.certified_on() {
+        text += &format!(
+            " This holds for new sequences that come about like the {} it was certified on \
+             (independent draws from one source, none of them used to train the classifier, to \
+             fit or to screen), read by the same classifier. It says nothing about a source that \
+             has changed.",
+            count_of(set.sequences, "trace", "traces")
+        );
+        text += &lengths(rule);
+    }
+    text
+}
+
+/// Of which lengths the promise speaks.
+fn lengths(rule: &Rule) -> String {
+    let t_max = count_of(rule.t_max() as u64, "step", "steps");
+    match rule.lengths() {
+        Some(Lengths::Unequal) => format!(
+            " Sequences may be of any length: past {t_max}, the longest that was seen, it never \
+             halts."
+        ),
+        Some(Lengths::Equal) => format!(" It is for sequences of {t_max}, as all of those were."),
+        None => String::new(),
+    }
+}
+
+/// What the rule saves and costs, as far as certifying could tell.
+pub fn expectation(rule: &Rule) -> String {
+    if rule.promise().is_none() {
+        return "Certify the thresholds before relying on them.".into();
+    }
+    let accuracy = rule.late_accuracy().map_or_else(String::new, |accuracy| {
+        format!(
+            " Read to the end, the classifier is right for {} of them.",
+            percent(accuracy)
+        )
+    });
+    let Some(expected) = rule.expected().filter(|_| rule.halts_early()) else {
+        return format!("No saving: every sequence is read to its end.{accuracy}");
+    };
+    let t_max = rule.t_max();
+    format!(
+        "On average it reads {:.1} of {t_max} steps ({}), and loses a right answer for {} of the \
+         sequences, as measured while certifying.{accuracy}",
+        expected.t_avg * t_max as f64,
+        percent(expected.t_avg),
+        percent(expected.gap)
+    )
+}
+
+/// What the score is, and what a live stream must send for it.
+pub fn needed_live(rule: &Rule) -> String {
+    let source = rule.source();
+    let sends = match source {
+        ScoreSource::Confidence => "each step's \"score\"",
+        ScoreSource::MaxProbability | ScoreSource::Margin => "each step's \"probs\"",
+        ScoreSource::Gap(learned) => match (learned.uses_score(), learned.classes()) {
+            (true, 0) => "each step's \"score\" and \"prediction\"",
+            (true, _) => "each step's \"score\" and \"probs\"",
+            (false, _) => "each step's \"probs\"",
+        },
+    };
+    format!("The score is {source}; a live stream must send {sends}.")
+}
+
+/// Thresholds, equal neighbours together: one line per run of steps, and of
+/// many lines only some.
+pub fn thresholds(thresholds: &Thresholds) -> String {
+    const SHOWN: usize = 24;
+    let values = thresholds.values();
+    let mut lines = Vec::new();
+    let mut start = 0;
+    for t in 1..=values.len() {
+        if t < values.len() && values[t] == values[start] {
+            continue;
+        }
+        let steps = match t - start {
+            1 => format!("step {t}"),
+            _ => format!("steps {}–{t}", start + 1),
+        };
+        let threshold = match values[start] {
+            f32::INFINITY => "never".into(),
+            value => format!("{value}"),
+        };
+        lines.push(format!("  {steps:<16}{threshold}\n"));
+        start = t;
+    }
+    if lines.len() <= SHOWN {
+        return lines.concat();
+    }
+    // The first ones, then ever fewer: curves are steep early and flat late.
+    let apart = lines.len().div_ceil(SHOWN / 2);
+    let chosen = (0..lines.len()).filter(|&i| i < 4 || i % apart == 0 || i + 1 == lines.len());
+    let text: String = chosen.map(|i| &lines[i][..]).collect();
+    text + "  (some of the steps; the rule file has all)\n"
+}
+
+/// How the rule was certified; where nothing or little was, why, and what
+/// would help.
+pub fn certification(rule: &Rule) -> String {
+    if rule.promise().is_none() {
+        return "No test was made.".into();
+    }
+    let sequences = rule.certified_on().map_or(0, |set| set.sequences);
+    let passed = rule.trail().iter().filter(|test| test.rejected).count() as u64;
+    let mut text = format!(
+        "{} on {}.",
+        count_of(passed, "rule passed its test", "rules passed their tests"),
+        count_of(sequences, "trace", "traces"),
+    );
+    if rule.method() == Method::Adaptive {
+        return text + &of_families(rule, passed, sequences);
+    }
+    match rule.trail().last() {
+        Some(failed) if !failed.rejected => {
+            let why = failure(rule, failed, rule.delta().get(), sequences);
+            text += &format!(" The next one failed: {why}");
+        }
+        Some(_) => text += " None failed.",
+        None => text += " There was none to test: screening found no threshold to propose.",
+    }
+    text
+}
+
+/// How the rule was chosen among several families, or why none was.
+fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
+    let delta = rule.delta().get();
+    let families = rule.families().iter();
+    let shares = families.map(|f| format!("{} at {}", family(f.kind), level(delta * f.share)));
+    let shares: Vec<String> = shares.collect();
+    let mut text = format!(
+        " They were tested in {} at shares of delta: {}.",
+        count_of(shares.len() as u64, "family", "families"),
+        shares.join(", ")
+    );
+    if passed > 0 {
+        match failed_curve(rule) {
+            None => text += " Of those that passed, the one that halts earliest was chosen.",
+            Some((family, failed)) => {
+                let why = failure(rule, failed, delta * family.share, sequences);
+                text += &format!(
+                    " No curve passed, so everyone halts at one step, the earliest that passed. \
+                     The first curve failed: {why}"
+                );
+            }
+        }
+        return text;
+    }
+    let Some((family, failed)) = rule.tests_by_family().find_map(first_test) else {
+        return text + " There was none to test.";
+    };
+    let share = delta * family.share;
+    let least = needed(rule, Counts::default(), share).unwrap_or(0);
+    if sequences >= least {
+        let why = failure(rule, failed, share, sequences);
+        text += &format!(" The first one failed: {why}");
+    }
+    text + &format!(
+        " Any rule needs at least {} without a gap to pass.",
+        count_of(least, "halted sequence", "halted sequences")
+    )
+}
+
+fn first_test<'a>(
+    (family, tests): (&'a FamilyRecord, &'a [Test]),
+) -> Option<(&'a FamilyRecord, &'a Test)> {
+    Some((family, tests.first()?))
+}
+
+/// The first test of a threshold curve, where curves were tested and none
+/// passed.
+fn failed_curve(rule: &Rule) -> Option<(&FamilyRecord, &Test)> {
+    let curves = || {
+        rule.tests_by_family()
+            .filter(|(family, _)| family.kind == FamilyKind::Curves)
+    };
+    let passed = |(_, tests): (_, &[Test])| tests.iter().any(|test| test.rejected);
+    if curves().any(passed) {
+        return None;
+    }
+    curves().find_map(first_test)
+}
+
+/// How many must have halted for a test at this level to pass, at the share of
+/// gaps that was seen.
+fn needed(rule: &Rule, seen: Counts, level: f64) -> Option<u64> {
+    let delta = Delta::try_from(level).unwrap_or(rule.delta());
+    halted_needed(seen, rule.alpha(), delta)
+}
+
+/// Why a test failed, and what would help.
+fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
+    let seen = Counts {
+        halted: test.halted,
+        gaps: test.gaps,
+    };
+    let tried = match test.threshold {
+        Some(threshold) => format!("halting from step {} on at {threshold}", test.opens),
+        None => format!("never halting at step {}", test.opens),
+    };
+    let found = format!(
+        "{tried} gives {} among {} by step {} (p-value {:.2e}, more than {at}).",
+        count_of(test.gaps, "gap", "gaps"),
+        count_of(test.halted, "halted sequence", "halted sequences"),
+        test.step,
+        test.p_value,
+    );
+    match needed(rule, seen, at) {
+        Some(needed) if seen.halted == 0 => format!(
+            "{found} With no one halted by then there is no evidence; at least {} must have, \
+             without a gap.",
+            count(needed)
+        ),
+        None => format!(
+            "{found} That is {}, not below {}: more traces would not help, a better score or a \
+             larger alpha would (for a rule certified on traces not looked at yet).",
+            percent(seen.gap().unwrap_or(0.0)),
+            level(rule.alpha().get())
+        ),
+        Some(needed) => {
+            // As many more traces as halted sequences are short.
+            let factor = needed as f64 / test.halted as f64;
+            let traces = (sequences as f64 * factor).ceil() as u64;
+            let split = rule.split().map_or(String::new(), |split| {
+                let total = (traces as f64 / split.certifying_share()).ceil() as u64;
+                format!(" ({} before the split)", count(total))
+            });
+            format!(
+                "{found} At that rate, {} halted by then would be needed, so about {} to certify \
+                 on{split}; a larger alpha or delta helps too, for a rule certified on traces not \
+                 looked at yet.",
+                count(needed),
+                count_of(traces, "trace", "traces"),
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_thresholds_share_a_line() {
+        let rule = Thresholds::new(vec![f32::INFINITY, f32::INFINITY, 0.57, 0.0]).unwrap();
+        let text = "  steps 1–2       never\n  step 3          0.57\n  step 4          0\n";
+        assert_eq!(thresholds(&rule), text);
+    }
+
+    #[test]
+    fn of_many_thresholds_some_are_shown() {
+        let steps: Vec<f32> = (0..200).map(|t| 1.0 - t as f32 / 400.0).collect();
+        let text = thresholds(&Thresholds::new(steps).unwrap());
+        assert!(text.lines().count() <= 24, "{text}");
+        assert!(text.starts_with("  step 1          1\n"));
+        assert!(text.contains("  step 200 "));
+        assert!(text.ends_with("the rule file has all)\n"));
+    }
+}
