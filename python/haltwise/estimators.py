@@ -206,8 +206,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             running = np.flatnonzero(reached > c)
             if not len(running):
                 break
-            found, score = self._base.step(series, running, c)
-            probs[running, c] = found
+            probs[running, c], score = self._say(series, running, c)
             if score is not None:
                 scores = np.zeros((n, steps), np.float32) if scores is None else scores
                 scores[running, c] = score
@@ -345,6 +344,15 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return reached.astype(np.int64)
 
+    def _say(
+        self, series: Collection, rows: Array, c: int
+    ) -> tuple[NDArray[np.float32], Array | None]:
+        """What the base says about these rows at checkpoint `c`. In float32, in which rules
+        are certified: where the largest of two probabilities is another in float64, the
+        label that is served would not be the one that was certified."""
+        probs, scores = self._base.step(series, rows, c)
+        return probs.astype(np.float32, copy=False), scores
+
     def _advance(
         self, series: Collection, names: Iterable[Hashable], ended: Any
     ) -> tuple[Array, NDArray[np.bool_]]:
@@ -362,7 +370,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             if not len(running):
                 continue
-            probs, scores = self._base.step(series, running, c)
+            probs, scores = self._say(series, running, c)
             own = [None] * len(running) if scores is None else scores.tolist()
             for i, row, score in zip(running, probs, own, strict=True):
                 cases[i].see(row, score)
@@ -378,9 +386,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ).reshape(-1, 4)
         self.state_info[:, 3] = self.checkpoints_[self.state_info[:, 0]]
         decided = self.state_info[:, 1].astype(bool)
-        undecided = np.full(self.n_classes_, -1.0)
+        undecided = np.full(self.n_classes_, -1, np.float32)
         rows = [undecided if case.probs is None else case.probs for case in cases]
-        return np.array(rows).reshape(-1, self.n_classes_), decided
+        return np.array(rows, np.float32).reshape(-1, self.n_classes_), decided
 
     def _labels(self, probs: Array, decided: NDArray[np.bool_]) -> Array:
         labels: Array = self.classes_[probs.argmax(axis=1)]

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -22,6 +22,21 @@ def softmax_of_drift(X):
     logits = X.mean(axis=1) / np.sqrt(np.arange(1, X.shape[2] + 1))
     up = 1 / (1 + np.exp(-2 * logits))
     return np.stack([1 - up, up], axis=2)
+
+
+class Fixed(ClassifierMixin, BaseEstimator):
+    """Learns nothing, and gives everyone the probabilities it was made with; keeps what it
+    was fitted on."""
+
+    def __init__(self, probs=(0.5, 0.5)):
+        self.probs = probs
+
+    def fit(self, X, y):
+        self.classes_, self.seen_ = np.unique(y), X
+        return self
+
+    def predict_proba(self, X):
+        return np.tile(self.probs, (len(X), 1))
 
 
 def aeon_forest():
@@ -134,6 +149,35 @@ def test_calibrating_on_other_series_replaces_the_rule(walks):
     assert early.calibrate(X[300:700], y[300:700]) is early
     assert early.rule_.record["certified_on"]["sequences"] < 400
     assert early.predict(X[700:])[1].all()
+
+
+TIE = (0.5 - 1e-9, 0.5 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "base",
+    [Fixed(TIE), lambda X: np.tile(TIE, (len(X), X.shape[2], 1))],
+    ids=["a classifier", "a function"],
+)
+def test_the_label_that_is_served_is_the_one_that_was_certified(base, walks):
+    """float64 tells these probabilities apart, float32, which certifies, does not."""
+    X, _ = walks
+    y = np.where(np.arange(1000) % 18 == 0, "up", "down")
+    early = EarlyClassifier(base, checkpoints=5).fit(X[:700], y[:700])
+    X, y = X[700:], y[700:]
+    certified = early.evaluate(X, y).early_accuracy
+    assert certified > 0.9
+    probs, decided = early.predict_proba(X)
+    assert decided.all() and probs.dtype == np.float32
+    for labels in (
+        early.predict(X)[0],
+        early.classes_[probs.argmax(axis=1)],
+        early.classes_[early.state_info[:, 2]],
+        early.update_predict(X, range(300))[0],
+        early.classes_[early.update_predict_proba(X, range(300))[0].argmax(axis=1)],
+    ):
+        assert (labels == "down").all()
+    assert early.score(X, y)[1] == pytest.approx(certified)
 
 
 def test_parameters_can_be_searched(walks):
