@@ -83,8 +83,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The lengths at which to decide, counted in time points from 1; a number asks
         for so many, evenly spaced. The full length is always one of them.
     calibration_fraction : float or None, default=0.3
-        The part of the series that ``fit`` sets aside, drawn by class, to calibrate
-        on. With None, ``fit`` trains on all, and ``calibrate`` must be called with
+        The part of the series that ``fit`` sets aside to calibrate on, drawn by chance
+        alone. With None, ``fit`` trains on all, and ``calibrate`` must be called with
         other series.
     random_state : int, default=0
         Draws the parts.
@@ -107,6 +107,12 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -----
     A series that ends between two checkpoints is judged, as by its full prediction,
     at the last one that it reached.
+
+    The guarantee is for one rule, fixed before a look at the series that calibrate it.
+    A search such as ``GridSearchCV``, over `alpha` or anything else, tries out many
+    rules on the same series, and the best of K has K chances to look better than it
+    is: its guarantee is void. Choose beforehand; or search on some series and call
+    :meth:`calibrate` of what was chosen with others, once.
 
     Examples
     --------
@@ -166,23 +172,35 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.checkpoints_ = _checkpoints(self.checkpoints, series.timepoints)
         self.reset_state_info()
         self.__dict__.pop("rule_", None)
-        # What is trained already does not have to give up series to training.
-        trained = _is_function(self.estimator)
-        rows = np.arange(len(series))
-        aside = rows if trained else rows[:0]
-        if self.calibration_fraction is not None and not trained:
-            rows, aside = train_test_split(
-                rows,
-                test_size=self.calibration_fraction,
-                random_state=self.random_state,
-                stratify=labels,
-            )
-            rows, aside = np.sort(rows), np.sort(aside)
+        rows, aside = self._parts(labels)
         self._base = _base(self.estimator, self.checkpoints_, self.classes_)
         self.estimators_ = self._base.fit(series[rows], labels[rows])
         if self.calibration_fraction is not None:
             self.calibrate(series[aside], labels[aside])
         return self
+
+    def _parts(self, labels: Array) -> tuple[Array, Array]:
+        """The rows to train on, and those to calibrate on."""
+        rows = np.arange(len(labels))
+        if _is_function(self.estimator):
+            # What is trained already does not have to give up series to training.
+            return rows, rows
+        if self.calibration_fraction is None:
+            return rows, rows[:0]
+        # Not by class: the guarantee is for series drawn independently, and fixed shares of
+        # the classes would tie them to each other.
+        rows, aside = train_test_split(
+            rows, test_size=self.calibration_fraction, random_state=self.random_state
+        )
+        missing = np.setdiff1d(self.classes_, labels[rows]).tolist()
+        if missing:
+            name = missing[0]
+            raise ValueError(
+                f"class {name!r} has no series among the {len(rows)} to train on: all of its "
+                f"{np.sum(labels == name)} were drawn to calibrate on; give more series of it, "
+                "or train on all (calibration_fraction=None) and calibrate on other series"
+            )
+        return np.sort(rows), np.sort(aside)
 
     def calibrate(self, X: Any, y: Any) -> EarlyClassifier:
         """Finds a new rule on these series, which the base must not have been

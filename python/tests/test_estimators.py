@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -180,6 +181,34 @@ def test_the_label_that_is_served_is_the_one_that_was_certified(base, walks):
     assert early.score(X, y)[1] == pytest.approx(certified)
 
 
+def test_the_series_set_aside_are_drawn_without_a_look_at_their_classes(walks):
+    X, y = walks
+    trained = []
+    for labels in (y, np.roll(y, 1), np.where(np.arange(1000) < 100, "up", "down")):
+        early = EarlyClassifier(Fixed(), checkpoints=2, random_state=3).fit(X, labels)
+        trained.append(early.estimators_[-1].seen_)
+        assert len(trained[-1]) == 700
+    assert np.array_equal(trained[0], trained[1]) and np.array_equal(trained[0], trained[2])
+
+
+def test_a_class_that_is_wholly_set_aside_is_named():
+    X = np.random.default_rng(0).normal(size=(40, 1, 4))
+    y = np.array(["common", "other"] * 20)
+    found = set()
+    for seed in range(20):
+        rare = np.where(np.arange(40) == 7, "rare", y)
+        early = EarlyClassifier(LogisticRegression(), checkpoints=2, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                early.fit(X, rare)
+                found.add("trained")
+            except ValueError as error:
+                assert "class 'rare' has no series among the 28 to train on" in str(error)
+                found.add("refused")
+    assert found == {"trained", "refused"}
+
+
 def test_parameters_can_be_searched(walks):
     X, y = walks
 
@@ -192,8 +221,11 @@ def test_parameters_can_be_searched(walks):
         scoring=harmonic_mean,
         cv=2,
     )
-    search.fit(X.reshape(len(X), -1)[:, :20], y)
-    assert search.best_estimator_.predict(X[:, 0])[1].all()
+    flat = X[:, 0]
+    search.fit(flat[:600], y[:600])
+    # What was chosen is certified on series that chose nothing.
+    chosen = search.best_estimator_.calibrate(flat[600:900], y[600:900])
+    assert chosen.predict(flat[900:])[1].all()
 
 
 @pytest.mark.filterwarnings("ignore:no more was certified")
