@@ -197,7 +197,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_timepoints_ = series.timepoints
         self.checkpoints_ = _checkpoints(self.checkpoints, series.timepoints)
         self.reset_state_info()
-        self.__dict__.pop("rule_", None)
+        # A fit that fails leaves nothing of the last one behind.
+        for made in ("rule_", "estimators_"):
+            self.__dict__.pop(made, None)
         rows, aside = self._parts(labels)
         self._base = _base(self.estimator, self.checkpoints_, self.classes_)
         self.estimators_ = self._base.fit(series[rows], labels[rows])
@@ -247,7 +249,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The guarantee is for the first rule that a set of series is asked for: to ask
         again, with another `alpha` say, and take the rule that looks best voids it.
         """
-        self._check("checkpoints_", "fit")
+        self._check("estimators_", "fit")
         series, labels = _labelled(X, y)
         self._check_new(series)
         return self._calibrate(series, labels)
@@ -280,7 +282,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def traces(self, X: Any, y: Any) -> Traces:
         """What the base says about every series at every checkpoint; refuses a function
         that looks ahead."""
-        self._check("checkpoints_", "fit")
+        self._check("estimators_", "fit")
         series, labels = _labelled(X, y)
         self._check_series(series)
         reached = self._reached(series)
@@ -406,7 +408,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check(self, attribute: str, first: str) -> None:
         if hasattr(self, attribute):
             return
-        if hasattr(self, "checkpoints_") and _is_function(self.estimator):
+        if hasattr(self, "estimators_") and _is_function(self.estimator):
             raise NotFittedError(
                 "this EarlyClassifier is not calibrated: fit cannot know which series trained the "
                 "function; call calibrate(X, y) with series that did not, or, if none of those "

@@ -210,6 +210,9 @@ def test_a_function_may_be_fitted_on_series_that_are_said_to_be_new(walks):
     ]:
         with pytest.raises(ValueError, match=message):
             wrong.fit(X, y)
+        for ask in (wrong.calibrate, wrong.traces, wrong.score):
+            with pytest.raises(NotFittedError, match="not ready; call"):
+                ask(X, y)
 
 
 def test_what_trained_a_base_does_not_calibrate_it(walks):
