@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,10 @@ from .traces import Traces
 #: A function from a padded batch (n_cases, n_channels, n_timepoints) to the class
 #: probabilities after each time point, (n_cases, n_timepoints, n_classes).
 StepProbabilities = Callable[[NDArray[Any]], Any]
+
+#: How many checkpoints, and series at each, are read again to see whether a function
+#: looks ahead.
+CHECKED_CHECKPOINTS, CHECKED_SERIES = 8, 16
 
 
 class LSTM(BaseEstimator):  # type: ignore[misc]
@@ -72,7 +78,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         which reads every step; or a function from a padded batch
         (n_cases, n_channels, n_timepoints) to the class probabilities after each
         time point (n_cases, n_timepoints, n_classes), of a network in PyTorch or
-        Keras, say, that is trained already.
+        Keras, say, that is trained already. A function must be calibrated on series
+        that did not train it, see `new_series`, and must not look ahead, see the notes.
     alpha : float, default=0.1
         The tolerated gap: the share of sequences for which stopping early may lose a right answer.
     delta : float, default=0.01
@@ -83,9 +90,14 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The lengths at which to decide, counted in time points from 1; a number asks
         for so many, evenly spaced. The full length is always one of them.
     calibration_fraction : float or None, default=0.3
-        The part of the series that ``fit`` sets aside, drawn by class, to calibrate
-        on. With None, ``fit`` trains on all, and ``calibrate`` must be called with
-        other series.
+        The part of the series that ``fit`` sets aside to calibrate on, drawn by chance
+        alone. With None, ``fit`` trains on all, and ``calibrate`` must be called with
+        other series. Of no meaning with a function, which leaves nothing to train.
+    new_series : bool, default=False
+        With a function: says that none of the series that ``fit`` is given took part in
+        training it, so that ``fit`` may calibrate on all of them. Without that ``fit``
+        only notes the classes and the checkpoints, and ``calibrate`` must be called with
+        series that are new.
     random_state : int, default=0
         Draws the parts.
 
@@ -107,6 +119,23 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     -----
     A series that ends between two checkpoints is judged, as by its full prediction,
     at the last one that it reached.
+
+    The probabilities are judged and returned in float32, in which rules are certified;
+    of equals the first is the label.
+
+    A function reads whole batches, for speed, and so could look ahead. Wherever traces
+    are made (``calibrate``, ``traces``, ``evaluate``) it reads some series again, cut at
+    a checkpoint or filled up with zeros from there on, as live ones are: up to 16 series
+    at each of up to 8 checkpoints. That costs up to 8 calls, and about as much as
+    reading 64 more series. Answers that then differ by more than rounding, 0.001 (0.01
+    where they are float16), are refused. The check is a sample: a function that looks
+    ahead in rare cases only may pass.
+
+    The guarantee is for one rule, fixed before a look at the series that calibrate it.
+    A search such as ``GridSearchCV``, over `alpha` or anything else, tries out many
+    rules on the same series, and the best of K has K chances to look better than it
+    is: its guarantee is void. Choose beforehand; or search on some series and call
+    :meth:`calibrate` of what was chosen with others, once.
 
     Examples
     --------
@@ -134,6 +163,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method: Method = "adaptive",
         checkpoints: int | Sequence[int] = 20,
         calibration_fraction: float | None = 0.3,
+        new_series: bool = False,
         random_state: int = 0,
     ) -> None:
         self.estimator = estimator
@@ -142,12 +172,14 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method = method
         self.checkpoints = checkpoints
         self.calibration_fraction = calibration_fraction
+        self.new_series = new_series
         self.random_state = random_state
 
     # Fitting.
 
     def fit(self, X: Any, y: Any) -> EarlyClassifier:
-        """Trains the base and, on a part set aside, calibrates.
+        """Trains the base and, on a part set aside, calibrates. A function is trained
+        already, and calibrated here only if `new_series` says that it may be.
 
         Parameters
         ----------
@@ -165,28 +197,82 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.n_timepoints_ = series.timepoints
         self.checkpoints_ = _checkpoints(self.checkpoints, series.timepoints)
         self.reset_state_info()
-        self.__dict__.pop("rule_", None)
-        # What is trained already does not have to give up series to training.
-        trained = _is_function(self.estimator)
-        rows = np.arange(len(series))
-        aside = rows if trained else rows[:0]
-        if self.calibration_fraction is not None and not trained:
-            rows, aside = train_test_split(
-                rows,
-                test_size=self.calibration_fraction,
-                random_state=self.random_state,
-                stratify=labels,
-            )
-            rows, aside = np.sort(rows), np.sort(aside)
+        # A fit that fails leaves nothing of the last one behind.
+        for made in ("rule_", "estimators_"):
+            self.__dict__.pop(made, None)
+        rows, aside = self._parts(labels)
         self._base = _base(self.estimator, self.checkpoints_, self.classes_)
         self.estimators_ = self._base.fit(series[rows], labels[rows])
-        if self.calibration_fraction is not None:
-            self.calibrate(series[aside], labels[aside])
+        self._trained_on = set(_fingerprints(series[rows]))
+        if len(aside):
+            self._calibrate(series[aside], labels[aside])
         return self
 
+    def _parts(self, labels: Array) -> tuple[Array, Array]:
+        """The rows that train, or may have trained, the base, and those to calibrate on."""
+        rows = np.arange(len(labels))
+        if _is_function(self.estimator):
+            if self.new_series and self.calibration_fraction is None:
+                raise ValueError(
+                    "new_series=True has fit calibrate, calibration_fraction=None has it not: "
+                    "they contradict each other; leave one out"
+                )
+            return (rows[:0], rows) if self.new_series else (rows, rows[:0])
+        if self.new_series:
+            raise ValueError(
+                "new_series is for a function that is trained already; this base is trained by "
+                "fit, which sets new series aside by itself (calibration_fraction)"
+            )
+        if self.calibration_fraction is None:
+            return rows, rows[:0]
+        # Not by class: the guarantee is for series drawn independently, and fixed shares of
+        # the classes would tie them to each other.
+        rows, aside = train_test_split(
+            rows, test_size=self.calibration_fraction, random_state=self.random_state
+        )
+        missing = np.setdiff1d(self.classes_, labels[rows]).tolist()
+        if missing:
+            name = missing[0]
+            raise ValueError(
+                f"class {name!r} has no series among the {len(rows)} to train on: all of its "
+                f"{np.sum(labels == name)} were drawn to calibrate on; give more series of it, "
+                "or train on all (calibration_fraction=None) and calibrate on other series"
+            )
+        return np.sort(rows), np.sort(aside)
+
     def calibrate(self, X: Any, y: Any) -> EarlyClassifier:
-        """Finds a new rule on these series, which the base must not have been
-        trained on."""
+        """Finds a new rule on these series, which the base must not have been trained on.
+
+        Series that ``fit`` trained on, or a function may have been trained on, are told
+        by their numbers: refused if all are such, warned of if some are.
+
+        The guarantee is for the first rule that a set of series is asked for: to ask
+        again, with another `alpha` say, and take the rule that looks best voids it.
+        """
+        self._check("estimators_", "fit")
+        series, labels = _labelled(X, y)
+        self._check_new(series)
+        return self._calibrate(series, labels)
+
+    def _check_new(self, series: Collection) -> None:
+        known = np.array([told in self._trained_on for told in _fingerprints(series)], bool)
+        if not known.any():
+            return
+        risk = "a rule calibrated on what trained the base promises what it cannot keep"
+        if not known.all():
+            # As may be, where series repeat themselves.
+            warnings.warn(
+                f"{known.sum()} of the {len(known)} series, series {known.argmax()} the first, "
+                f"were given to fit as well; {risk}",
+                stacklevel=3,
+            )
+            return
+        remedy = "calibrate on others"
+        if _is_function(self.estimator):
+            remedy += ", or say new_series=True before fit if none of them trained the function"
+        raise ValueError(f"all of these series were given to fit as well; {risk}: {remedy}")
+
+    def _calibrate(self, X: Collection, y: Array) -> EarlyClassifier:
         self.rule_: Rule = calibrate(
             self.traces(X, y), alpha=self.alpha, delta=self.delta, method=self.method
         )
@@ -194,8 +280,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def traces(self, X: Any, y: Any) -> Traces:
-        """What the base says about every series at every checkpoint."""
-        self._check("checkpoints_", "fit")
+        """What the base says about every series at every checkpoint; refuses a function
+        that looks ahead."""
+        self._check("estimators_", "fit")
         series, labels = _labelled(X, y)
         self._check_series(series)
         reached = self._reached(series)
@@ -206,11 +293,12 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             running = np.flatnonzero(reached > c)
             if not len(running):
                 break
-            found, score = self._base.step(series, running, c)
-            probs[running, c] = found
+            probs[running, c], score = self._say(series, running, c)
             if score is not None:
                 scores = np.zeros((n, steps), np.float32) if scores is None else scores
                 scores[running, c] = score
+        if isinstance(self._base, _Function):
+            self._base.check_causal(series, reached, probs)
         lengths = None if (reached == steps).all() else reached
         return Traces(scores, labels=labels, probs=probs, lengths=lengths, classes=self.classes_)
 
@@ -318,10 +406,17 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return series
 
     def _check(self, attribute: str, first: str) -> None:
-        if not hasattr(self, attribute):
+        if hasattr(self, attribute):
+            return
+        if hasattr(self, "estimators_") and _is_function(self.estimator):
             raise NotFittedError(
-                f"this EarlyClassifier is not ready; call {first} with appropriate arguments"
+                "this EarlyClassifier is not calibrated: fit cannot know which series trained the "
+                "function; call calibrate(X, y) with series that did not, or, if none of those "
+                "given to fit did, say new_series=True before fit"
             )
+        raise NotFittedError(
+            f"this EarlyClassifier is not ready; call {first} with appropriate arguments"
+        )
 
     def _check_series(self, series: Collection) -> None:
         if series.channels != self.n_channels_:
@@ -345,6 +440,15 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return reached.astype(np.int64)
 
+    def _say(
+        self, series: Collection, rows: Array, c: int
+    ) -> tuple[NDArray[np.float32], Array | None]:
+        """What the base says about these rows at checkpoint `c`. In float32, in which rules
+        are certified: where the largest of two probabilities is another in float64, the
+        label that is served would not be the one that was certified."""
+        probs, scores = self._base.step(series, rows, c)
+        return probs.astype(np.float32, copy=False), scores
+
     def _advance(
         self, series: Collection, names: Iterable[Hashable], ended: Any
     ) -> tuple[Array, NDArray[np.bool_]]:
@@ -362,7 +466,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             if not len(running):
                 continue
-            probs, scores = self._base.step(series, running, c)
+            probs, scores = self._say(series, running, c)
             own = [None] * len(running) if scores is None else scores.tolist()
             for i, row, score in zip(running, probs, own, strict=True):
                 cases[i].see(row, score)
@@ -378,9 +482,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ).reshape(-1, 4)
         self.state_info[:, 3] = self.checkpoints_[self.state_info[:, 0]]
         decided = self.state_info[:, 1].astype(bool)
-        undecided = np.full(self.n_classes_, -1.0)
+        undecided = np.full(self.n_classes_, -1, np.float32)
         rows = [undecided if case.probs is None else case.probs for case in cases]
-        return np.array(rows).reshape(-1, self.n_classes_), decided
+        return np.array(rows, np.float32).reshape(-1, self.n_classes_), decided
 
     def _labels(self, probs: Array, decided: NDArray[np.bool_]) -> Array:
         labels: Array = self.classes_[probs.argmax(axis=1)]
@@ -520,6 +624,54 @@ class _Function(_EveryStep):
             raise ValueError(f"the function's answer has shape {probs.shape}, {wanted} is needed")
         return probs, None
 
+    def check_causal(
+        self, series: Collection, reached: NDArray[np.int64], found: NDArray[np.float32]
+    ) -> None:
+        """Refuses a function that said at a checkpoint, having read whole series, what it
+        does not say when it reads them no further."""
+        tolerance = 1e-2 if self.answer[0].dtype.itemsize == 2 else 1e-3
+        for c in _spread(int(reached.max(initial=0)), CHECKED_CHECKPOINTS):
+            there = np.flatnonzero(reached > c)
+            # From short to long: padding follows the short ones.
+            there = there[np.argsort(series.lengths[there], kind="stable")]
+            rows = there[_spread(len(there), CHECKED_SERIES)]
+            # Every other one is cut earlier still, and padded as in a batch of unequal ones.
+            at = np.where(np.arange(len(rows)) % 2, c // 2, c)
+            again = self.read_cut(series, rows, self.checkpoints[at])
+            same = np.isclose(again, found[rows, at], rtol=0, atol=tolerance, equal_nan=True)
+            if not same.all():
+                i = int(np.argmin(same.all(axis=1)))
+                whole = found[rows[i], at[i]]
+                raise ValueError(self.looks_ahead(rows[i], at[i], whole, again[i], tolerance))
+
+    def read_cut(self, series: Collection, rows: Array, ends: Array) -> Array:
+        """What the function says at the end of these series, each cut at its own."""
+        width = int(ends.max())
+        before = np.arange(width) < ends[:, None]
+        cases = np.where(before[:, None], series.cases[rows, :, :width], 0)
+        try:
+            probs, _ = self.read(Collection(cases, ends))
+        except Exception as error:
+            raise ValueError(
+                f"the function fails on series cut at time point {width}, as live ones are: {error}"
+            ) from error
+        answer: Array = probs[np.arange(len(rows)), ends - 1]
+        return answer
+
+    def looks_ahead(self, i: int, c: int, whole: Array, cut: Array, tolerance: float) -> str:
+        """What there is to say about series `i` at checkpoint `c`."""
+        # What is not a number is furthest.
+        k = int(np.argmax(np.nan_to_num(np.abs(whole - cut), nan=np.inf)))
+        return (
+            f"series {i}, time point {self.checkpoints[c]}: the function gives class "
+            f"{self.classes[k].item()!r} {whole[k]:.6g} having read the whole batch, but "
+            f"{cut[k]:.6g} where the series is cut there, as a live one is; {tolerance:g} apart "
+            "would pass as rounding. Let each answer depend on nothing but the time points up to "
+            "its own: no normalising over the series, no layer that reads backwards or past the "
+            "present, no statistics of the batch, no dropout (eval mode). A network that computes "
+            "in half precision should answer in float16, which may be 0.01 apart"
+        )
+
 
 def _base(estimator: Any, checkpoints: Array, classes: Array) -> Any:
     if estimator is None:
@@ -535,6 +687,21 @@ def _base(estimator: Any, checkpoints: Array, classes: Array) -> Any:
 
 def _is_function(estimator: Any) -> bool:
     return callable(estimator) and not hasattr(estimator, "fit")
+
+
+def _fingerprints(series: Collection) -> list[bytes]:
+    """What tells each series by its numbers, of whatever type and padding they are."""
+    with np.errstate(over="ignore"):
+        prefixes = (
+            case[:, :end].astype(np.float32).tobytes()
+            for case, end in zip(series.cases, series.lengths, strict=True)
+        )
+        return [blake2b(prefix, digest_size=16).digest() for prefix in prefixes]
+
+
+def _spread(n: int, most: int) -> NDArray[np.int64]:
+    """Up to `most` of the numbers below `n`, evenly, the first and the last among them."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
 def _labelled(X: Any, y: Any) -> tuple[Collection, Array]:

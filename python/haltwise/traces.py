@@ -35,7 +35,7 @@ class Traces:
         step's probabilities.
     predictions : array of (n, T), or None
         The predicted class at each step. Without it, the class of the largest
-        probability.
+        probability in float32, the first of equals.
     labels : array of (n)
         The true class.
     probs : array of (n, T, K), or None
@@ -198,6 +198,12 @@ class Traces:
 
         return pa.table(self._columns(rows))
 
+    def _judged(self) -> NDArray[np.float32]:
+        """The probabilities as rules judge them: classes that float64 tells apart may be
+        equal here, and then it is the first that counts."""
+        assert self.probs is not None
+        return self.probs.astype(np.float32, copy=False)
+
     def _columns(self, rows: Layout) -> dict[str, Any]:
         if rows not in ("sequence", "step"):
             raise ValueError(f"rows must be 'sequence' or 'step', but {rows!r} was given")
@@ -208,11 +214,9 @@ class Traces:
         lengths = np.full(n, width) if self.lengths is None else self.lengths
         scores, predictions = self.scores, self.predictions
         if scores is None and rows == "step":
-            assert self.probs is not None
-            scores = self.probs.max(axis=2)
+            scores = self._judged().max(axis=2).clip(max=1)
         if predictions is None and (rows == "step" or scores is not None):
-            assert self.probs is not None
-            predictions = self.probs.argmax(axis=2)
+            predictions = self._judged().argmax(axis=2)
         if rows == "step":
             within = np.arange(width) < lengths[:, None]
             sequence, t = np.nonzero(within)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -22,6 +23,21 @@ def softmax_of_drift(X):
     logits = X.mean(axis=1) / np.sqrt(np.arange(1, X.shape[2] + 1))
     up = 1 / (1 + np.exp(-2 * logits))
     return np.stack([1 - up, up], axis=2)
+
+
+class Fixed(ClassifierMixin, BaseEstimator):
+    """Learns nothing, and gives everyone the probabilities it was made with; keeps what it
+    was fitted on."""
+
+    def __init__(self, probs=(0.5, 0.5)):
+        self.probs = probs
+
+    def fit(self, X, y):
+        self.classes_, self.seen_ = np.unique(y), X
+        return self
+
+    def predict_proba(self, X):
+        return np.tile(self.probs, (len(X), 1))
 
 
 def aeon_forest():
@@ -44,7 +60,10 @@ def early(request, walks):
     X, y = walks
     base = BASES[request.param]()
     checkpoints = [4, 10, 20] if request.param == "an aeon classifier" else 10
-    return EarlyClassifier(base, checkpoints=checkpoints).fit(X[:700], y[:700])
+    # Nothing trained the function.
+    new = request.param == "a function of the batch"
+    early = EarlyClassifier(base, checkpoints=checkpoints, new_series=new)
+    return early.fit(X[:700], y[:700])
 
 
 def test_it_saves_time_and_keeps_its_promise(early, walks):
@@ -136,6 +155,248 @@ def test_calibrating_on_other_series_replaces_the_rule(walks):
     assert early.predict(X[700:])[1].all()
 
 
+class Memory:
+    """A network that learned its training series by heart: of those it is right from the
+    first time point on, of others it is as sure, by chance, until it has read 15."""
+
+    def __init__(self, X, y):
+        self.known = dict(zip(X[:, 0, 0].tolist(), y == "up", strict=True))
+
+    def __call__(self, X):
+        first = X[:, 0, 0]
+        guess = [self.known.get(x, int(abs(x) * 1e6) % 2 == 0) for x in first.tolist()]
+        up = np.repeat(np.array(guess)[:, None], X.shape[2], axis=1)
+        up[:, 15:] = X.mean(axis=1)[:, 15:] > 0
+        up = np.where(up, 0.99, 0.01)
+        return np.stack([1 - up, up], axis=2)
+
+
+def test_a_trained_function_is_not_calibrated_on_what_may_have_trained_it(walks):
+    X, y = walks
+    network = Memory(X[:400], y[:400])
+    early = EarlyClassifier(network).fit(X[:400], y[:400])
+    assert early.classes_.tolist() == ["down", "up"] and not hasattr(early, "rule_")
+    for ask in (early.predict, early.predict_proba, early.update_predict):
+        with pytest.raises(NotFittedError, match=r"calibrate\(X, y\).*new_series=True"):
+            ask(X[400:])
+    with pytest.raises(ValueError, match="all of these series were given to fit"):
+        early.calibrate(X[100:300].astype(np.float32), y[100:300])
+    early.calibrate(X[400:700], y[400:700])
+    assert early.evaluate(X[700:], y[700:]).gap <= 0.1
+    # What it would have promised.
+    with pytest.warns(UserWarning, match="400 of the 401 series, series 0 the first, were"):
+        early.calibrate(X[:401], y[:401])
+    assert early.evaluate(X[700:], y[700:]).gap > 0.4
+
+
+def test_a_function_may_be_fitted_on_series_that_are_said_to_be_new(walks):
+    X, y = walks
+    early = EarlyClassifier(softmax_of_drift, new_series=True, checkpoints=5)
+    assert clone(early).get_params()["new_series"] is True
+    early.fit(X[:700], y[:700])
+    assert (
+        early.rule_
+        == EarlyClassifier(softmax_of_drift, checkpoints=5)
+        .fit(X[700:], y[700:])
+        .calibrate(X[:700], y[:700])
+        .rule_
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        early.set_params(alpha=0.2).calibrate(X[:700], y[:700])
+    for wrong, message in [
+        (clone(early).set_params(estimator=LogisticRegression()), "new_series is for a function"),
+        (clone(early).set_params(calibration_fraction=None), "contradict each other"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            wrong.fit(X, y)
+        for ask in (wrong.calibrate, wrong.traces, wrong.score):
+            with pytest.raises(NotFittedError, match="not ready; call"):
+                ask(X, y)
+
+
+def test_what_trained_a_base_does_not_calibrate_it(walks):
+    X, y = walks
+    early = EarlyClassifier(Fixed(), checkpoints=2).fit(X, y)
+    trained = early.estimators_[-1].seen_.reshape(-1, 2, 20)
+    with pytest.raises(ValueError, match="all of these series were given to fit"):
+        early.calibrate(trained[:200], y[:200])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        aside = ~np.isin(X[:, 0, 0], trained[:, 0, 0])
+        early.calibrate(X[aside], y[aside])
+
+
+def normalised(X):
+    """By the whole series, as z-normalisation does."""
+    spread = X.std(axis=2, keepdims=True) + 1e-8
+    return softmax_of_drift((X - X.mean(axis=2, keepdims=True)) / spread)
+
+
+def undefined_alone(X):
+    """The same where nothing guards against a division by 0."""
+    with np.errstate(invalid="ignore"):
+        return softmax_of_drift(X * X.std(axis=2, keepdims=True) / X.std(axis=2, keepdims=True))
+
+
+def backwards(X):
+    """The other half of a bidirectional network."""
+    return softmax_of_drift(np.cumsum(X[:, :, ::-1], axis=2)[:, :, ::-1] / 20)
+
+
+def one_ahead(X):
+    """A convolution in the middle of its window."""
+    padded = np.pad(X, ((0, 0), (0, 0), (0, 1)))
+    return softmax_of_drift((padded[:, :, :-1] + padded[:, :, 1:]) / 2)
+
+
+def from_the_end(X):
+    """Knows how much is still to come."""
+    probs = softmax_of_drift(X)
+    probs[:, -1] = [0.1, 0.9]
+    return probs
+
+
+def by_padding(X):
+    """Counts the zeros that a series is filled up with."""
+    over = (X == 0).all(axis=1).sum(axis=1)
+    return softmax_of_drift(X * (1 + over)[:, None, None])
+
+
+def by_batch(X):
+    """Batch normalisation that still learns."""
+    return softmax_of_drift(X - X.mean(axis=0))
+
+
+def with_dropout(X):
+    return softmax_of_drift(X * (DROPS.random(X.shape) > 0.1))
+
+
+DROPS = np.random.default_rng(0)
+LOOKS_AHEAD = [
+    normalised,
+    undefined_alone,
+    backwards,
+    one_ahead,
+    from_the_end,
+    by_padding,
+    by_batch,
+    with_dropout,
+]
+
+
+@pytest.mark.parametrize("function", LOOKS_AHEAD, ids=lambda function: function.__name__)
+def test_a_function_that_looks_ahead_is_refused(function, walks):
+    X, y = walks
+    early = EarlyClassifier(function, checkpoints=20).fit(X[:300], y[:300])
+    found = (
+        r"series \d+, time point \d+: .* class '(up|down)' [\d.e-]+ having .* but [\d.ena-]+ where"
+    )
+    for ask in (early.calibrate, early.traces):
+        with pytest.raises(ValueError, match=found):
+            ask(X[300:], y[300:])
+    assert not hasattr(early, "rule_")
+    with pytest.raises(ValueError, match=found):
+        EarlyClassifier(function, new_series=True).fit(X, y)
+
+
+def test_looking_ahead_is_found_where_only_padding_follows(walks):
+    """Series that end early are compared with themselves alone."""
+    X, y = walks
+    lengths = np.where(np.arange(700) % 100 == 50, 9, 20)
+    cut = [case[:, :end] for case, end in zip(X[300:], lengths, strict=True)]
+    early = EarlyClassifier(by_padding, checkpoints=[8, 9]).fit(X[:300], y[:300])
+    with pytest.raises(ValueError, match=r"series \d*50, time point [89]: "):
+        early.traces(cut, y[300:])
+
+
+def test_a_function_that_fails_on_what_is_live_is_refused(walks):
+    X, y = walks
+
+    def wide(X):
+        return softmax_of_drift(X) if X.shape[2] > 8 else np.zeros(0)
+
+    early = EarlyClassifier(wide, checkpoints=10).fit(X[:300], y[:300])
+    with pytest.raises(ValueError, match="cut at time point 2, as live ones are: .*shape"):
+        early.calibrate(X[300:], y[300:])
+
+
+@pytest.mark.parametrize(("kind", "noise"), [("f4", 1e-4), ("f8", 1e-4), ("f2", 1e-3)])
+def test_rounding_is_not_taken_for_looking_ahead(kind, noise, walks):
+    X, y = walks
+    rng = np.random.default_rng(0)
+
+    def rounded(X):
+        up = (softmax_of_drift(X)[:, :, 1] + rng.normal(0, noise, X[:, 0].shape)).clip(0, 1)
+        return np.stack([1 - up, up], axis=2).astype(kind)
+
+    lengths = rng.integers(8, 21, size=700)
+    cut = [case[:, :end] for case, end in zip(X[300:], lengths, strict=True)]
+    early = EarlyClassifier(rounded, checkpoints=10).fit(X[:300], y[:300])
+    early.traces(cut, y[300:])
+    assert early.calibrate(X[300:], y[300:]).rule_.halts_early
+
+
+TIE = (0.5 - 1e-9, 0.5 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("base", "options"),
+    [
+        (Fixed(TIE), {}),
+        (lambda X: np.tile(TIE, (len(X), X.shape[2], 1)), {"new_series": True}),
+    ],
+    ids=["a classifier", "a function"],
+)
+def test_the_label_that_is_served_is_the_one_that_was_certified(base, options, walks):
+    """float64 tells these probabilities apart, float32, which certifies, does not."""
+    X, _ = walks
+    y = np.where(np.arange(1000) % 18 == 0, "up", "down")
+    early = EarlyClassifier(base, checkpoints=5, **options).fit(X[:700], y[:700])
+    X, y = X[700:], y[700:]
+    certified = early.evaluate(X, y).early_accuracy
+    assert certified > 0.9
+    probs, decided = early.predict_proba(X)
+    assert decided.all() and probs.dtype == np.float32
+    for labels in (
+        early.predict(X)[0],
+        early.classes_[probs.argmax(axis=1)],
+        early.classes_[early.state_info[:, 2]],
+        early.update_predict(X, range(300))[0],
+        early.classes_[early.update_predict_proba(X, range(300))[0].argmax(axis=1)],
+    ):
+        assert (labels == "down").all()
+    assert early.score(X, y)[1] == pytest.approx(certified)
+
+
+def test_the_series_set_aside_are_drawn_without_a_look_at_their_classes(walks):
+    X, y = walks
+    trained = []
+    for labels in (y, np.roll(y, 1), np.where(np.arange(1000) < 100, "up", "down")):
+        early = EarlyClassifier(Fixed(), checkpoints=2, random_state=3).fit(X, labels)
+        trained.append(early.estimators_[-1].seen_)
+        assert len(trained[-1]) == 700
+    assert np.array_equal(trained[0], trained[1]) and np.array_equal(trained[0], trained[2])
+
+
+def test_a_class_that_is_wholly_set_aside_is_named():
+    X = np.random.default_rng(0).normal(size=(40, 1, 4))
+    y = np.array(["common", "other"] * 20)
+    found = set()
+    for seed in range(20):
+        rare = np.where(np.arange(40) == 7, "rare", y)
+        early = EarlyClassifier(LogisticRegression(), checkpoints=2, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                early.fit(X, rare)
+                found.add("trained")
+            except ValueError as error:
+                assert "class 'rare' has no series among the 28 to train on" in str(error)
+                found.add("refused")
+    assert found == {"trained", "refused"}
+
+
 def test_parameters_can_be_searched(walks):
     X, y = walks
 
@@ -148,8 +409,11 @@ def test_parameters_can_be_searched(walks):
         scoring=harmonic_mean,
         cv=2,
     )
-    search.fit(X.reshape(len(X), -1)[:, :20], y)
-    assert search.best_estimator_.predict(X[:, 0])[1].all()
+    flat = X[:, 0]
+    search.fit(flat[:600], y[:600])
+    # What was chosen is certified on series that chose nothing.
+    chosen = search.best_estimator_.calibrate(flat[600:900], y[600:900])
+    assert chosen.predict(flat[900:])[1].all()
 
 
 @pytest.mark.filterwarnings("ignore:no more was certified")
@@ -201,7 +465,7 @@ def test_wrong_input_is_refused_with_words(walks):
         (lambda: clone(early).set_params(checkpoints=[30]).fit(X, y), "between 1 and 20"),
         (lambda: clone(early).set_params(checkpoints=0).fit(X, y), "at least 1"),
         (lambda: EarlyClassifier(object()).fit(X, y), "has no predict_proba"),
-        (lambda: EarlyClassifier(lambda X: np.ones((3, 2, 1))).fit(X, y), "is needed"),
+        (lambda: EarlyClassifier(lambda X: X[:3], new_series=True).fit(X, y), "is needed"),
         (lambda: early.update_predict(X, ids=["a"]), "as many different ids"),
     ]:
         with pytest.raises(ValueError, match=message):

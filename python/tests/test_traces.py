@@ -68,6 +68,20 @@ def test_a_row_per_step_comes_back_without_probabilities(to, back):
     assert np.allclose(again.scores, examples()[2].probs.max(axis=2))
 
 
+@pytest.mark.parametrize("rows", ["sequence", "step"])
+def test_the_class_that_is_written_is_the_one_that_counts(rows, rule):
+    """Rules judge float32, in which these are ties, or lie past 1 by rounding."""
+    steps = [[0.5 - 1e-9, 0.5 + 1e-9], [1.00005, -0.00005]] * 5
+    scores = np.full((3, 10), 0.5)
+    traces = Traces(scores, labels=[0, 0, 1], probs=np.tile(steps, (3, 1, 1)))
+    again = Traces.from_pandas(traces.to_pandas(rows))
+    assert rule.evaluate(again) == rule.evaluate(traces)
+    assert (again.predictions == 0).all()
+    bare = Traces(probs=traces.probs, labels=traces.labels).to_pandas("step")
+    assert (bare["prediction"] == 0).all()
+    assert Traces.from_pandas(bare).scores[0].tolist() == [0.5, 1.0] * 5
+
+
 def test_names_of_classes_survive():
     traces = Traces([[0.5, 0.9]] * 2, [["b", "a"], ["b", "b"]], ["a", "b"])
     for frame in (traces.to_pandas(), traces.to_pandas("step")):
