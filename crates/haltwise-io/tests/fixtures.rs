@@ -19,11 +19,11 @@ fn read(name: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     visit_traces(&[fixture(name)], &mut |_, _| {}, &mut |row| {
         rows.push((
-            row.id.map(str::to_owned),
-            row.label,
-            row.predictions.to_vec(),
-            row.scores.to_vec(),
-            row.probs.map(<[f32]>::to_vec),
+            row.id().map(str::to_owned),
+            row.label(),
+            row.predictions().to_vec(),
+            row.scores().to_vec(),
+            row.probs().map(<[f32]>::to_vec),
         ));
         Ok(())
     })

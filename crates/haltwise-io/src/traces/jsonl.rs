@@ -283,8 +283,8 @@ mod tests {
         let line = r#"{"label": 0, "probs": [[1.00005, -0.00005]]}"#;
         let mut seen = Vec::new();
         visit_bytes("t.jsonl", Format::Jsonl, line.as_bytes(), &mut |row| {
-            seen.extend_from_slice(row.probs.unwrap_or_default());
-            seen.extend_from_slice(row.scores);
+            seen.extend_from_slice(row.probs().unwrap_or_default());
+            seen.extend_from_slice(row.scores());
             Ok(())
         })
         .unwrap();

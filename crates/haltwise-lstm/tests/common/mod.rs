@@ -57,9 +57,9 @@ pub(crate) struct StoredTraces {
 pub(crate) fn stored_traces(path: &Path) -> StoredTraces {
     let mut all = StoredTraces::default();
     visit_traces(&[path], &mut |_, _| {}, &mut |row| {
-        all.labels.push(row.label);
-        all.predictions.extend_from_slice(row.predictions);
-        all.scores.extend_from_slice(row.scores);
+        all.labels.push(row.label());
+        all.predictions.extend_from_slice(row.predictions());
+        all.scores.extend_from_slice(row.scores());
         Ok(())
     })
     .unwrap();

@@ -91,9 +91,6 @@ pub(crate) fn trail(rule: &Rule) -> Markup {
 /// The level that each test of the trail was made at: δ, or its family's share.
 fn levels(rule: &Rule) -> Vec<f64> {
     let delta = rule.delta().get();
-    if rule.families().len() == 1 {
-        return vec![delta; rule.trail().len()];
-    }
     let families = rule.families().iter();
     families
         .flat_map(|family| std::iter::repeat_n(delta * family.share, family.tests))
