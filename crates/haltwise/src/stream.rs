@@ -90,12 +90,16 @@ impl State {
         }
     }
 
+    #[inline]
     fn halt(&mut self, reason: Reason) -> Reason {
-        self.memory = None;
-        *self.reason.insert(reason)
+        // Taken first, so that a state can stay in registers until here.
+        drop(self.memory.take());
+        self.reason = Some(reason);
+        reason
     }
 
     /// Counts steps that were not seen; none of them can halt the stream.
+    #[inline]
     fn pass(&mut self, steps: u32) {
         self.steps = self.steps.saturating_add(steps);
     }
@@ -141,29 +145,19 @@ impl Rule {
         let t = state.steps as usize;
         state.pass(1);
         let thresholds = self.thresholds().values();
-        if t + 1 >= thresholds.len() {
-            let reaches = thresholds
-                .get(t)
-                .is_some_and(|&threshold| reaches(threshold));
-            return self.last_step(state, reaches);
+        let reached = thresholds.get(t).is_some_and(|&v| reaches(v));
+        let over = t + 1 >= thresholds.len();
+        if !reached && !over {
+            return Decision::Continue;
         }
-        if reaches(thresholds[t]) {
-            return Decision::Halt(state.halt(Reason::Threshold));
-        }
-        Decision::Continue
-    }
-
-    /// Step `t_max`, or one past it.
-    #[cold]
-    fn last_step(&self, state: &mut State, reaches: bool) -> Decision {
-        // No score is computed any more.
-        state.memory = None;
-        if !self.reads_on() {
+        if over && !self.reads_on() {
             return Decision::Halt(state.halt(Reason::LastStep));
         }
-        if reaches {
+        if reached {
             return Decision::Halt(state.halt(Reason::Threshold));
         }
+        // It reads on, but no score is computed any more.
+        drop(state.memory.take());
         Decision::Continue
     }
 
