@@ -404,10 +404,9 @@ fn class(raw: &str) -> Result<u32, String> {
             shortened(raw)
         ));
     }
-    // Files may have numbers in quotes too.
-    let bare = raw.trim_matches('"');
-    let named = || xxhash_rust::xxh3::xxh3_64(bare.as_bytes()) as u32 | 1 << 31;
-    Ok(bare.parse().unwrap_or_else(|_| named()))
+    // What stands in quotes is a name, as in trace files.
+    let named = || xxhash_rust::xxh3::xxh3_64(raw.as_bytes()) as u32 | 1 << 31;
+    Ok(raw.parse().unwrap_or_else(|_| named()))
 }
 
 /// The id of a line as it is echoed and compared: a JSON string or number.

@@ -4,14 +4,14 @@
 //! Counts of disjoint sets of traces add up to the counts of their union, so
 //! they can be gathered in parts, anywhere, and certified without the traces.
 
-use fearless_simd::dispatch;
+use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, Family};
 use crate::grid::Grid;
 use crate::halt::halts;
-use crate::lanes::{LANES, Lanes, mask, ones};
+use crate::lanes::{LANES, Lane, Lanes, mask, ones};
 use crate::loss::gaps;
 use crate::score::ScoreSource;
 use crate::scores::{Row, Threshold};
@@ -195,27 +195,15 @@ impl Table {
         traces: &Traces,
     ) -> Result<(), EvidenceError> {
         check(candidates, traces)?;
-        let count = |mut counts: Vec<Counts>, block: &Block| {
-            match candidates.family() {
-                Family::OneThreshold(grid, t_max) => {
-                    count_staircases(block, grid, *t_max, &mut counts);
-                }
-                Family::Backward(..) => count_walk(block, candidates, traces, &mut counts),
-                Family::List(rules) => count_each(block, rules, traces, &mut counts),
-            }
-            counts
-        };
-        let cells = self.counts.len();
-        match &traces.blocks[..] {
-            [only] => self.counts = count(std::mem::take(&mut self.counts), only),
-            _ => {
-                let zero = || vec![Counts::default(); cells];
-                let sum = |mut left: Vec<Counts>, right: Vec<Counts>| {
-                    add_counts(&mut left, &right);
-                    left
-                };
-                add_counts(&mut self.counts, &traces.sum_blocks(zero, count, sum));
-            }
+        let counts = &mut self.counts[..];
+        match candidates.family() {
+            Family::OneThreshold(grid, t_max) => add_blocks(traces, counts, |block, counts| {
+                count_staircases(block, grid, *t_max, counts);
+            }),
+            Family::Backward(..) => count_walk(candidates, traces, counts),
+            Family::List(rules) => add_blocks(traces, counts, |block, counts| {
+                count_each(block, rules, traces, counts);
+            }),
         }
         self.sequences += traces.len() as u64;
         Ok(())
@@ -295,6 +283,28 @@ fn check(candidates: &Candidates, traces: &Traces) -> Result<(), EvidenceError> 
         Some(grid) if !candidates.on(grid) => Err(EvidenceError::OffGrid),
         _ => Ok(()),
     }
+}
+
+/// Counts every block and adds it all up.
+fn add_blocks(
+    traces: &Traces,
+    counts: &mut [Counts],
+    count: impl Fn(&Block, &mut [Counts]) + Sync + Send,
+) {
+    if let [only] = &traces.blocks[..] {
+        return count(only, counts);
+    }
+    let cells = counts.len();
+    let zero = || vec![Counts::default(); cells];
+    let count = |mut counts: Vec<Counts>, block: &Block| {
+        count(block, &mut counts);
+        counts
+    };
+    let sum = |mut left: Vec<Counts>, right: Vec<Counts>| {
+        add_counts(&mut left, &right);
+        left
+    };
+    add_counts(counts, &traces.sum_blocks(zero, count, sum));
 }
 
 /// Adds one table of counts to another of the same shape.
@@ -396,12 +406,12 @@ fn count_each(block: &Block, rules: &[Thresholds], traces: &Traces, counts: &mut
 /// Adds who halts at each step under one rule, packed as by [`Counts::one`].
 pub(crate) fn count_rule(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
     let level = fearless_simd::Level::new();
-    dispatch!(level, _simd => count_rule_in(block, thresholds, packed));
+    dispatch!(level, simd => count_rule_in(simd, block, thresholds, packed));
 }
 
 /// Compiled once for each instruction set that a CPU may have.
 #[inline(always)]
-fn count_rule_in(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
+fn count_rule_in<S: Simd>(simd: S, block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
     // Before the rule opens, only those at their own end can halt.
     let opens = match block.equal_lengths {
         true => thresholds.iter().position(|v| v.exact < f32::INFINITY),
@@ -411,7 +421,7 @@ fn count_rule_in(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
     for word in 0..block.words() {
         let mut running = block.valid(word);
         for t in opens..block.steps {
-            let reached = block.scores(t).reach(word, thresholds[t]);
+            let reached = block.scores(t).reach(simd, word, thresholds[t]);
             let halts = running & (reached | block.ends(word, t));
             packed[t] += pack(halts, gaps(block, t, word));
             running &= !halts;
@@ -425,47 +435,103 @@ fn count_rule_in(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
 /// A backward walk. A rule only lowers thresholds of the one before it, so a
 /// sequence can only move to an earlier halt step, and only to the step that
 /// was lowered: it is enough to look at that. The whole walk reads each score
-/// once.
-fn count_walk(block: &Block, candidates: &Candidates, traces: &Traces, counts: &mut [Counts]) {
+/// once, and notes of each rule only how its counts differ from those of the
+/// rule before.
+fn count_walk(candidates: &Candidates, traces: &Traces, counts: &mut [Counts]) {
     let t_max = candidates.t_max();
-    let mut halts = Halts::at_end(block, t_max);
-    for (c, counts) in counts.chunks_exact_mut(t_max).enumerate() {
-        let threshold = traces.threshold(candidates.opening_threshold(c));
-        halts.open(block, candidates.opens(c), threshold);
-        for (total, &packed) in std::iter::zip(counts, &halts.counts) {
-            *total += Counts::unpack(packed);
+    let opening = |c| Opening {
+        t: candidates.opens(c),
+        threshold: traces.threshold(candidates.opening_threshold(c)),
+    };
+    let openings: Vec<Opening> = (0..candidates.len()).map(opening).collect();
+    // The counts of the rule that never halts early, then all differences.
+    let zero = || vec![0_u64; (openings.len() + 1) * t_max];
+    let walk = |mut moved: Vec<u64>, block: &Block| {
+        Halts::at_end(block, &mut moved).walk(block, &openings, &mut moved, t_max);
+        moved
+    };
+    let add = |mut left: Vec<u64>, right: Vec<u64>| {
+        for (left, right) in std::iter::zip(&mut left, right) {
+            *left = left.wrapping_add(right);
+        }
+        left
+    };
+    for blocks in traces.blocks.chunks(MOST_BLOCKS) {
+        let moved = match blocks {
+            [only] => walk(zero(), only),
+            _ => blocks.par_iter().fold(zero, walk).reduce(zero, add),
+        };
+        let (at_end, moved) = moved.split_at(t_max);
+        let mut halted = at_end.to_vec();
+        let rules = moved.chunks_exact(t_max);
+        for (counts, moved) in std::iter::zip(counts.chunks_exact_mut(t_max), rules) {
+            for ((total, halted), &moved) in counts.iter_mut().zip(&mut halted).zip(moved) {
+                *halted = halted.wrapping_add(moved);
+                *total += Counts::unpack(*halted);
+            }
         }
     }
 }
 
+/// How many blocks have no more sequences than 32 bits can count.
+pub(crate) const MOST_BLOCKS: usize = 1 << 19;
+
+/// How many steps are compared with their thresholds at a time: long runs of
+/// memory are read faster than short ones.
+const AHEAD: usize = 8;
+
+/// One rule of a backward walk: the step it opens.
+struct Opening {
+    t: usize,
+    threshold: Threshold,
+}
+
 /// Where each sequence of a block halts under the current rule.
 struct Halts {
-    /// The halt step of each sequence.
+    /// The step opened last.
+    latest_step: usize,
+    /// Who halts there.
+    at_latest: Vec<u64>,
+    /// The halt step of each other sequence.
     step: Vec<Lanes<u32>>,
-    /// Whether there is a gap at it.
+    /// Whether there is a gap at a sequence's halt step.
     gap: Vec<u64>,
-    /// The step opened last, and who moved to it.
-    latest: (usize, Vec<u64>),
-    /// How many halt at each step, packed as by [`Counts::one`].
-    counts: Vec<u64>,
 }
 
 impl Halts {
     /// Every sequence at its own last step, where there is no gap.
-    fn at_end(block: &Block, t_max: usize) -> Self {
-        let mut counts = vec![0; t_max];
-        for i in 0..block.len {
-            counts[block.last(i) as usize] += Counts::one(false);
-        }
+    fn at_end(block: &Block, halted: &mut [u64]) -> Self {
         let last = block.steps - 1;
+        if block.equal_lengths {
+            halted[last] += block.len as u64 * Counts::one(false);
+        } else {
+            for i in 0..block.len {
+                halted[block.last(i) as usize] += Counts::one(false);
+            }
+        }
         Self {
+            latest_step: last,
+            at_latest: (0..block.words()).map(|w| block.ends(w, last)).collect(),
             step: block.last.clone(),
             gap: vec![0; block.words()],
-            latest: (
-                last,
-                (0..block.words()).map(|w| block.ends(w, last)).collect(),
-            ),
-            counts,
+        }
+    }
+
+    /// Opens one step after the other, and notes who moves.
+    fn walk(mut self, block: &Block, openings: &[Opening], moved: &mut [u64], t_max: usize) {
+        let level = fearless_simd::Level::new();
+        let mut reached = vec![0; AHEAD * block.words()];
+        let rules = moved[t_max..].chunks_mut(AHEAD * t_max);
+        for (openings, moved) in std::iter::zip(openings.chunks(AHEAD), rules) {
+            dispatch!(level, simd => reach(simd, block, openings, &mut reached));
+            let rules = moved.chunks_exact_mut(t_max);
+            let reached = reached.chunks_exact(block.words());
+            for ((opening, moved), reached) in openings.iter().zip(rules).zip(reached) {
+                // At its last step everyone halts anyway.
+                if opening.t + 1 < block.steps && opening.threshold.exact < f32::INFINITY {
+                    dispatch!(level, simd => self.move_to(simd, block, opening.t, reached, moved));
+                }
+            }
         }
     }
 
@@ -474,57 +540,60 @@ impl Halts {
     ///
     /// Most come from the step opened before, often all 64 of a word: those
     /// are counted at once, and only the others one by one.
-    fn open(&mut self, block: &Block, t: usize, threshold: Threshold) {
-        if threshold.exact == f32::INFINITY || t >= block.steps {
-            return;
-        }
-        let level = fearless_simd::Level::new();
-        match block.scores(t) {
-            Row::Exact(row) => {
-                dispatch!(level, _simd => self.move_to(block, t, row, threshold.exact));
-            }
-            Row::Binned(row) => {
-                dispatch!(level, _simd => self.move_to(block, t, row, threshold.bin));
-            }
-        }
-    }
-
+    ///
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
-    fn move_to<S: Copy + PartialOrd>(
+    fn move_to<S: Simd>(
         &mut self,
+        simd: S,
         block: &Block,
         t: usize,
-        row: &[Lanes<S>],
-        threshold: S,
+        reached: &[u64],
+        moved: &mut [u64],
     ) {
-        let here = t as u32;
+        let latest = std::mem::replace(&mut self.latest_step, t);
         let (mut arrived, mut left) = (0_u64, 0_u64);
-        for (word, scores) in row.iter().enumerate() {
-            let step = &mut self.step[word];
-            // Not `&&`: without a branch the compiler vectorises it.
-            let moves = mask(|i| (scores[i] >= threshold) & (step[i] > here));
-            let from_latest = moves & self.latest.1[word];
-            self.latest.1[word] = moves;
-            if moves == 0 {
-                continue;
-            }
-            left += pack(from_latest, self.gap[word]);
-            for i in ones(moves & !from_latest) {
-                let from = &mut self.counts[step[i] as usize];
-                *from = from.wrapping_sub(Counts::one(self.gap[word] >> i & 1 == 1));
-            }
-            for (step, &score) in std::iter::zip(step, scores) {
-                let reached = (*step).min(here);
-                *step = if score >= threshold { reached } else { *step };
+        let words = self.at_latest.iter_mut().zip(&mut self.gap);
+        let words = words.zip(std::iter::zip(&mut self.step, reached));
+        for (word, ((at_latest, gap), (step, &reached))) in words.enumerate() {
+            // Steps are opened from the last back: who has not ended halts later.
+            let later = if block.equal_lengths {
+                block.valid(word)
+            } else {
+                Lane::at_least(simd, &block.last[word], t as u32 + 1)
+            };
+            let moves = reached & later;
+            left += pack(moves & *at_latest, *gap);
+            let with_gap = moves & *gap;
+            for i in ones(moves ^ *at_latest) {
+                // Who comes is taken from where it was; who stays behind is at
+                // the latest step from now on. The same for both, without a
+                // branch: of who stays behind nothing is taken, and the step of
+                // who comes is not read before it stays behind in its turn.
+                let from = &mut moved[step[i] as usize];
+                *from = from.wrapping_sub((moves >> i & 1) | (with_gap >> i & 1) << 32);
+                step[i] = latest as u32;
             }
             let gaps = gaps(block, t, word);
             arrived += pack(moves, gaps);
-            self.gap[word] = self.gap[word] & !moves | gaps & moves;
+            *gap = *gap & !moves | gaps & moves;
+            *at_latest = moves;
         }
-        self.counts[self.latest.0] = self.counts[self.latest.0].wrapping_sub(left);
-        self.counts[t] = self.counts[t].wrapping_add(arrived);
-        self.latest.0 = t;
+        moved[latest] = moved[latest].wrapping_sub(left);
+        moved[t] = moved[t].wrapping_add(arrived);
+    }
+}
+
+/// Who reaches each of some thresholds, from the last of them back, as they lie
+/// in memory. Compiled once for each instruction set that a CPU may have.
+#[inline(always)]
+fn reach<S: Simd>(simd: S, block: &Block, openings: &[Opening], reached: &mut [u64]) {
+    let rows = reached.chunks_exact_mut(block.words());
+    for (opening, reached) in openings.iter().zip(rows).rev() {
+        if opening.t < block.steps {
+            let scores = block.scores(opening.t);
+            scores.reach_all(simd, opening.threshold, reached);
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The grid of thresholds that screening and the marginal walk choose from.
 
-use fearless_simd::dispatch;
+use fearless_simd::prelude::*;
+use fearless_simd::{dispatch, f32x16, u32x16};
 use serde::{Deserialize, Serialize};
 
-use crate::lanes::{LANES, Lanes};
+use crate::lanes::{LANES, Lanes, ones};
 
 /// The thresholds 0, Δ, 2Δ, …, 1, as the `f32` numbers that scores are
 /// compared with.
@@ -69,47 +70,55 @@ impl Grid {
     /// Appends the bins of scores, on a grid whose bins fit a byte.
     pub(crate) fn extend_bins(&self, scores: &[f32], out: &mut Vec<u8>) {
         let level = fearless_simd::Level::new();
-        dispatch!(level, _simd => self.extend_lanes(scores, out));
+        dispatch!(level, simd => self.extend_lanes(simd, scores, out));
     }
 
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
-    fn extend_lanes(&self, scores: &[f32], out: &mut Vec<u8>) {
+    fn extend_lanes<S: Simd>(&self, simd: S, scores: &[f32], out: &mut Vec<u8>) {
         let (whole, rest) = scores.as_chunks::<LANES>();
         for lanes in whole {
-            out.extend(self.bins(lanes).map(|bin| bin as u8));
+            out.extend(self.bins(simd, lanes, !0).map(|bin| bin as u8));
         }
-        // Filled up from the middle of a bin, where no care is needed.
-        let mut lanes = [0.5 * self.step as f32; LANES];
+        let mut lanes = [0.0; LANES];
         lanes[..rest.len()].copy_from_slice(rest);
-        let bins = self.bins(&lanes).map(|bin| bin as u8);
+        let bins = self
+            .bins(simd, &lanes, (1 << rest.len()) - 1)
+            .map(|bin| bin as u8);
         out.extend_from_slice(&bins[..rest.len()]);
     }
 
-    /// The bins of 64 scores.
+    /// The bins of 64 scores; only those of the lanes in `wanted` are promised.
     #[inline(always)]
-    pub(crate) fn bins(&self, scores: &Lanes<f32>) -> Lanes<u16> {
-        // Adding 1.5·2²³ leaves a number whose last bits are the nearest whole
-        // number; half less before makes that the floor, unless the product
-        // lies so near a whole number that its rounding error could matter.
-        const MAGIC: f32 = 12_582_912.0;
-        let intervals = (self.edges.len() - 2) as f32;
-        let slack = intervals * f32::EPSILON;
-        let mut bins = [0; LANES];
-        let mut unsure = false;
-        for (bin, &score) in std::iter::zip(&mut bins, scores) {
-            let product = score * intervals;
-            let shifted = (product - 0.5) + MAGIC;
-            let fraction = product - (shifted - MAGIC);
-            unsure |= fraction < slack || fraction > 1.0 - slack;
-            *bin = (shifted.to_bits() as u16) & 0x3fff;
+    pub(crate) fn bins<S: Simd>(&self, simd: S, scores: &Lanes<f32>, wanted: u64) -> Lanes<u16> {
+        let (mut bins, mut unsure) = ([0; LANES], 0);
+        for (i, scores) in scores.as_chunks::<32>().0.iter().enumerate() {
+            let (low, unsure_low) = self.guess(simd, &scores[..16]);
+            let (high, unsure_high) = self.guess(simd, &scores[16..]);
+            low.narrow(high).store_slice(&mut bins[32 * i..32 * i + 32]);
+            unsure |= (unsure_low | unsure_high << 16) << (32 * i);
         }
-        if unsure {
-            for (bin, &score) in std::iter::zip(&mut bins, scores) {
-                *bin = self.bin(score) as u16;
-            }
+        for i in ones(unsure & wanted) {
+            bins[i] = self.bin(scores[i]) as u16;
         }
         bins
+    }
+
+    /// The bins of 16 scores, and one bit for each that may be off by one.
+    #[inline(always)]
+    fn guess<S: Simd>(&self, simd: S, scores: &[f32]) -> (u32x16<S>, u64) {
+        // In the sum with 1.5·2²³⁻ᶠ the product stands as a whole number of
+        // units 2⁻ᶠ. The roundings of product, sum and thresholds together move
+        // it by little more than one unit against the edges of its bin: unsure
+        // is what lies less than two from one.
+        let intervals = self.edges.len() - 2;
+        let whole = intervals.ilog2() + 1;
+        let f = 22 - whole;
+        let magic = 1.5 * (1_u32 << (23 - f)) as f32;
+        let product = f32x16::from_slice(simd, scores) * intervals as f32;
+        let units = (product + magic).bitcast::<u32x16<S>>();
+        let unsure = ((units + 1) & ((1 << f) - 1)).simd_le(2);
+        ((units >> f) & ((1 << whole) - 1), unsure.to_bitmask())
     }
 }
 
@@ -166,7 +175,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_bin_is_the_largest_threshold_reached(
-            intervals in 1usize..2000, raw in 0u32..=0x3f80_0000, nudge in -2i32..=2,
+            intervals in 1usize..=MOST, raw in 0u32..=0x3f80_0000, nudge in -3i32..=3,
         ) {
             let grid = Grid::new(1.0 / intervals as f64).unwrap();
             let on_edge = grid.thresholds()[raw as usize % (intervals + 1)];
@@ -174,7 +183,9 @@ mod tests {
             for score in [f32::from_bits(raw), beside.min(1.0)] {
                 let expected = grid.thresholds().iter().rposition(|&e| score >= e).unwrap();
                 prop_assert_eq!(grid.bin(score), expected);
-                prop_assert_eq!(usize::from(grid.bins(&[score; LANES])[5]), expected);
+                let level = fearless_simd::Level::new();
+                let bins = dispatch!(level, simd => grid.bins(simd, &[score; LANES], 1 << 5));
+                prop_assert_eq!(usize::from(bins[5]), expected);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Where a rule halts each sequence, and what that costs.
 
+use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
 
 use crate::lanes::{LANES, ones};
@@ -35,11 +36,18 @@ pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
 }
 
 fn halts_of_block(thresholds: &[Threshold], block: &Block) -> Vec<Halt> {
+    let level = fearless_simd::Level::new();
+    dispatch!(level, simd => halts_of_block_in(simd, thresholds, block))
+}
+
+/// Compiled once for each instruction set that a CPU may have.
+#[inline(always)]
+fn halts_of_block_in<S: Simd>(simd: S, thresholds: &[Threshold], block: &Block) -> Vec<Halt> {
     let mut steps = block.last.clone();
     for (word, steps) in steps.iter_mut().enumerate() {
         let mut running = block.valid(word);
         for (t, &threshold) in thresholds.iter().enumerate().take(block.steps) {
-            let halts = running & block.scores(t).reach(word, threshold);
+            let halts = running & block.scores(t).reach(simd, word, threshold);
             for i in ones(halts) {
                 steps[i] = t as u32;
             }

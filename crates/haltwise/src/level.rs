@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{name} must lie strictly between 0 and 1, but {value} was given")]
 pub struct LevelError {
-    name: &'static str,
-    value: f64,
+    pub(crate) name: &'static str,
+    pub(crate) value: f64,
 }
 
 macro_rules! level {

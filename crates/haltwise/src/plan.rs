@@ -252,12 +252,15 @@ impl PlanError {
     /// The message, with each option spelt as at its door.
     pub fn spelt(&self, spell: impl Fn(&str) -> String) -> String {
         match self {
-            Self::Level(e) => e.to_string(),
-            Self::Grid(e) => e.to_string(),
-            Self::Share { option, found } => format!(
+            Self::Level(LevelError {
+                name: option,
+                value: found,
+            })
+            | Self::Share { option, found } => format!(
                 "{} must lie strictly between 0 and 1, but {found} was given",
                 spell(option)
             ),
+            Self::Grid(e) => format!("{}: {e}", spell("grid_step")),
             Self::Word {
                 option,
                 found,

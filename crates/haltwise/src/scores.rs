@@ -4,8 +4,10 @@
 //! and a score does so exactly if its bin is not below the threshold's: bins
 //! give the same answers as scores, to the bit, in a quarter of the memory.
 
+use fearless_simd::Simd;
+
 use crate::grid::Grid;
-use crate::lanes::{LANES, Lanes, mask};
+use crate::lanes::{LANES, Lane, Lanes, mask};
 
 /// The most thresholds a grid may have for its bins to fit a byte, with one
 /// value left for "never".
@@ -48,10 +50,28 @@ impl Rows {
 impl Row<'_> {
     /// One bit per sequence of a word: does its score reach the threshold?
     #[inline(always)]
-    pub(crate) fn reach(&self, word: usize, threshold: Threshold) -> u64 {
+    pub(crate) fn reach<S: Simd>(&self, simd: S, word: usize, threshold: Threshold) -> u64 {
         match self {
-            Self::Exact(row) => reach(&row[word], threshold.exact),
-            Self::Binned(row) => reach(&row[word], threshold.bin),
+            Self::Exact(row) => Lane::at_least(simd, &row[word], threshold.exact),
+            Self::Binned(row) => Lane::at_least(simd, &row[word], threshold.bin),
+        }
+    }
+
+    /// The same for all words at once. Nothing else is done here, so that the
+    /// processor asks memory for many words ahead.
+    #[inline(always)]
+    pub(crate) fn reach_all<S: Simd>(&self, simd: S, threshold: Threshold, reached: &mut [u64]) {
+        match self {
+            Self::Exact(row) => {
+                for (reached, scores) in std::iter::zip(reached, *row) {
+                    *reached = Lane::at_least(simd, scores, threshold.exact);
+                }
+            }
+            Self::Binned(row) => {
+                for (reached, bins) in std::iter::zip(reached, *row) {
+                    *reached = Lane::at_least(simd, bins, threshold.bin);
+                }
+            }
         }
     }
 }
@@ -204,12 +224,6 @@ impl Threshold {
             bin: grid.map_or(0, |grid| below(grid) as u8),
         }
     }
-}
-
-/// One bit per lane: does the score reach the threshold?
-#[inline(always)]
-pub(crate) fn reach<S: Copy + PartialOrd>(scores: &Lanes<S>, threshold: S) -> u64 {
-    mask(|i| scores[i] >= threshold)
 }
 
 #[cfg(test)]

@@ -10,12 +10,13 @@
 //! per step; the counts for a threshold are then suffix sums over the bins, and
 //! the smallest good one is found in a single scan: O(T·(n + G)).
 
-use fearless_simd::dispatch;
+use fearless_simd::prelude::*;
+use fearless_simd::{dispatch, mask16x32, u16x32};
 use rayon::prelude::*;
 
-use crate::evidence::{Counts, add_counts};
+use crate::evidence::{Counts, MOST_BLOCKS, add_counts};
 use crate::grid::Grid;
-use crate::lanes::{Lanes, ones};
+use crate::lanes::{LANES, Lane, Lanes, ones};
 use crate::level::Alpha;
 use crate::loss::gaps;
 use crate::scores::{Row, Threshold};
@@ -36,14 +37,23 @@ pub enum ScreenBy {
 
 /// The thresholds proposed by the screening traces.
 pub(crate) fn screen(traces: &Traces, alpha: Alpha, grid: &Grid) -> Thresholds {
+    match &traces.blocks[..] {
+        // Waking the pool costs more than a small set.
+        [_] => screen_traces(traces, alpha, grid),
+        // From inside the pool, each step is spread without waking it again.
+        _ => rayon::scope(|_| screen_traces(traces, alpha, grid)),
+    }
+}
+
+fn screen_traces(traces: &Traces, alpha: Alpha, grid: &Grid) -> Thresholds {
     let bins_of = BinsOf::new(grid, traces);
-    let mut running: Vec<Running> = traces.blocks.iter().map(Running::all).collect();
+    let mut parts = Part::all(&traces.blocks, grid);
     let mut halted = Counts::default();
     let mut thresholds = Vec::with_capacity(traces.t_max());
     for t in 0..traces.t_max() {
         let before = thresholds.last().copied().unwrap_or(f32::INFINITY);
         let before = traces.threshold(before);
-        let bins = advance_all(&mut running, &traces.blocks, t, before, &bins_of);
+        let bins = advance_all(&mut parts, t, before, &bins_of);
         let choice = smallest_good(&bins, halted, alpha);
         // With no good threshold, only those at their end halt.
         for &bin in &bins[choice.unwrap_or(bins.len() - 1)..] {
@@ -54,12 +64,28 @@ pub(crate) fn screen(traces: &Traces, alpha: Alpha, grid: &Grid) -> Thresholds {
     Thresholds::from_valid(thresholds)
 }
 
-/// The sequences of a block that have not halted yet, one bit each.
-struct Running(Vec<u64>);
+/// The blocks that one task goes through at each step.
+struct Part<'a> {
+    blocks: &'a [Block],
+    /// The sequences of each block that have not halted yet, one bit each.
+    running: Vec<Vec<u64>>,
+    tally: Tally,
+}
 
-impl Running {
-    fn all(block: &Block) -> Self {
-        Self((0..block.words()).map(|word| block.valid(word)).collect())
+impl<'a> Part<'a> {
+    /// A few parts for each thread, so that a slow one does not hold up all.
+    fn all(blocks: &'a [Block], grid: &Grid) -> Vec<Self> {
+        let size = blocks.len().div_ceil(4 * rayon::current_num_threads());
+        let valid = |block: &Block| (0..block.words()).map(|word| block.valid(word)).collect();
+        let part = |blocks: &'a [Block]| Self {
+            blocks,
+            running: blocks.iter().map(valid).collect(),
+            tally: Tally::new(grid),
+        };
+        blocks
+            .chunks(size.clamp(1, MOST_BLOCKS))
+            .map(part)
+            .collect()
     }
 
     /// Drops the sequences that halt at the step before `t`, then counts the
@@ -67,114 +93,196 @@ impl Running {
     ///
     /// A sequence at its own last step halts there whatever its score, with
     /// gap 0: it goes into the extra bin above all thresholds.
-    fn advance(
-        &mut self,
-        block: &Block,
-        t: usize,
-        before: Threshold,
-        bins_of: &BinsOf<'_>,
-        bins: &mut [u64],
-    ) {
-        if t >= block.steps {
-            return;
-        }
+    fn advance(&mut self, t: usize, before: Threshold, bins_of: &BinsOf<'_>) -> Vec<Counts> {
         let level = fearless_simd::Level::new();
-        match block.scores(t) {
-            Row::Exact(row) => {
-                let of = |scores: &Lanes<f32>| bins_of.grid.bins(scores);
-                dispatch!(level, _simd => self.count(block, t, before, row, of, bins));
+        for (block, running) in std::iter::zip(self.blocks, &mut self.running) {
+            if t < block.steps {
+                let tally = &mut self.tally;
+                dispatch!(level, simd => tally.count(simd, block, running, t, before, bins_of));
             }
-            Row::Binned(row) => {
-                let of = |lanes: &Lanes<u8>| lanes.map(|bin| bins_of.table[usize::from(bin)]);
-                dispatch!(level, _simd => self.count(block, t, before, row, of, bins));
-            }
+        }
+        self.tally.take()
+    }
+}
+
+/// How many counters there are of the same thing. Sequences side by side often
+/// fall into the same bin, and a counter that was just added to is not at hand
+/// for some time; so each eighth lane has its own.
+const COPIES: usize = 8;
+
+/// Fewer running sequences in a word than this are faster counted one by one.
+const FEW: u32 = 8;
+
+/// Counts by bin and gap.
+struct Tally {
+    thresholds: usize,
+    /// At 2·bin those without a gap, at the next place those with one. Behind
+    /// the last bin, lanes that have halted: adding them to cells that no one
+    /// reads is faster than leaving them out.
+    cells: Vec<[u32; COPIES]>,
+    /// Those at their own end.
+    ended: u64,
+}
+
+impl Tally {
+    fn new(grid: &Grid) -> Self {
+        let thresholds = grid.thresholds().len();
+        Self {
+            thresholds,
+            cells: vec![[0; COPIES]; 2 * thresholds + LANES / COPIES],
+            ended: 0,
         }
     }
 
+    /// Counts one block, and takes from `running` who does not go on.
+    ///
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
-    fn count<S>(
+    fn count<S: Simd>(
         &mut self,
+        simd: S,
         block: &Block,
+        running: &mut [u64],
         t: usize,
         before: Threshold,
-        row: &[Lanes<S>],
-        bins_of: impl Fn(&Lanes<S>) -> Lanes<u16>,
-        bins: &mut [u64],
+        bins_of: &BinsOf<'_>,
     ) {
-        let ended = bins.len() - 1;
-        for (word, running) in self.0.iter_mut().enumerate() {
-            if t > 0 {
-                let halted = block.scores(t - 1).reach(word, before);
-                *running &= !(halted | block.ends(word, t - 1));
-            }
+        let row = block.scores(t);
+        let row_before = block.scores(t.saturating_sub(1));
+        let aside = 2 * self.thresholds as u16;
+        let (mut ended, counters) = (0, &mut self.cells[..]);
+        for (word, running) in running.iter_mut().enumerate() {
             if *running == 0 {
                 continue;
             }
-            let ends = *running & block.ends(word, t);
-            bins[ended] += u64::from(ends.count_ones()) * Counts::one(false);
-            let lanes = bins_of(&row[word]);
+            *running &= !row_before.reach(simd, word, before);
+            let go_on = if block.equal_lengths {
+                if t + 1 == block.steps { 0 } else { !0 }
+            } else {
+                Lane::at_least(simd, &block.last[word], t as u32 + 1)
+            };
+            ended += u64::from((*running & !go_on).count_ones());
+            *running &= go_on;
             let gaps = gaps(block, t, word);
-            let counted = *running & !ends;
-            if counted == !0 {
-                for (i, &bin) in lanes.iter().enumerate() {
-                    bins[usize::from(bin)] += Counts::one(gaps >> i & 1 == 1);
+            if running.count_ones() < FEW {
+                for i in ones(*running) {
+                    let bin = bins_of.one(&row, word, i);
+                    let cell = 2 * bin + usize::from(gaps >> i & 1 == 1);
+                    counters[cell][i % COPIES] += 1;
                 }
                 continue;
             }
-            for i in ones(counted) {
-                bins[usize::from(lanes[i])] += Counts::one(gaps >> i & 1 == 1);
+            let bins = match row {
+                Row::Exact(row) => bins_of.grid.bins(simd, &row[word], *running),
+                Row::Binned(row) => bins_of.again(&row[word]),
+            };
+            let cells = cells_of(simd, &bins, gaps, *running, aside);
+            let (eights, _) = cells.as_chunks::<COPIES>();
+            for eight in eights {
+                for (copy, &cell) in eight.iter().enumerate() {
+                    counters[usize::from(cell)][copy] += 1;
+                }
             }
         }
+        self.ended += ended;
     }
+
+    /// The counts by bin, behind them the ended; and begins anew.
+    fn take(&mut self) -> Vec<Counts> {
+        let sum = |cell: &[u32; COPIES]| cell.iter().copied().map(u64::from).sum::<u64>();
+        let (pairs, _) = self.cells[..2 * self.thresholds].as_chunks::<2>();
+        let counts = |[without, with]: &[[u32; COPIES]; 2]| Counts {
+            halted: sum(without) + sum(with),
+            gaps: sum(with),
+        };
+        let mut bins: Vec<Counts> = pairs.iter().map(counts).collect();
+        bins.push(Counts {
+            halted: self.ended,
+            gaps: 0,
+        });
+        self.cells.fill([0; COPIES]);
+        self.ended = 0;
+        bins
+    }
+}
+
+/// The cells of 64 sequences: by bin and gap for those that are `counted`, from
+/// `aside` on for the others.
+#[inline(always)]
+fn cells_of<S: Simd>(
+    simd: S,
+    bins: &Lanes<u16>,
+    gaps: u64,
+    counted: u64,
+    aside: u16,
+) -> Lanes<u16> {
+    let mut cells: Lanes<u16> = std::array::from_fn(|i| aside + (i / COPIES) as u16);
+    for (half, cells) in cells.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let bins = u16x32::from_slice(simd, &bins[32 * half..32 * half + 32]);
+        let gaps = mask16x32::from_bitmask(simd, gaps >> (32 * half));
+        let counted = mask16x32::from_bitmask(simd, counted >> (32 * half));
+        let double = bins + bins;
+        let cell = gaps.select(double + 1, double);
+        let aside = u16x32::load_array_ref(simd, cells);
+        counted.select(cell, aside).store_array(cells);
+    }
+    cells
 }
 
 /// The bins of scores, be they exact or binned already.
 struct BinsOf<'a> {
     grid: &'a Grid,
-    /// The bins of a set that is binned already: themselves, unless that was
-    /// on another grid.
+    /// The bins of a set that is binned already, where that was on another
+    /// grid.
     table: Vec<u16>,
 }
 
 impl<'a> BinsOf<'a> {
     fn new(grid: &'a Grid, traces: &Traces) -> Self {
-        let binned = traces.grid().map_or(&[][..], Grid::thresholds);
+        let other = traces.grid().filter(|&other| other != grid);
+        let binned = other.map_or(&[][..], Grid::thresholds);
         let table = binned.iter().map(|&score| grid.bin(score) as u16).collect();
         Self { grid, table }
     }
+
+    /// The bin of one score. Never inlined: beside it, the loop over whole words
+    /// would be compiled less well.
+    #[inline(never)]
+    fn one(&self, row: &Row<'_>, word: usize, i: usize) -> usize {
+        match row {
+            Row::Exact(row) => self.grid.bin(row[word][i]),
+            Row::Binned(row) if self.table.is_empty() => usize::from(row[word][i]),
+            Row::Binned(row) => usize::from(self.table[usize::from(row[word][i])]),
+        }
+    }
+
+    /// The bins of what is binned already.
+    #[inline(always)]
+    fn again(&self, bins: &Lanes<u8>) -> Lanes<u16> {
+        if self.table.is_empty() {
+            return bins.map(u16::from);
+        }
+        bins.map(|bin| self.table[usize::from(bin)])
+    }
 }
 
-/// Advances every block to step `t` and adds up the counts per bin.
+/// Advances every part to step `t` and adds up the counts per bin.
 fn advance_all(
-    running: &mut [Running],
-    blocks: &[Block],
+    parts: &mut [Part<'_>],
     t: usize,
     before: Threshold,
     bins_of: &BinsOf<'_>,
 ) -> Vec<Counts> {
-    let bins = bins_of.grid.thresholds().len() + 1;
-    let advance = |mut total: Vec<Counts>, (running, block): (&mut Running, &Block)| {
-        // A block's counts fit 32 bits each; totals are kept in 64.
-        let mut packed = vec![0; bins];
-        running.advance(block, t, before, bins_of, &mut packed);
-        for (total, packed) in std::iter::zip(&mut total, packed) {
-            *total += Counts::unpack(packed);
-        }
-        total
-    };
-    let zero = || vec![Counts::default(); bins];
-    if blocks.len() == 1 {
-        return std::iter::zip(running, blocks).fold(zero(), advance);
+    let advance = |part: &mut Part<'_>| part.advance(t, before, bins_of);
+    if let [only] = parts {
+        return advance(only);
     }
-    running
-        .par_iter_mut()
-        .zip(blocks)
-        .fold(zero, advance)
-        .reduce(zero, |mut left, right| {
-            add_counts(&mut left, &right);
-            left
-        })
+    let zero = || vec![Counts::default(); bins_of.grid.thresholds().len() + 1];
+    let add = |mut left: Vec<Counts>, right: Vec<Counts>| {
+        add_counts(&mut left, &right);
+        left
+    };
+    parts.par_iter_mut().map(advance).reduce(zero, add)
 }
 
 /// The lowest bin such that, once all from it up have halted, the gap among
