@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{
-    Calibrated, Given, Plan, Rule,
-};
+use haltwise::{Calibrated, Given, Plan, Rule};
 use haltwise_io::{Files, rule_json, trace_files, write_rule};
 use haltwise_report::words;
 

@@ -1228,7 +1228,9 @@ fn the_same_sequences_without_ids_are_noticed() {
             .args(["calibrate", "all.jsonl", "-o", "rule.json"])
             .args(args.split(' ')));
         assert_eq!(run.code, 0, "{}", run.stderr);
-        let found = run.stderr.contains("700 of the sequences to certify on say");
+        let found = run
+            .stderr
+            .contains("700 of the sequences to certify on say");
         assert_eq!(found, warned, "{args}: {}", run.stderr);
     }
 }

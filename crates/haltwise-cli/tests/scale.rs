@@ -172,7 +172,7 @@ fn what_does_not_fit_is_read_twice_and_gives_the_same_rule() {
         );
         assert!(ran.stderr.contains("they are read twice"), "{}", ran.stderr);
         assert_eq!(
-            ran.stderr.contains("screening on"),
+            ran.stderr.contains("screened on"),
             sampled,
             "{}",
             ran.stderr
@@ -236,7 +236,7 @@ fn evidence_that_does_not_add_up_is_refused() {
     };
     refused(
         "0.json 1-for-other.json",
-        "1-for-other.json: it was gathered for other candidates",
+        "1-for-other.json: the evidence was gathered for other candidate rules",
     );
     refused(
         "0.json 1.json 0.json",
@@ -260,9 +260,9 @@ fn evidence_that_does_not_add_up_is_refused() {
         (
             "\"sequences\": 1000",
             "\"sequences\": 10",
-            "does not count the sequences",
+            "it is not of its files",
         ),
-        ("\"version\": 1", "\"version\": 7", "use a newer haltwise"),
+        ("\"version\": 2", "\"version\": 7", "use a newer haltwise"),
         (
             "haltwise-evidence",
             "haltwise-rule",
@@ -364,5 +364,60 @@ fn a_full_disk_leaves_nothing_behind() {
         assert_eq!(output.status.code(), Some(1), "{command}: {message}");
         assert!(message.contains("cannot write it"), "{command}: {message}");
         assert_eq!(work.names(), ["traces.parquet"], "{command}");
+    }
+}
+
+#[test]
+fn traces_without_ids_cannot_leak_from_screening_into_certifying() {
+    let work = Work::new();
+    let line = |i: u32| {
+        let right = u32::from(i % 7 != 0);
+        let score = f64::from(i) / 1000.0;
+        format!("{{\"label\":1,\"predictions\":[{right},1],\"scores\":[{score},0.9]}}\n")
+    };
+    let lines = |range: std::ops::Range<u32>| range.map(line).collect::<String>();
+    std::fs::write(work.path("1.jsonl"), lines(0..400)).unwrap();
+    std::fs::write(work.path("2.jsonl"), lines(400..900)).unwrap();
+    work.done("screen 1.jsonl 2.jsonl --method conditional -o c.json");
+    // A part, and another order: other rows would be left out than screened.
+    for files in ["1.jsonl", "2.jsonl"] {
+        let message = work.refused(&format!("evidence c.json {files} -o e.json"));
+        assert!(message.contains("the sequences have no ids"), "{message}");
+    }
+    work.done("evidence c.json 2.jsonl 1.jsonl -o turned.json");
+    let message = work.refused("certify turned.json -o rule.json");
+    assert!(
+        message.contains("other sequences were left out"),
+        "{message}"
+    );
+    work.done("evidence c.json 1.jsonl 2.jsonl -o e.json");
+    work.done("certify e.json -o rule.json");
+    work.done("calibrate 1.jsonl 2.jsonl --method conditional -o direct.json");
+    assert_eq!(work.text("rule.json"), work.text("direct.json"));
+}
+
+#[test]
+fn other_traces_and_learned_scores_stay_within_memory() {
+    let work = Work::new();
+    work.done("simulate --sequences 30000 --steps 30 --files 3 -o traces");
+    work.done("simulate --sequences 12000 --steps 30 --seed 5 -o other.parquet");
+    for options in [
+        "--fit other.parquet",
+        "--method marginal --score gap",
+        "--method conditional --score gap --fit other.parquet",
+        "--method conditional --screen other.parquet",
+    ] {
+        work.done(&format!("calibrate traces {options} -o kept.json"));
+        let ran = work.done(&format!(
+            "calibrate traces {options} --memory 256.6MiB -o streamed.json"
+        ));
+        assert!(ran.stderr.contains("they are read twice"), "{}", ran.stderr);
+        if !ran.stderr.contains("screened on") {
+            assert_eq!(
+                work.text("kept.json"),
+                work.text("streamed.json"),
+                "{options}"
+            );
+        }
     }
 }

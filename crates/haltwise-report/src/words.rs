@@ -3,8 +3,8 @@
 //! carry no styling and name no option of any program.
 
 use haltwise::{
-    Counts, Delta, FamilyKind, FamilyRecord, Lengths, Method, Promise, Rule, ScoreSource, Test, Thresholds,
-    halted_needed,
+    Counts, Delta, FamilyKind, FamilyRecord, Lengths, Method, Promise, Rule, ScoreSource, Test,
+    Thresholds, halted_needed,
 };
 
 use crate::format::{confidence, count, count_of, level, percent};

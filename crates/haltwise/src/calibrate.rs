@@ -8,7 +8,7 @@
 //! from; or through its halves, where the evidence is gathered elsewhere.
 
 use crate::error::CalibrateError;
-use crate::gathered::Evidence;
+use crate::evidence::Evidence;
 use crate::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
 use crate::parts::Fitting;
 use crate::plan::{Method, Plan, ScoreWord};

@@ -28,9 +28,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::Candidates;
-use crate::evidence::{Counts, Table};
 use crate::level::{Alpha, Delta};
 use crate::pvalue::binomial_tail;
+use crate::table::{Counts, Table};
 
 /// What a rule promises about the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::evidence::Counts;
 use crate::halt::{Halt, halts};
 use crate::pvalue::clopper_pearson;
 use crate::rule::Rule;
+use crate::table::Counts;
 use crate::thresholds::Thresholds;
 use crate::trace::Traces;
 

@@ -1,667 +1,255 @@
-//! The counts that certifying reads, for one family of candidates: per rule and
-//! step, how many sequences halted there, and how many of those had a gap.
-//!
-//! Counts of disjoint sets of traces add up to the counts of their union, so
-//! they can be gathered in parts, anywhere, and certified without the traces.
+//! Evidence: what certifying reads, and nothing else. It adds up, and says what
+//! was counted and what was left out, so that leaks and double counts can be
+//! refused.
 
-use fearless_simd::{Simd, dispatch};
-use rayon::prelude::*;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::{Candidates, Family};
-use crate::grid::Grid;
-use crate::halt::halts;
-use crate::lanes::{LANES, Lane, Lanes, mask, ones};
-use crate::loss::gaps;
-use crate::score::ScoreSource;
-use crate::scores::{Row, Threshold};
-use crate::thresholds::Thresholds;
-use crate::trace::{Block, Traces};
+use crate::error::CalibrateError;
+use crate::identity::{Fingerprint, Key, Overlap, SetRecord, Sketch};
+use crate::parts::Certifying;
+use crate::proposal::{Proposal, Role};
+use crate::sequence::Trace;
+use crate::survey::Survey;
+use crate::table::{EvidenceError, Table};
+use crate::trace::{Traces, TracesBuilder};
 
-/// How many sequences halted, and how many of those had a gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counts {
-    /// Sequences that halted.
-    pub halted: u64,
-    /// Those of them where the full prediction is right and the early one wrong.
-    pub gaps: u64,
-}
-
-impl Counts {
-    /// Counts kept in one word while they are small, so that one addition
-    /// serves both: halted in the low half, gaps in the high. Sums and
-    /// differences are right modulo 2⁶⁴ as long as the end result fits.
-    #[inline(always)]
-    pub(crate) fn one(gap: bool) -> u64 {
-        1 | u64::from(gap) << 32
-    }
-
-    pub(crate) fn unpack(packed: u64) -> Self {
-        Self {
-            halted: packed & 0xffff_ffff,
-            gaps: packed >> 32,
-        }
-    }
-
-    /// The share of the halted that had a gap; `None` if no one halted.
-    pub fn gap(self) -> Option<f64> {
-        (self.halted > 0).then(|| self.gaps as f64 / self.halted as f64)
-    }
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.halted += other.halted;
-        self.gaps += other.gaps;
-    }
-}
-
-/// The counts for an ordered family of candidates.
+/// The counts for all families of a [`Proposal`], and whose they are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
-pub(crate) struct Table {
-    rules: usize,
-    t_max: usize,
-    sequences: u64,
-    /// One row of `t_max` counts per candidate: halted at each step.
-    counts: Vec<Counts>,
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// The digest of the proposal it is for.
+    pub(crate) proposal: Fingerprint,
+    /// What was shown, counted or left out.
+    pub(crate) survey: Survey,
+    /// What was counted.
+    pub(crate) counted: SetRecord,
+    /// What was left out, because it was set aside to fit or to screen.
+    pub(crate) left_out: SetRecord,
+    /// How many full predictions of what was counted are right.
+    pub(crate) full_right: u64,
+    /// How many are among those that the proposal was made from.
+    pub(crate) overlap: Overlap,
+    /// A sample of what was shown.
+    pub(crate) sketch: Sketch,
+    /// One per family.
+    pub(crate) tables: Vec<Table>,
 }
 
-/// Why traces cannot be counted, or counts not be relied on.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EvidenceError {
-    /// They were gathered for different proposals.
-    #[error("the evidence was gathered for other candidate rules, or at other levels")]
-    OtherProposal,
-    /// The traces have another score than the candidates judge.
-    #[error("the scores were computed in another way: {found}, not {expected}")]
-    OtherScore {
-        /// How they were.
-        found: String,
-        /// How they should have been.
-        expected: String,
-    },
-    /// A sequence has more steps than the candidates have thresholds.
-    #[error("a sequence has {found} steps, but the candidate rules are for {t_max} at the most")]
-    TooLong {
-        /// The steps of the longest sequence.
-        found: usize,
-        /// The steps the candidates are for.
-        t_max: usize,
-    },
-    /// The traces were binned on a grid that lacks a candidate's threshold.
-    #[error("the traces were binned on a grid that does not have the candidates' thresholds")]
-    OffGrid,
-    /// The table of counts would not fit into memory.
-    #[error(
-        "{rules} candidate rules of {t_max} steps need more counts than are kept (at most \
-         {MOST_CELLS}); take every tenth step, say"
-    )]
-    TooManyCells {
-        /// How many candidates there are.
-        rules: usize,
-        /// The steps of each.
-        t_max: usize,
-    },
-    /// The counts contradict each other.
-    #[error("the evidence is damaged: {0}")]
-    Damaged(&'static str),
-    /// There is no evidence.
-    #[error("there are no certifying traces; give more, or a set of their own for each part")]
-    None,
-    /// The candidates were made from the very sequences that were counted.
-    #[error(
-        "the candidates were made from these very traces, which voids the guarantee; gather \
-         evidence from others, or give one set, and it is split"
-    )]
-    Same,
-    /// Some sequences were fitted to or screened on, and counted.
-    #[error(
-        "{0} of the sequences to certify on, with the same ids, {is} also among those that the \
-         candidates were made from, which voids the guarantee; drop them from one, or give one \
-         set, and it is split", is = if *.0 == 1 { "is" } else { "are" }
-    )]
-    Shared(u64),
-    /// What was left out is not what the candidates were made from.
-    #[error(
-        "other sequences were left out than those that the candidates were made from, so some of \
-         those may have been counted, which voids the guarantee; {remedy}"
-    )]
-    Leak {
-        /// What to do about it.
-        remedy: &'static str,
-    },
-    /// Not all sequences that were read while screening were counted.
-    #[error(
-        "the evidence is of {found} sequences, but {expected} were read while screening; give \
-         every part, and each once"
-    )]
-    Incomplete {
-        /// How many were counted or left out.
-        found: u64,
-        /// How many there are.
-        expected: u64,
-    },
-    /// As many sequences as were read, but others.
-    #[error("the traces are not those that were read while screening; screen again")]
-    Changed,
-}
-
-/// The most counts that are kept: a backward walk over 8,192 steps, one
-/// gibibyte.
-const MOST_CELLS: usize = 1 << 26;
-
-impl EvidenceError {
-    pub(crate) fn other_score(found: &ScoreSource, expected: &ScoreSource) -> Self {
-        // Two learned scores read alike, and are not the same.
-        let expected = match (found, expected) {
-            (ScoreSource::Gap(_), ScoreSource::Gap(_)) => "another such fit".into(),
-            _ => expected.to_string(),
-        };
-        Self::OtherScore {
-            found: found.to_string(),
-            expected,
-        }
-    }
-}
-
-/// More sequences than any set has; what claims more is damaged. Bounds the
-/// time of a p-value and keeps sums of counts from overflowing.
-pub(crate) const MOST_SEQUENCES: u64 = 1 << 40;
-
-impl Table {
-    /// No counts yet.
-    pub(crate) fn none(candidates: &Candidates) -> Result<Self, EvidenceError> {
-        let (rules, t_max) = (candidates.len(), candidates.t_max());
-        let cells = rules.saturating_mul(t_max);
-        if cells > MOST_CELLS {
-            return Err(EvidenceError::TooManyCells { rules, t_max });
-        }
+impl Evidence {
+    /// None yet.
+    pub(crate) fn none(proposal: &Proposal) -> Result<Self, EvidenceError> {
+        let tables: Result<_, _> = proposal.candidates().map(Table::none).collect();
         Ok(Self {
-            rules,
-            t_max,
-            sequences: 0,
-            counts: vec![Counts::default(); cells],
+            proposal: proposal.digest(),
+            survey: Survey::default(),
+            counted: SetRecord::default(),
+            left_out: SetRecord::default(),
+            full_right: 0,
+            overlap: Overlap::default(),
+            sketch: Sketch::new(Sketch::OF_A_RULE),
+            tables: tables?,
         })
     }
 
-    /// Counts more traces, which must be others than those counted before. On
-    /// an error nothing is counted. Costs O(n·T) for one threshold or a backward
-    /// walk, whatever the number of candidates.
-    pub(crate) fn count(
-        &mut self,
-        candidates: &Candidates,
-        traces: &Traces,
-    ) -> Result<(), EvidenceError> {
-        check(candidates, traces)?;
-        let counts = &mut self.counts[..];
-        match candidates.family() {
-            Family::OneThreshold(grid, t_max) => add_blocks(traces, counts, |block, counts| {
-                count_staircases(block, grid, *t_max, counts);
-            }),
-            Family::Backward(..) => count_walk(candidates, traces, counts),
-            Family::List(rules) => add_blocks(traces, counts, |block, counts| {
-                count_each(block, rules, traces, counts);
-            }),
-        }
-        self.sequences += traces.len() as u64;
-        Ok(())
-    }
-
-    /// The counts of many parts of one set, given by positions: for repeated
-    /// experiments, where parts overlap. Each candidate is applied to the set
-    /// once, whatever the number of parts.
-    pub(crate) fn count_parts(
-        candidates: &Candidates,
-        traces: &Traces,
-        parts: &[&[usize]],
-    ) -> Result<Vec<Self>, EvidenceError> {
-        let none = Self::none(candidates)?;
-        check(candidates, traces)?;
-        let (cells, t_max) = (none.counts.len(), none.t_max);
-        let mut counts = vec![vec![0_u64; cells]; parts.len()];
-        for (c, rule) in (0..).map_while(|c| Some((c, candidates.rule(c)?))) {
-            let halts = halts(&rule, traces);
-            let add = |(part, counts): (&&[usize], &mut Vec<u64>)| {
-                let row = &mut counts[c * t_max..(c + 1) * t_max];
-                for halt in part.iter().filter_map(|&i| halts.get(i)) {
-                    row[halt.step as usize] += Counts::one(halt.gap());
-                }
-            };
-            parts.par_iter().zip(&mut counts).for_each(add);
-        }
-        let table = |(part, counts): (&&[usize], Vec<u64>)| Self {
-            sequences: part.iter().filter(|&&i| i < traces.len()).count() as u64,
-            counts: counts.into_iter().map(Counts::unpack).collect(),
-            ..none.clone()
-        };
-        Ok(std::iter::zip(parts, counts).map(table).collect())
-    }
-
-    /// Whether these could be the counts of such candidates.
-    pub(crate) fn is_for(&self, candidates: &Candidates) -> bool {
-        (self.rules, self.t_max) == (candidates.len(), candidates.t_max())
-    }
-
-    /// Adds the counts of other traces for the same candidates.
-    pub(crate) fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
-        if (self.rules, self.t_max) != (other.rules, other.t_max) {
+    /// Adds the evidence of other sequences for the same proposal.
+    pub fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
+        if self.proposal != other.proposal || self.tables.len() != other.tables.len() {
             return Err(EvidenceError::OtherProposal);
         }
-        add_counts(&mut self.counts, &other.counts);
-        self.sequences += other.sequences;
+        for (mine, other) in std::iter::zip(&mut self.tables, &other.tables) {
+            mine.add(other)?;
+        }
+        self.survey.add(&other.survey);
+        self.counted += other.counted;
+        self.left_out += other.left_out;
+        self.full_right += other.full_right;
+        self.overlap += other.overlap;
+        self.sketch.add(&other.sketch);
         Ok(())
+    }
+
+    /// The sequences that were shown: counted, or left out.
+    pub fn shown(&self) -> SetRecord {
+        self.survey.set
     }
 
     /// How many sequences were counted.
-    pub(crate) fn sequences(&self) -> u64 {
-        self.sequences
+    pub fn sequences(&self) -> u64 {
+        self.counted.sequences
     }
 
-    /// The counts of each candidate, step by step.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &[Counts]> {
-        (0..self.rules).map(|c| self.halted_at(c))
+    /// How many of them say, step for step, what a sequence says that the
+    /// proposal was made from, under another id or none: if they are the same
+    /// sequences, nothing is guaranteed.
+    pub fn alike(&self) -> u64 {
+        self.overlap.alike
     }
 
-    /// For candidate `c` (counted from 0), who halted at each step; empty past
-    /// the last candidate.
-    pub(crate) fn halted_at(&self, c: usize) -> &[Counts] {
-        self.counts
-            .get(c * self.t_max..(c + 1) * self.t_max)
-            .unwrap_or_default()
-    }
-}
-
-/// Refuses traces that cannot be counted for these candidates.
-fn check(candidates: &Candidates, traces: &Traces) -> Result<(), EvidenceError> {
-    let (found, t_max) = (traces.t_max(), candidates.t_max());
-    if found > t_max {
-        return Err(EvidenceError::TooLong { found, t_max });
-    }
-    match traces.grid() {
-        Some(grid) if !candidates.on(grid) => Err(EvidenceError::OffGrid),
-        _ => Ok(()),
+    /// Per candidate and step, of all families one after the other: how many
+    /// halted, and how many of those had a gap.
+    pub fn counts(&self) -> [Vec<Vec<u64>>; 2] {
+        let rows = || self.tables.iter().flat_map(Table::rows);
+        [
+            rows()
+                .map(|row| row.iter().map(|c| c.halted).collect())
+                .collect(),
+            rows()
+                .map(|row| row.iter().map(|c| c.gaps).collect())
+                .collect(),
+        ]
     }
 }
 
-/// Counts every block and adds it all up.
-fn add_blocks(
-    traces: &Traces,
-    counts: &mut [Counts],
-    count: impl Fn(&Block, &mut [Counts]) + Sync + Send,
-) {
-    if let [only] = &traces.blocks[..] {
-        return count(only, counts);
-    }
-    let cells = counts.len();
-    let zero = || vec![Counts::default(); cells];
-    let count = |mut counts: Vec<Counts>, block: &Block| {
-        count(block, &mut counts);
-        counts
-    };
-    let sum = |mut left: Vec<Counts>, right: Vec<Counts>| {
-        add_counts(&mut left, &right);
-        left
-    };
-    add_counts(counts, &traces.sum_blocks(zero, count, sum));
+/// Evidence under way: sequences are counted block by block and let go.
+#[derive(Debug)]
+pub struct Counting {
+    proposal: Arc<Proposal>,
+    evidence: Evidence,
+    certifying: TracesBuilder,
+    /// What was fitted to, and may help to certify the clock.
+    fitted: TracesBuilder,
+    bytes: Vec<u8>,
 }
 
-/// Adds one table of counts to another of the same shape.
-pub(crate) fn add_counts(left: &mut [Counts], right: &[Counts]) {
-    for (left, &right) in std::iter::zip(left, right) {
-        *left += right;
-    }
-}
-
-/// One threshold for all steps: a sequence halts under threshold `k` at the
-/// first step whose score reaches bin `k`, so its halt step is a staircase made
-/// by its running maximum. Each time that climbs, from bin `from` to bin `to`,
-/// the step is the halt step of all thresholds in `from + 1..=to`; marking the
-/// two ends of that range and taking suffix sums afterwards counts them all.
-fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Counts]) {
-    match block.scores(0) {
-        Row::Exact(_) => {
-            let mut edges = grid.thresholds().to_vec();
-            edges.push(f32::INFINITY);
-            let row = |t| match block.scores(t) {
-                Row::Exact(row) => row,
-                Row::Binned(_) => &[],
-            };
-            climb(block, &edges, row, |score| grid.bin(score), t_max, counts);
-        }
-        Row::Binned(_) => {
-            let edges: Vec<u8> = (0..=grid.thresholds().len()).map(|k| k as u8).collect();
-            let row = |t| match block.scores(t) {
-                Row::Binned(row) => row,
-                Row::Exact(_) => &[],
-            };
-            climb(block, &edges, row, usize::from, t_max, counts);
-        }
-    }
-}
-
-/// Counts staircases over scores of either kind. `edges` are the thresholds,
-/// and behind them one that no score reaches.
-fn climb<'a, S: Copy + PartialOrd + 'a>(
-    block: &Block,
-    edges: &[S],
-    row: impl Fn(usize) -> &'a [Lanes<S>],
-    bin: impl Fn(S) -> usize,
-    t_max: usize,
-    counts: &mut [Counts],
-) {
-    let top = edges.len() - 2;
-    let mut marks = vec![0_u64; top + 1];
-    // The threshold each sequence has to reach next to climb, and its index,
-    // which is also how many thresholds it has reached.
-    let mut next: Vec<Lanes<S>> = vec![[edges[0]; LANES]; block.words()];
-    let mut reached: Vec<Lanes<u16>> = vec![[0; LANES]; block.words()];
-    for t in 0..block.steps {
-        marks.fill(0);
-        for (word, scores) in row(t).iter().enumerate() {
-            let (next, reached) = (&mut next[word], &mut reached[word]);
-            // At its own end a sequence halts under every threshold.
-            let ends = block.ends(word, t);
-            let climbs = mask(|i| scores[i] >= next[i]) & block.valid(word);
-            let gaps = gaps(block, t, word);
-            for i in ones(climbs | ends) {
-                let to = match ends >> i & 1 {
-                    0 => bin(scores[i]),
-                    _ => top,
-                };
-                let one = Counts::one(gaps >> i & 1 == 1);
-                let from = usize::from(reached[i]);
-                if from <= to {
-                    marks[to] = marks[to].wrapping_add(one);
-                    if let Some(below) = from.checked_sub(1) {
-                        marks[below] = marks[below].wrapping_sub(one);
-                    }
-                }
-                reached[i] = to as u16 + 1;
-                next[i] = edges[to + 1];
-            }
-        }
-        // Candidate c is the c-th threshold from the top.
-        let mut above = 0_u64;
-        for (c, &mark) in marks.iter().rev().enumerate() {
-            above = above.wrapping_add(mark);
-            counts[c * t_max + t] += Counts::unpack(above);
-        }
-    }
-}
-
-/// Any rules, one after the other.
-fn count_each(block: &Block, rules: &[Thresholds], traces: &Traces, counts: &mut [Counts]) {
-    let t_max = rules.first().map_or(1, Thresholds::t_max);
-    for (rule, counts) in std::iter::zip(rules, counts.chunks_exact_mut(t_max)) {
-        let mut packed = vec![0; counts.len()];
-        count_rule(block, &traces.thresholds(rule.values()), &mut packed);
-        for (total, packed) in std::iter::zip(counts, packed) {
-            *total += Counts::unpack(packed);
-        }
-    }
-}
-
-/// Adds who halts at each step under one rule, packed as by [`Counts::one`].
-pub(crate) fn count_rule(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
-    let level = fearless_simd::Level::new();
-    dispatch!(level, simd => count_rule_in(simd, block, thresholds, packed));
-}
-
-/// Compiled once for each instruction set that a CPU may have.
-#[inline(always)]
-fn count_rule_in<S: Simd>(simd: S, block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
-    // Before the rule opens, only those at their own end can halt.
-    let opens = match block.equal_lengths {
-        true => thresholds.iter().position(|v| v.exact < f32::INFINITY),
-        false => Some(0),
-    };
-    let opens = opens.unwrap_or(block.steps).min(block.steps - 1);
-    for word in 0..block.words() {
-        let mut running = block.valid(word);
-        for t in opens..block.steps {
-            let reached = block.scores(t).reach(simd, word, thresholds[t]);
-            let halts = running & (reached | block.ends(word, t));
-            packed[t] += pack(halts, gaps(block, t, word));
-            running &= !halts;
-            if running == 0 {
-                break;
-            }
-        }
-    }
-}
-
-/// A backward walk. A rule only lowers thresholds of the one before it, so a
-/// sequence can only move to an earlier halt step, and only to the step that
-/// was lowered: it is enough to look at that. The whole walk reads each score
-/// once, and notes of each rule only how its counts differ from those of the
-/// rule before.
-fn count_walk(candidates: &Candidates, traces: &Traces, counts: &mut [Counts]) {
-    let t_max = candidates.t_max();
-    let opening = |c| Opening {
-        t: candidates.opens(c),
-        threshold: traces.threshold(candidates.opening_threshold(c)),
-    };
-    let openings: Vec<Opening> = (0..candidates.len()).map(opening).collect();
-    // The counts of the rule that never halts early, then all differences.
-    let zero = || vec![0_u64; (openings.len() + 1) * t_max];
-    let walk = |mut moved: Vec<u64>, block: &Block| {
-        Halts::at_end(block, &mut moved).walk(block, &openings, &mut moved, t_max);
-        moved
-    };
-    let add = |mut left: Vec<u64>, right: Vec<u64>| {
-        for (left, right) in std::iter::zip(&mut left, right) {
-            *left = left.wrapping_add(right);
-        }
-        left
-    };
-    for blocks in traces.blocks.chunks(MOST_BLOCKS) {
-        let moved = match blocks {
-            [only] => walk(zero(), only),
-            _ => blocks.par_iter().fold(zero, walk).reduce(zero, add),
-        };
-        let (at_end, moved) = moved.split_at(t_max);
-        let mut halted = at_end.to_vec();
-        let rules = moved.chunks_exact(t_max);
-        for (counts, moved) in std::iter::zip(counts.chunks_exact_mut(t_max), rules) {
-            for ((total, halted), &moved) in counts.iter_mut().zip(&mut halted).zip(moved) {
-                *halted = halted.wrapping_add(moved);
-                *total += Counts::unpack(*halted);
-            }
-        }
-    }
-}
-
-/// How many blocks have no more sequences than 32 bits can count.
-pub(crate) const MOST_BLOCKS: usize = 1 << 19;
-
-/// How many steps are compared with their thresholds at a time: long runs of
-/// memory are read faster than short ones.
-const AHEAD: usize = 8;
-
-/// One rule of a backward walk: the step it opens.
-struct Opening {
-    t: usize,
-    threshold: Threshold,
-}
-
-/// Where each sequence of a block halts under the current rule.
-struct Halts {
-    /// The step opened last.
-    latest_step: usize,
-    /// Who halts there.
-    at_latest: Vec<u64>,
-    /// The halt step of each other sequence.
-    step: Vec<Lanes<u32>>,
-    /// Whether there is a gap at a sequence's halt step.
-    gap: Vec<u64>,
-}
-
-impl Halts {
-    /// Every sequence at its own last step, where there is no gap.
-    fn at_end(block: &Block, halted: &mut [u64]) -> Self {
-        let last = block.steps - 1;
-        if block.equal_lengths {
-            halted[last] += block.len as u64 * Counts::one(false);
-        } else {
-            for i in 0..block.len {
-                halted[block.last(i) as usize] += Counts::one(false);
-            }
-        }
-        Self {
-            latest_step: last,
-            at_latest: (0..block.words()).map(|w| block.ends(w, last)).collect(),
-            step: block.last.clone(),
-            gap: vec![0; block.words()],
-        }
-    }
-
-    /// Opens one step after the other, and notes who moves.
-    fn walk(mut self, block: &Block, openings: &[Opening], moved: &mut [u64], t_max: usize) {
-        let level = fearless_simd::Level::new();
-        let mut reached = vec![0; AHEAD * block.words()];
-        let rules = moved[t_max..].chunks_mut(AHEAD * t_max);
-        for (openings, moved) in std::iter::zip(openings.chunks(AHEAD), rules) {
-            dispatch!(level, simd => reach(simd, block, openings, &mut reached));
-            let rules = moved.chunks_exact_mut(t_max);
-            let reached = reached.chunks_exact(block.words());
-            for ((opening, moved), reached) in openings.iter().zip(rules).zip(reached) {
-                // At its last step everyone halts anyway.
-                if opening.t + 1 < block.steps && opening.threshold.exact < f32::INFINITY {
-                    dispatch!(level, simd => self.move_to(simd, block, opening.t, reached, moved));
-                }
-            }
-        }
-    }
-
-    /// Moves to step `t` all that halt later and whose score reaches the
-    /// threshold.
-    ///
-    /// Most come from the step opened before, often all 64 of a word: those
-    /// are counted at once, and only the others one by one.
-    ///
-    /// Compiled once for each instruction set that a CPU may have.
-    #[inline(always)]
-    fn move_to<S: Simd>(
-        &mut self,
-        simd: S,
-        block: &Block,
-        t: usize,
-        reached: &[u64],
-        moved: &mut [u64],
-    ) {
-        let latest = std::mem::replace(&mut self.latest_step, t);
-        let (mut arrived, mut left) = (0_u64, 0_u64);
-        let words = self.at_latest.iter_mut().zip(&mut self.gap);
-        let words = words.zip(std::iter::zip(&mut self.step, reached));
-        for (word, ((at_latest, gap), (step, &reached))) in words.enumerate() {
-            // Steps are opened from the last back: who has not ended halts later.
-            let later = if block.equal_lengths {
-                block.valid(word)
-            } else {
-                Lane::at_least(simd, &block.last[word], t as u32 + 1)
-            };
-            let moves = reached & later;
-            left += pack(moves & *at_latest, *gap);
-            let with_gap = moves & *gap;
-            for i in ones(moves ^ *at_latest) {
-                // Who comes is taken from where it was; who stays behind is at
-                // the latest step from now on. The same for both, without a
-                // branch: of who stays behind nothing is taken, and the step of
-                // who comes is not read before it stays behind in its turn.
-                let from = &mut moved[step[i] as usize];
-                *from = from.wrapping_sub((moves >> i & 1) | (with_gap >> i & 1) << 32);
-                step[i] = latest as u32;
-            }
-            let gaps = gaps(block, t, word);
-            arrived += pack(moves, gaps);
-            *gap = *gap & !moves | gaps & moves;
-            *at_latest = moves;
-        }
-        moved[latest] = moved[latest].wrapping_sub(left);
-        moved[t] = moved[t].wrapping_add(arrived);
-    }
-}
-
-/// Who reaches each of some thresholds, from the last of them back, as they lie
-/// in memory. Compiled once for each instruction set that a CPU may have.
-#[inline(always)]
-fn reach<S: Simd>(simd: S, block: &Block, openings: &[Opening], reached: &mut [u64]) {
-    let rows = reached.chunks_exact_mut(block.words());
-    for (opening, reached) in openings.iter().zip(rows).rev() {
-        if opening.t < block.steps {
-            let scores = block.scores(opening.t);
-            scores.reach_all(simd, opening.threshold, reached);
-        }
-    }
-}
-
-/// Packed counts of the sequences in a word and of their gaps.
-#[inline(always)]
-fn pack(sequences: u64, gaps: u64) -> u64 {
-    u64::from(sequences.count_ones()) | u64::from((sequences & gaps).count_ones()) << 32
-}
-
-/// Counts as they are stored.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Record {
-    t_max: usize,
-    sequences: u64,
-    halted: Vec<Vec<u64>>,
-    gaps: Vec<Vec<u64>>,
-}
-
-impl From<Table> for Record {
-    fn from(table: Table) -> Self {
-        let rows = |count: fn(&Counts) -> u64| {
-            let row = |row: &[Counts]| row.iter().map(count).collect();
-            table.rows().map(row).collect()
-        };
-        Self {
-            t_max: table.t_max,
-            sequences: table.sequences,
-            halted: rows(|c| c.halted),
-            gaps: rows(|c| c.gaps),
-        }
-    }
-}
-
-impl TryFrom<Record> for Table {
-    type Error = EvidenceError;
-
-    /// Every sequence halts exactly once under every candidate, and no more
-    /// gaps than halts: a table for which that does not hold is not evidence.
-    fn try_from(record: Record) -> Result<Self, EvidenceError> {
-        let damaged = |what| Err(EvidenceError::Damaged(what));
-        let (rules, t_max) = (record.halted.len(), record.t_max);
-        let shaped =
-            |table: &[Vec<u64>]| table.len() == rules && table.iter().all(|row| row.len() == t_max);
-        if !shaped(&record.halted) || !shaped(&record.gaps) {
-            return damaged("a table has the wrong shape");
-        }
-        if record.sequences > MOST_SEQUENCES {
-            return damaged("there are more sequences than can be");
-        }
-        let mut counts = Vec::new();
-        for (halted, gaps) in std::iter::zip(&record.halted, &record.gaps) {
-            let total = halted.iter().try_fold(0_u64, |sum, &h| sum.checked_add(h));
-            if total != Some(record.sequences) {
-                return damaged("a candidate's counts do not add up to the number of sequences");
-            }
-            for (&halted, &gaps) in std::iter::zip(halted, gaps) {
-                if gaps > halted {
-                    return damaged("there are more gaps than halted sequences");
-                }
-                counts.push(Counts { halted, gaps });
-            }
-        }
+impl Counting {
+    /// No evidence yet for this proposal.
+    pub fn new(proposal: Arc<Proposal>) -> Result<Self, EvidenceError> {
+        let builder = || Traces::builder().source(proposal.score().clone());
         Ok(Self {
-            rules,
-            t_max,
-            sequences: record.sequences,
-            counts,
+            evidence: Evidence::none(&proposal)?,
+            certifying: builder(),
+            fitted: builder(),
+            bytes: Vec::new(),
+            proposal,
         })
+    }
+
+    /// Counts one sequence, unless it was set aside, and returns its fingerprint.
+    pub fn visit(&mut self, key: Key, trace: &Trace<'_>) -> Result<Fingerprint, CalibrateError> {
+        let (found, t_max) = (trace.len(), self.proposal.t_max());
+        if found > t_max {
+            return Err(EvidenceError::TooLong { found, t_max }.into());
+        }
+        let print = match self.proposal.role(key) {
+            Role::Certify => {
+                let print = self.certifying.add(key, trace)?;
+                self.evidence.counted += SetRecord::one(print);
+                let met = self.proposal.meet(key, print, trace.id().is_some());
+                self.evidence.overlap.note(met);
+                print
+            }
+            Role::Fit if self.proposal.has_clock() => {
+                let print = self.fitted.add(key, trace)?;
+                self.evidence.left_out += SetRecord::one(print);
+                print
+            }
+            Role::Fit | Role::Screen => {
+                let print = trace.fingerprint(&mut self.bytes);
+                self.evidence.left_out += SetRecord::one(print);
+                print
+            }
+        };
+        self.evidence.survey.note(trace, print);
+        self.evidence.sketch.push(key, print, trace.id().is_some());
+        if let Some(block) = self.certifying.take_block() {
+            self.proposal.count_block(&mut self.evidence, &block)?;
+        }
+        if let Some(block) = self.fitted.take_block() {
+            self.proposal.count_fitted(&mut self.evidence, &block)?;
+        }
+        Ok(print)
+    }
+
+    /// The evidence of all that was visited.
+    pub fn finish(mut self) -> Result<Evidence, EvidenceError> {
+        let certifying = std::mem::take(&mut self.certifying).finish();
+        self.proposal.count_block(&mut self.evidence, &certifying)?;
+        let fitted = std::mem::take(&mut self.fitted).finish();
+        self.proposal.count_fitted(&mut self.evidence, &fitted)?;
+        Ok(self.evidence)
+    }
+}
+
+impl Proposal {
+    /// Counts, for every candidate, what it would do to the certifying
+    /// sequences.
+    pub fn count(&self, certifying: &Certifying) -> Result<Evidence, CalibrateError> {
+        let mut evidence = Evidence::none(self)?;
+        evidence.survey = certifying.survey();
+        evidence.counted = evidence.survey.set;
+        for (key, print, named) in certifying.identities() {
+            evidence.sketch.push(key, print, named);
+            evidence.overlap.note(self.meet(key, print, named));
+        }
+        certifying.with_traces(self.score(), |traces| {
+            self.check_score(traces)?;
+            self.count_block(&mut evidence, traces)
+        })??;
+        Ok(evidence)
+    }
+
+    /// The evidence of many parts of one set, given by positions: for repeated
+    /// experiments, where parts overlap.
+    ///
+    /// What a part is to certify must not have been proposed from it.
+    pub fn count_parts(
+        &self,
+        traces: &Traces,
+        parts: &[&[usize]],
+    ) -> Result<Vec<Evidence>, CalibrateError> {
+        self.check_score(traces)?;
+        let prints = traces.fingerprints();
+        let lengths: Vec<usize> = traces.lengths().collect();
+        let mut found = Vec::with_capacity(parts.len());
+        for part in parts {
+            let mut evidence = Evidence::none(self)?;
+            evidence.tables.clear();
+            for &i in part.iter().filter(|&&i| i < traces.len()) {
+                evidence.counted += SetRecord::one(prints[i]);
+                evidence.survey.shortest = evidence.survey.shortest.min(lengths[i]);
+                evidence.survey.longest = evidence.survey.longest.max(lengths[i]);
+            }
+            evidence.survey.set = evidence.counted;
+            found.push(evidence);
+        }
+        for candidates in self.candidates() {
+            let tables = Table::count_parts(candidates, traces, parts)?;
+            for (evidence, table) in std::iter::zip(&mut found, tables) {
+                evidence.tables.push(table);
+            }
+        }
+        Ok(found)
+    }
+
+    fn check_score(&self, traces: &Traces) -> Result<(), EvidenceError> {
+        if traces.source() == self.score() {
+            return Ok(());
+        }
+        Err(EvidenceError::other_score(traces.source(), self.score()))
+    }
+
+    /// Counts certifying sequences for every family.
+    pub(crate) fn count_block(
+        &self,
+        evidence: &mut Evidence,
+        traces: &Traces,
+    ) -> Result<(), EvidenceError> {
+        evidence.full_right += traces.full_right();
+        let mut families = std::iter::zip(self.candidates(), &mut evidence.tables);
+        families.try_for_each(|(candidates, table)| table.count(candidates, traces))
+    }
+
+    /// Lets sequences that were fitted to help to certify what is the same
+    /// whatever they say: the clock. All traces drawn like the certifying ones
+    /// may test it; the fitting ones are, where both were split from one set.
+    fn count_fitted(&self, evidence: &mut Evidence, fitted: &Traces) -> Result<(), EvidenceError> {
+        for (family, table) in std::iter::zip(self.families(), &mut evidence.tables) {
+            if family.kind == crate::candidates::FamilyKind::Clock {
+                table.count(&family.candidates, fitted)?;
+            }
+        }
+        Ok(())
     }
 }

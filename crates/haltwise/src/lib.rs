@@ -9,7 +9,6 @@ mod evaluate;
 mod evidence;
 mod fit;
 mod gap_score;
-mod gathered;
 mod grid;
 mod halt;
 mod identity;
@@ -33,8 +32,10 @@ mod source;
 mod step;
 pub mod stream;
 mod survey;
+mod table;
 mod thresholds;
 mod trace;
+mod verdict;
 mod walk;
 
 pub use calibrate::{Calibrated, Given, Remark};
@@ -44,9 +45,8 @@ pub use error::CalibrateError;
 pub use evaluate::{
     CONFIDENCE, EvaluateError, Evaluation, Evaluator, StepResult, evaluate, halt_steps,
 };
-pub use evidence::{Counts, EvidenceError};
+pub use evidence::{Counting, Evidence};
 pub use gap_score::GapScore;
-pub use gathered::{Counting, Evidence};
 pub use grid::{Grid, GridError};
 pub use identity::{Classifier, Fingerprint, Key, SetAside, SetRecord};
 pub use level::{Alpha, Delta, LevelError};
@@ -64,5 +64,6 @@ pub use source::{Drawn, Fold, Kept, Room, Share, Source, Wanted};
 pub use step::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, Step, StepError};
 pub use stream::{Decision, Reason, State};
 pub use survey::Survey;
+pub use table::{Counts, EvidenceError};
 pub use thresholds::{ThresholdError, Thresholds};
 pub use trace::{Traces, TracesBuilder};

@@ -17,7 +17,6 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, FamilyKind};
-use crate::evidence::{Counts, count_rule};
 use crate::fit::{FEW, fit};
 use crate::gap_score::probability;
 use crate::level::{Alpha, Delta};
@@ -26,6 +25,7 @@ use crate::plan::ScoreWord;
 use crate::pvalue::binomial_tail;
 use crate::score::ScoreSource;
 use crate::step::StepError;
+use crate::table::{Counts, count_rule};
 use crate::thresholds::Thresholds;
 use crate::trace::Traces;
 

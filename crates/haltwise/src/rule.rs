@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidates::{AtNever, FamilyKind, spend_delta};
 use crate::certify::{Promise, Test, p_value};
-use crate::evidence::{Counts, MOST_SEQUENCES};
 use crate::grid::Grid;
 use crate::identity::{Classifier, Fingerprint, Key, Met, SetRecord, Sketch, Sketched};
 use crate::level::{Alpha, Delta};
@@ -12,6 +11,7 @@ use crate::plan::{Method, Split};
 use crate::pvalue::tail_cost;
 use crate::score::ScoreSource;
 use crate::screen::ScreenBy;
+use crate::table::{Counts, MOST_SEQUENCES};
 use crate::thresholds::Thresholds;
 
 /// A family of candidates that was tested at its own share of δ.

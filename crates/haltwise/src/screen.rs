@@ -14,12 +14,12 @@ use fearless_simd::prelude::*;
 use fearless_simd::{dispatch, mask16x32, u16x32};
 use rayon::prelude::*;
 
-use crate::evidence::{Counts, MOST_BLOCKS, add_counts};
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lane, Lanes, ones};
 use crate::level::Alpha;
 use crate::loss::gaps;
 use crate::scores::{Row, Threshold};
+use crate::table::{Counts, MOST_BLOCKS, add_counts};
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
 

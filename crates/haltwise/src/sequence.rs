@@ -229,6 +229,21 @@ impl SequenceError {
         Fault::MixedSources.into()
     }
 
+    /// Whether things do not go together, each of which may be sound.
+    pub fn is_conflict(&self) -> bool {
+        use Fault::{Lengths, MixedSources, OtherKind, Uneven, Unlike};
+        let fault = &self.fault;
+        matches!(
+            fault,
+            Lengths { .. } | MixedSources | OtherKind | Uneven { .. } | Unlike
+        )
+    }
+
+    /// Whether something is not there at all.
+    pub fn is_lack(&self) -> bool {
+        matches!(self.fault, Fault::NoScores | Fault::NoPredictions)
+    }
+
     /// Where in the sequence: its field and step, as far as they are known.
     pub fn place(&self) -> Option<String> {
         let step = self.step.map(|t| format!("step {t}"));

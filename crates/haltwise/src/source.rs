@@ -6,8 +6,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::error::CalibrateError;
-use crate::evidence::EvidenceError;
-use crate::gathered::{Counting, Evidence};
+use crate::evidence::{Counting, Evidence};
 use crate::grid::Grid;
 use crate::identity::{Key, Others, Overlap, SetAside, SetRecord, Sketch};
 use crate::outputs::Outputs;
@@ -16,6 +15,7 @@ use crate::proposal::{Proposal, Role};
 use crate::score::ScoreSource;
 use crate::sequence::{Checker, SequenceError, Trace};
 use crate::survey::Survey;
+use crate::table::EvidenceError;
 use crate::trace::{Traces, TracesBuilder};
 
 /// A set of sequences, as the driver sees it: each method goes through all of

@@ -17,7 +17,7 @@ pub type Take<'a> = dyn FnMut(Sequence<'_>) -> Result<(), String> + 'a;
 /// use haltwise::Sequence;
 /// use haltwise_io::visit_given;
 ///
-/// let mut scores = Vec::new();
+/// let mut scores: Vec<f32> = Vec::new();
 /// visit_given(
 ///     |take| {
 ///         take(Sequence {

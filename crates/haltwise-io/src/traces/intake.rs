@@ -81,7 +81,7 @@ impl<'v> Intake<'v> {
             self.unseen(id)?;
         }
         if sequence.probs.is_some() && self.classes.are_names() {
-            return Err(Problem::new(
+            return Err(Problem::conflict(
                 "classes have names here, so it is not known which probability is whose; \
                  number the labels and predictions from 0 in the order of `probs`",
             )
@@ -106,7 +106,14 @@ impl<'v> Intake<'v> {
 
 /// What is wrong with a sequence, and where in it.
 pub(super) fn unsound(error: SequenceError) -> Problem {
-    let problem = Problem::new(error.problem());
+    let what = error.problem();
+    let problem = if error.is_conflict() {
+        Problem::conflict(what)
+    } else if error.is_lack() {
+        Problem::format(what)
+    } else {
+        Problem::new(what)
+    };
     match error.place() {
         Some(place) => problem.at(place),
         None => problem,

@@ -1,0 +1,159 @@
+//! The end of the corridor: evidence in, a rule out, or the reason why none.
+
+use crate::candidates::FamilyKind;
+use crate::certify::certify;
+use crate::error::CalibrateError;
+use crate::evidence::Evidence;
+use crate::identity::SetRecord;
+use crate::parts::Certifying;
+use crate::plan::Plan;
+use crate::proposal::{Fixing, Proposal};
+use crate::rule::{Expected, FamilyRecord, Rule};
+use crate::table::EvidenceError;
+use crate::thresholds::Thresholds;
+
+impl Plan {
+    /// The whole corridor, for parts that are at hand: fixes, counts and
+    /// certifies.
+    ///
+    /// The certifying sequences must not have been used to train the classifier,
+    /// and must have been drawn independently of the others. Fitting sequences
+    /// that the classifier was trained on make a poor rule, but a valid one.
+    pub fn rule<'a>(
+        &self,
+        made_from: impl Into<Fixing<'a>>,
+        certifying: &Certifying,
+    ) -> Result<Rule, CalibrateError> {
+        let proposal = self.fix(made_from, &certifying.survey())?;
+        let evidence = proposal.count(certifying)?;
+        Ok(proposal.certify(&evidence)?)
+    }
+}
+
+impl Proposal {
+    /// Refuses evidence that cannot be added to others and certified. Without
+    /// ids, which sequences were set aside is told by their positions, so all
+    /// must be shown at once, as they were when the proposal was made.
+    pub fn check_part(&self, evidence: &Evidence) -> Result<(), EvidenceError> {
+        if evidence.proposal != self.digest() {
+            return Err(EvidenceError::OtherProposal);
+        }
+        let fits = std::iter::zip(self.candidates(), &evidence.tables);
+        if evidence.tables.len() != self.families().len()
+            || !fits
+                .into_iter()
+                .all(|(candidates, table)| table.is_for(candidates))
+        {
+            return Err(EvidenceError::Damaged("its counts are of other candidates"));
+        }
+        let shown = evidence.shown();
+        if evidence.counted + evidence.left_out != shown {
+            return Err(EvidenceError::Damaged(
+                "it does not count what it was shown",
+            ));
+        }
+        let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
+        for (family, table) in std::iter::zip(self.families(), &evidence.tables) {
+            let with_fitted = family.kind == FamilyKind::Clock && self.is_split();
+            let most = if with_fitted {
+                counted + left_out
+            } else {
+                counted
+            };
+            if !(counted..=most).contains(&table.sequences()) {
+                return Err(EvidenceError::Damaged(
+                    "it does not count what it was shown",
+                ));
+            }
+        }
+        let made_from = |set: SetRecord| set == evidence.counted && set.sequences > 0;
+        if self.made_from().any(made_from) {
+            return Err(EvidenceError::Same);
+        }
+        if evidence.overlap.shared > 0 {
+            return Err(EvidenceError::Shared(evidence.overlap.shared));
+        }
+        if evidence.survey.nameless > 0 && self.is_split() && Some(shown) != self.all() {
+            let remedy = "the sequences have no ids, so they are told apart by their positions: \
+                          give them ids, or count all files in one call, in the same order";
+            return Err(EvidenceError::Leak { remedy });
+        }
+        Ok(())
+    }
+
+    /// Certifies the candidates on all the evidence there is for them: of all
+    /// rules that pass, the one that halts earliest on the certifying sequences.
+    ///
+    /// That what was set aside did not certify is proven, not hoped: the
+    /// fingerprint of what was left out is that of what was set aside.
+    pub fn certify(&self, evidence: &Evidence) -> Result<Rule, EvidenceError> {
+        self.check_part(evidence)?;
+        if evidence.counted.sequences == 0 {
+            return Err(EvidenceError::None);
+        }
+        if let Some(all) = self.all().filter(|all| *all != evidence.shown()) {
+            let (found, expected) = (evidence.shown().sequences, all.sequences);
+            if found == expected {
+                return Err(EvidenceError::Changed);
+            }
+            return Err(EvidenceError::Incomplete { found, expected });
+        }
+        if self.set_aside().is_some_and(|set| set != evidence.left_out) {
+            let remedy = "give every sequence an id that stays the same, and count the same \
+                          traces that were read when it was made";
+            return Err(EvidenceError::Leak { remedy });
+        }
+        Ok(self.tested(evidence))
+    }
+
+    /// The rule that passes.
+    fn tested(&self, evidence: &Evidence) -> Rule {
+        let plan = self.plan();
+        let mut record = self.rule_record(&evidence.survey);
+        let mut best: Option<(usize, Thresholds, Expected)> = None;
+        let Some(promise) = plan.method().promise() else {
+            return Rule::from_record(record);
+        };
+        for (family, table) in std::iter::zip(self.families(), &evidence.tables) {
+            let level = plan.delta().get() * family.share;
+            let tests = certify(&family.candidates, table, promise, plan.alpha(), level);
+            let mut passed = tests.iter().enumerate().filter(|(_, test)| test.rejected);
+            let expected = |c: usize| (c, Expected::of(table.halted_at(c)));
+            let chosen = if family.kind.is_nested() {
+                passed.next_back().map(|(c, _)| expected(c))
+            } else {
+                // The first of those that halt earliest.
+                let earlier = |a: (usize, Expected), b: (usize, Expected)| {
+                    if b.1.t_avg < a.1.t_avg { b } else { a }
+                };
+                passed.map(|(c, _)| expected(c)).reduce(earlier)
+            };
+            if let Some((c, expected)) = chosen
+                && best
+                    .as_ref()
+                    .is_none_or(|best| expected.t_avg < best.2.t_avg)
+                && let Some(rule) = family.candidates.rule(c)
+            {
+                best = Some((record.trail.len() + c + 1, rule, expected));
+            }
+            record.families.push(FamilyRecord {
+                kind: family.kind,
+                share: family.share,
+                sequences: table.sequences(),
+                tests: tests.len(),
+            });
+            record.trail.extend(tests);
+        }
+        if let Some((place, thresholds, expected)) = best {
+            record.chosen = Some(place);
+            record.thresholds = thresholds;
+            record.expected = Some(expected);
+        }
+        let right = evidence.full_right as f64 / evidence.counted.sequences as f64;
+        record.late_accuracy = Some(right);
+        record.certified_on = Some(evidence.counted);
+        record.sketch = evidence.sketch.clone().finish();
+        record.seal = Some(record.digest());
+        Rule::from_record(record)
+    }
+}

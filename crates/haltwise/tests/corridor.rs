@@ -1,0 +1,342 @@
+//! The one corridor from sequences to a rule: the same rule however the evidence
+//! is gathered, and no way to certify on what was fitted to or screened on.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use haltwise::simulate::{Walk, Walked};
+use haltwise::*;
+
+/// Made-up sequences, with class probabilities and with ids or without.
+fn outputs(numbers: std::ops::Range<u64>, ids: bool) -> Outputs {
+    let walk = Walk::new(5, 12, 1);
+    let (mut outputs, mut drawn) = (Outputs::new(), Walked::default());
+    for number in numbers {
+        walk.draw(number, &mut drawn);
+        let mut probs = Vec::new();
+        for (&class, &score) in std::iter::zip(&drawn.predictions, &drawn.scores) {
+            let top = 0.5 + 0.5 * score;
+            probs.extend((0..2).map(|k| if k == class { top } else { 1.0 - top }));
+        }
+        let id = number.to_string();
+        let sequence = Sequence {
+            id: ids.then_some(&id),
+            label: drawn.label,
+            predictions: Some(&drawn.predictions),
+            scores: Some(&drawn.scores),
+            probs: Some((&probs, 2)),
+        };
+        outputs.push(sequence).unwrap();
+    }
+    outputs
+}
+
+fn plan(method: Method, score: Option<ScoreWord>) -> Plan {
+    let ask = Ask {
+        method: Some(method),
+        score,
+        ..Ask::default()
+    };
+    Plan::new(ask).unwrap()
+}
+
+fn every_plan() -> impl Iterator<Item = Plan> {
+    let methods = [Method::Adaptive, Method::Conditional, Method::Marginal];
+    let scores = [None, Some(ScoreWord::Margin), Some(ScoreWord::Gap)];
+    methods
+        .into_iter()
+        .flat_map(move |method| scores.into_iter().map(move |score| plan(method, score)))
+}
+
+fn through_its_file<T: serde::Serialize + serde::de::DeserializeOwned>(thing: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(thing).unwrap()).unwrap()
+}
+
+#[test]
+fn counting_elsewhere_in_parts_is_calibrating_here() {
+    let all = outputs(0..2_000, true);
+    for plan in every_plan() {
+        let rule = plan.calibrate(Given::one(&all)).unwrap().rule;
+        let (proposal, remarks) = plan.propose(Given::one(&all)).unwrap();
+        assert!(remarks.is_empty());
+        let proposal = through_its_file(&proposal);
+        let mut sum: Option<Evidence> = None;
+        for part in [0..13, 13..1_200, 1_200..2_000] {
+            let part = through_its_file(&outputs(part, true).count(&proposal).unwrap());
+            match &mut sum {
+                None => sum = Some(part),
+                Some(sum) => sum.add(&part).unwrap(),
+            }
+        }
+        assert_eq!(proposal.certify(&sum.unwrap()).unwrap(), rule, "{plan:?}");
+        assert!(rule.halts_early(), "{plan:?}");
+    }
+}
+
+#[test]
+fn without_ids_parts_that_are_counted_one_by_one_are_refused() {
+    // Positions in a part are not those in the whole: rows that screened would
+    // certify.
+    let all = outputs(0..2_000, false);
+    for plan in [
+        plan(Method::Conditional, None),
+        plan(Method::Adaptive, None),
+    ] {
+        let (proposal, _) = plan.propose(Given::one(&all)).unwrap();
+        let mut sum = outputs(0..1_000, false).count(&proposal).unwrap();
+        let refused = proposal.check_part(&sum).unwrap_err().to_string();
+        assert!(refused.contains("no ids"), "{refused}");
+        sum.add(&outputs(1_000..2_000, false).count(&proposal).unwrap())
+            .unwrap();
+        // All sequences are there, but others were left out than screened.
+        let refused = proposal.certify(&sum).unwrap_err();
+        assert!(matches!(refused, EvidenceError::Leak { .. }), "{refused}");
+        // Another order is noticed, too; the same one is not refused.
+        let turned = all.select((0..2_000).rev());
+        let order = proposal.certify(&turned.count(&proposal).unwrap());
+        assert!(order.is_ok(), "a picked sequence keeps the key it had");
+        let evidence = all.count(&proposal).unwrap();
+        assert!(proposal.certify(&evidence).is_ok());
+    }
+}
+
+#[test]
+fn ids_that_change_between_two_passes_are_noticed() {
+    let all = outputs(0..2_000, true);
+    let (proposal, _) = plan(Method::Conditional, None)
+        .propose(Given::one(&all))
+        .unwrap();
+    // The same sequences under other ids, as a cluster might number them anew.
+    let mut renamed = Outputs::new();
+    let (walk, mut drawn) = (Walk::new(5, 12, 1), Walked::default());
+    let mut checker = Checker::new();
+    for number in 0..2_000 {
+        walk.draw(number, &mut drawn);
+        let id = format!("new-{number}");
+        let trace = checker
+            .check(Sequence {
+                id: Some(&id),
+                label: drawn.label,
+                predictions: Some(&drawn.predictions),
+                scores: Some(&drawn.scores),
+                probs: None,
+            })
+            .unwrap();
+        renamed.add(Key::new(Some(&id), 0), &trace).unwrap();
+    }
+    let evidence = renamed.count(&proposal).unwrap();
+    let refused = proposal.certify(&evidence).unwrap_err();
+    assert!(matches!(refused, EvidenceError::Leak { .. }), "{refused}");
+}
+
+#[test]
+fn sequences_in_two_parts_are_refused_or_told() {
+    let all = outputs(0..2_000, true);
+    let overlapping = outputs(1_900..2_600, true);
+    let other = outputs(3_000..3_700, true);
+    let nameless = outputs(1_900..2_600, false);
+    let ask = |method| Ask {
+        method: Some(method),
+        fit: method == Method::Adaptive,
+        screen: method == Method::Conditional,
+        ..Ask::default()
+    };
+    for method in [Method::Adaptive, Method::Conditional] {
+        let plan = Plan::new(ask(method)).unwrap();
+        let given = |set| Given {
+            fit: (method == Method::Adaptive).then_some(set),
+            screen: (method == Method::Conditional).then_some(set),
+            ..Given::one(&all)
+        };
+        let refused = plan.calibrate(given(&overlapping)).unwrap_err();
+        let expected = CalibrateError::Evidence(EvidenceError::Shared(100));
+        assert_eq!(refused, expected, "{method:?}");
+        let told = plan.calibrate(given(&nameless)).unwrap().remarks;
+        assert_eq!(told, [Remark::Alike(100)], "{method:?}");
+        let fine = plan.calibrate(given(&other)).unwrap();
+        assert_eq!(fine.remarks, []);
+        let refused = plan.calibrate(given(&all)).unwrap_err().to_string();
+        assert!(refused.contains("voids the guarantee"), "{refused}");
+    }
+}
+
+#[test]
+fn sets_of_different_classifiers_are_refused_and_shorter_ones_told() {
+    let all = outputs(0..500, true);
+    let mut scores = Outputs::new();
+    for id in 0..200_u32 {
+        let sequence = Sequence {
+            id: Some(&format!("o{id}")),
+            predictions: Some(&[id % 2, 0, 0]),
+            scores: Some(&[0.2 + 0.001 * id as f32, 0.4, 0.5]),
+            ..Sequence::default()
+        };
+        scores.push(sequence).unwrap();
+    }
+    let plan = Plan::new(Ask {
+        fit: true,
+        ..Ask::default()
+    })
+    .unwrap();
+    let given = Given {
+        fit: Some(&scores),
+        ..Given::one(&all)
+    };
+    let refused = plan.calibrate(given).unwrap_err().to_string();
+    assert!(refused.contains("have no class probabilities"), "{refused}");
+    assert!(refused.contains("those to certify on 2"), "{refused}");
+    let given = Given {
+        fit: Some(&scores.select(0..150)),
+        ..Given::one(&scores.select(150..200))
+    };
+    assert!(plan.calibrate(given).unwrap().remarks.is_empty());
+}
+
+#[test]
+fn a_rule_says_what_lengths_and_classes_it_was_made_from() {
+    let rule = plan(Method::Marginal, None)
+        .calibrate(Given::one(&outputs(0..300, true)))
+        .unwrap()
+        .rule;
+    assert_eq!(rule.lengths(), Some(Lengths::Unequal));
+    assert!(rule.reads_on());
+    assert_eq!(rule.classes(), Some(2));
+    let accuracy = rule.late_accuracy().unwrap();
+    assert!((0.8..1.0).contains(&accuracy), "{accuracy}");
+}
+
+#[test]
+fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
+    let all = outputs(0..2_000, true);
+    let rule = plan(Method::Adaptive, None)
+        .calibrate(Given::one(&all))
+        .unwrap()
+        .rule;
+    assert!(rule.made_from(all.record()));
+    assert!(!rule.made_from(outputs(0..500, true).record()));
+    let remembered = |numbers: std::ops::Range<u64>| {
+        let (walk, mut drawn) = (Walk::new(5, 12, 1), Walked::default());
+        let mut checker = Checker::new();
+        let mut count = 0;
+        for number in numbers {
+            walk.draw(number, &mut drawn);
+            let sequence = Sequence {
+                label: drawn.label,
+                predictions: Some(&drawn.predictions),
+                scores: Some(&drawn.scores),
+                ..Sequence::default()
+            };
+            let trace = checker.check(sequence).unwrap();
+            count += u32::from(rule.remembers(trace.fingerprint(&mut Vec::new())));
+        }
+        count
+    };
+    assert_eq!(remembered(0..2_000) as usize, Rule::REMEMBERED);
+    assert!(remembered(0..500) > 3);
+    assert_eq!(remembered(2_000..4_000), 0);
+}
+
+#[test]
+fn the_clocks_share_of_delta_does_not_depend_on_the_data() {
+    for (n, steps) in [(60, 1..4_u64), (2_000, 5..12)] {
+        let walk = Walk::new(steps.start as usize + 1, steps.end as usize, 3);
+        let (mut outputs, mut drawn) = (Outputs::new(), Walked::default());
+        for number in 0..n {
+            walk.draw(number, &mut drawn);
+            let sequence = Sequence {
+                id: Some(&number.to_string()),
+                label: drawn.label,
+                predictions: Some(&drawn.predictions),
+                scores: Some(&drawn.scores),
+                ..Sequence::default()
+            };
+            outputs.push(sequence).unwrap();
+        }
+        let rule = Plan::default()
+            .calibrate(Given::one(&outputs))
+            .unwrap()
+            .rule;
+        let share = |kind| {
+            let families = rule.families().iter().filter(|f| f.kind == kind);
+            families.map(|family| family.share).sum::<f64>()
+        };
+        assert_eq!(share(FamilyKind::Clock), 0.25);
+        assert_eq!(share(FamilyKind::Curves), 0.75);
+    }
+}
+
+#[test]
+fn too_few_to_split_and_nothing_to_learn_are_said() {
+    let few = outputs(0..1, true);
+    let refused = Plan::default().calibrate(Given::one(&few)).unwrap_err();
+    let expected = "1 trace is too few to split in two: there are no fitting traces";
+    assert!(refused.to_string().starts_with(expected), "{refused}");
+    let mut sure = Outputs::new();
+    for id in 0..50 {
+        let sequence = Sequence {
+            id: Some(&id.to_string()),
+            predictions: Some(&[0, 0]),
+            scores: Some(&[0.5, 0.6]),
+            ..Sequence::default()
+        };
+        sure.push(sequence).unwrap();
+    }
+    let refused = plan(Method::Marginal, Some(ScoreWord::Gap)).calibrate(Given::one(&sure));
+    assert_eq!(refused.unwrap_err(), CalibrateError::NoGap);
+}
+
+#[test]
+fn a_stored_proposal_that_contradicts_itself_is_refused() {
+    let all = outputs(0..800, true);
+    let text = |method| {
+        let (proposal, _) = plan(method, None).propose(Given::one(&all)).unwrap();
+        serde_json::to_string(&proposal).unwrap()
+    };
+    for (method, from, to) in [
+        (Method::Marginal, "\"grid_step\":0.01", "\"grid_step\":0.05"),
+        (Method::Marginal, "[0.01,12]", "[0.01,0]"),
+        (
+            Method::Marginal,
+            "\"method\":\"marginal\"",
+            "\"method\":\"adaptive\"",
+        ),
+        (
+            Method::Conditional,
+            "\"seed\":0,\"below\"",
+            "\"seed\":0,\"belov\"",
+        ),
+        (Method::Adaptive, "\"share\":0.25", "\"share\":0.9"),
+        (
+            Method::Adaptive,
+            "\"fit_fraction\":0.3",
+            "\"fit_fraction\":1.3",
+        ),
+    ] {
+        let text = text(method);
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from}");
+        assert!(
+            serde_json::from_str::<Proposal>(&changed).is_err(),
+            "{from}"
+        );
+    }
+}
+
+#[test]
+fn evidence_for_other_levels_or_candidates_does_not_certify() {
+    let all = outputs(0..800, true);
+    let proposal = |alpha| {
+        let ask = Ask {
+            method: Some(Method::Marginal),
+            alpha: Some(alpha),
+            ..Ask::default()
+        };
+        let plan = Plan::new(ask).unwrap();
+        plan.propose(Given::one(&all)).unwrap().0
+    };
+    let evidence = all.count(&proposal(0.1)).unwrap();
+    let refused = proposal(0.2).certify(&evidence);
+    assert_eq!(refused, Err(EvidenceError::OtherProposal));
+    let half = outputs(0..400, true).count(&proposal(0.1)).unwrap();
+    let refused = proposal(0.1).certify(&half);
+    let (found, expected) = (400, 800);
+    assert_eq!(refused, Err(EvidenceError::Incomplete { found, expected }));
+}
