@@ -8,7 +8,7 @@ use std::time::Instant;
 use haltwise::{Calibration, Certifying, ScoreChoice, Screening, evaluate};
 use haltwise_io::series::{self, SeriesSet, split};
 use haltwise_io::write_rule;
-use haltwise_lstm::{Labelled, Model, TrainOptions, Trainer};
+use haltwise_lstm::{Device, Labelled, Model, TrainOptions, Trainer};
 use haltwise_report::{Compared, Context, report_comparison};
 
 use crate::calibrate::FIT_FRACTION;
@@ -70,7 +70,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for (part, places) in places.iter().enumerate().skip(1) {
         let part = &traces(part);
         let set = set.select(places);
-        score::write_traces(&model, &Padded::new(&set), places, part, true, |_| {})?;
+        let padded = Padded::new(&set);
+        score::write_traces(&model, &padded, places, part, true, Device::Cpu, |_| {})?;
     }
     let calibration = Calibration::default();
     let (screening, certifying) = (show::read(&[traces(1)])?, show::read(&[traces(2)])?);
