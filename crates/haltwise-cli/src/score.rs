@@ -177,7 +177,7 @@ pub(crate) fn write_traces(
     }
     writer.finish()?;
     if let Some(why) = stream.given_up() {
-        show::warn(format_args!("the CPU scored the rest: {why}"));
+        show::warn(format_args!("the CPU scored in its place: {why}"));
     }
     Ok(Written { right, gpu })
 }

@@ -158,12 +158,12 @@ pub(crate) fn fit(
     };
     let start = Instant::now();
     let (mut saved, mut best, mut done) = (Instant::now(), 0, 0_u32);
-    let mut on_gpu = trainer.gpu().is_some();
+    let mut told = false;
     while let Some(epoch) = next_epoch(trainer, state)? {
         done += 1;
-        if let Some(why) = trainer.given_up().filter(|_| on_gpu) {
-            show::warn(format_args!("going on on the CPU: {why}"));
-            on_gpu = false;
+        if let Some(why) = trainer.given_up().filter(|_| !told) {
+            show::warn(format_args!("training on the CPU: {why}"));
+            told = true;
         }
         if epoch.best {
             best = epoch.epoch;

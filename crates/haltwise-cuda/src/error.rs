@@ -70,6 +70,9 @@ impl From<DriverError> for Error {
             Err(_) => "no description".into(),
         };
         match error.0 {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Error::Driver(
+                "its memory is full: end other programs that use it, or use smaller batches".into(),
+            ),
             CUresult::CUDA_ERROR_NO_DEVICE => Error::NoSuchGpu { asked: 0, found: 0 },
             code => Error::Driver(format!("{words} ({code:?})")),
         }

@@ -42,26 +42,31 @@ pub(crate) fn layout(shape: &Shape) -> haltwise_cuda::Result<Layout> {
 }
 
 impl GpuEngine {
-    /// The GPU that `device` means for a network; `None` means the CPU.
-    pub(crate) fn choose(device: Device, shape: &Shape) -> Result<Option<Self>> {
-        match device {
-            Device::Cpu => Ok(None),
-            Device::Cuda(ordinal) => Self::open(ordinal, shape).map(Some),
-            Device::Auto if Device::worth_a_gpu(shape) => Ok(Self::open(0, shape).ok()),
-            Device::Auto => Ok(None),
+    /// The GPU that `device` means for a network; none means the CPU. Where [`Device::Auto`] does
+    /// without a GPU that is there, the error says why.
+    pub(crate) fn choose(device: Device, shape: &Shape) -> Result<(Option<Self>, Option<Error>)> {
+        use haltwise_cuda::Error::{NoDriver, NoSuchGpu, TooLarge};
+        let opened = match device {
+            Device::Cuda(ordinal) => {
+                let engine = Self::open(ordinal, shape).map_err(|e| failure(ordinal, e))?;
+                return Ok((Some(engine), None));
+            }
+            Device::Auto if Device::worth_a_gpu(shape) => Self::open(0, shape),
+            Device::Auto | Device::Cpu => return Ok((None, None)),
+        };
+        match opened {
+            Ok(engine) => Ok((Some(engine), None)),
+            Err(NoDriver | NoSuchGpu { .. } | TooLarge(_)) => Ok((None, None)),
+            Err(error) => Ok((None, Some(failure(0, error)))),
         }
     }
 
-    fn open(ordinal: usize, shape: &Shape) -> Result<Self> {
-        let open = || {
-            let layout = layout(shape)?;
-            let gpu = Gpu::open(ordinal)?;
-            let name = format!("{} (cuda:{ordinal})", gpu.name());
-            Ok((Network::new(gpu, layout)?, name))
-        };
-        let (network, name) = open().map_err(|e| failure(ordinal, e))?;
+    fn open(ordinal: usize, shape: &Shape) -> haltwise_cuda::Result<Self> {
+        let layout = layout(shape)?;
+        let gpu = Gpu::open(ordinal)?;
+        let name = format!("{} (cuda:{ordinal})", gpu.name());
         Ok(GpuEngine {
-            network,
+            network: Network::new(gpu, layout)?,
             shape: *shape,
             ordinal,
             name,

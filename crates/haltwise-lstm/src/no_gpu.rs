@@ -25,9 +25,9 @@ pub(crate) struct Pass<'a> {
 }
 
 impl GpuEngine {
-    pub(crate) fn choose(device: Device, _: &Shape) -> Result<Option<Self>> {
+    pub(crate) fn choose(device: Device, _: &Shape) -> Result<(Option<Self>, Option<Error>)> {
         match device {
-            Device::Auto | Device::Cpu => Ok(None),
+            Device::Auto | Device::Cpu => Ok((None, None)),
             Device::Cuda(ordinal) => Err(Error::Gpu {
                 ordinal,
                 source: "this program was built without the feature `cuda`".into(),

@@ -71,14 +71,15 @@ impl Model {
                 shape.features
             )));
         }
+        let (gpu, given_up) = GpuEngine::choose(device, &shape)?;
         let mut stream = ScoreStream {
             model: self,
             series,
             device,
-            gpu: GpuEngine::choose(device, &shape)?,
+            gpu,
             started: None,
             cpu: None,
-            given_up: None,
+            given_up,
             next: 0,
         };
         let loaded = match &mut stream.gpu {

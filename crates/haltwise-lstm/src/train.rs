@@ -255,7 +255,7 @@ impl<'a> Trainer<'a> {
     /// that fails is given up, and the CPU repeats the epoch.
     pub fn on(mut self, device: Device) -> Result<Self> {
         self.device = device;
-        self.gpu = GpuEngine::choose(device, &self.shape)?;
+        (self.gpu, self.given_up) = GpuEngine::choose(device, &self.shape)?;
         Ok(self)
     }
 

@@ -81,13 +81,13 @@ fn a_gpu_that_is_not_there_is_an_error_or_the_cpu() {
         words.ends_with("The device `cpu` does without it"),
         "{words}"
     );
-    assert!(GpuEngine::choose(Device::Cpu, &large).unwrap().is_none());
+    assert!(GpuEngine::choose(Device::Cpu, &large).unwrap().0.is_none());
     let small = shape(3, 32, 1, 6, false);
-    assert!(GpuEngine::choose(Device::Auto, &small).unwrap().is_none());
-    let found = GpuEngine::choose(Device::Auto, &large).unwrap();
+    assert!(GpuEngine::choose(Device::Auto, &small).unwrap().0.is_none());
+    let (found, _) = GpuEngine::choose(Device::Auto, &large).unwrap();
     assert_eq!(found.is_some(), Gpu::open(0).is_ok());
     let huge = shape(3, 600, 1, 6, false);
-    assert!(GpuEngine::choose(Device::Auto, &huge).unwrap().is_none());
+    assert!(GpuEngine::choose(Device::Auto, &huge).unwrap().0.is_none());
     let error = GpuEngine::choose(Device::Cuda(0), &huge)
         .unwrap_err()
         .to_string();
