@@ -6,7 +6,7 @@ VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 
-.PHONY: test test-rust test-python lint doc bench bench-train bench-python bench-scale fuzz chromium llama python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale fuzz chromium llama python java
 
 test: test-rust test-python
 
@@ -26,6 +26,22 @@ test-python: python java
 	$(PYTHON_VENV)/bin/ruff format -q --check python
 	cd python && ../$(PYTHON_VENV)/bin/mypy
 	$(PYTHON_VENV)/bin/pytest -q python
+
+# The GPU's kernels beside the float64 reference. `make test` skips these where there is no GPU.
+test-gpu:
+	HALTWISE_REQUIRE_GPU=1 $(CARGO) test -p haltwise-cuda -p haltwise-lstm --features haltwise-lstm/cuda --lib -- \
+	    gpu --nocapture --test-threads=1
+
+# Rebuilds the kernels that are shipped, after a change of their source.
+CUDA := target/cuda
+kernels: $(CUDA)/ready
+	PATH="$$(dirname $$(find $(CUDA) -name nvcc -type f)):$$PATH" python3 crates/haltwise-cuda/kernels/build.py
+
+$(CUDA)/ready: | python
+	python3 -m venv $(CUDA)
+	$(CUDA)/bin/pip install -q --no-deps nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 \
+	    nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
+	touch $@
 
 python:
 	@python3 -c 'import ensurepip, venv' 2>/dev/null || \
@@ -75,6 +91,10 @@ bench-train: $(VENV)/bin/python
 $(VENV)/bin/python:
 	python3 -m venv $(VENV)
 	$(VENV)/bin/pip install -q numpy torch
+
+# The LSTM on this machine's GPU; bench/pytorch_gpu.py measures PyTorch's.
+bench-gpu:
+	$(CARGO) run --release -p haltwise-cuda --example bench_gpu
 
 # The wheel beside the paper's listings in NumPy and PyTorch, and beside Rust alone.
 bench-python: $(VENV)/bin/python

@@ -44,6 +44,7 @@ class LSTM(BaseEstimator):  # type: ignore[misc]
         max_epochs: int = 10_000,
         normalise: bool = True,
         seed: int = 0,
+        device: str = "auto",
     ) -> None:
         self.hidden = hidden
         self.layers = layers
@@ -53,6 +54,7 @@ class LSTM(BaseEstimator):  # type: ignore[misc]
         self.max_epochs = max_epochs
         self.normalise = normalise
         self.seed = seed
+        self.device = device
 
     def fit(self, X: Any, y: Any) -> LSTM:
         """Trains the network; `model_` is a :class:`haltwise.Model`."""
@@ -603,7 +605,7 @@ class _Network(_EveryStep):
         return [self.fitted]
 
     def read(self, series: Collection) -> tuple[Array, Array]:
-        found, scores = self.fitted.model_.predict_proba(series)
+        found, scores = self.fitted.model_.predict_proba(series, device=self.fitted.device)
         probs = np.zeros((*found.shape[:2], len(self.classes)), found.dtype)
         probs[:, :, self.columns] = found
         return probs, scores

@@ -68,13 +68,13 @@ class Model:
         training: dict[str, Any] | None = self._fields["training"]
         return training
 
-    def predict_proba(self, X: Any) -> tuple[Any, Any]:
+    def predict_proba(self, X: Any, *, device: str = "auto") -> tuple[Any, Any]:
         """The class probabilities (n, T, K) and the confidence (n, T) at every
-        step; zero beyond a series' own length."""
-        found = self._inner.score(sequences(collection(X)))
+        step; zero beyond a series' own length. ``device`` is as for :func:`train`."""
+        found = self._inner.score(sequences(collection(X)), device)
         return found["probs"], found["scores"]
 
-    def score(self, X: Any, y: Any) -> Traces:
+    def score(self, X: Any, y: Any, *, device: str = "auto") -> Traces:
         """Runs the network over every prefix of every series. Use series it was
         not trained on: a rule calibrated on training series promises nothing.
 
@@ -83,13 +83,15 @@ class Model:
         X : series, as for :func:`train`
         y : array of (n)
             The true classes.
+        device : str
+            As for :func:`train`.
         """
         series = collection(X)
         labels = as_array(y)
         check_axes(labels, "y", ["n"])
         if len(labels) != len(series):
             raise ValueError(f"{len(labels)} labels for {len(series)} series")
-        found = self._inner.score(sequences(series))
+        found = self._inner.score(sequences(series), device)
         found.pop("gap", None)
         names = np.array(self.classes)
         unequal = (series.lengths != series.timepoints).any()
@@ -131,6 +133,7 @@ def train(
     validation_fraction: float = 0.125,
     normalise: bool = True,
     seed: int = 0,
+    device: str = "auto",
     progress: EpochProgress = False,
 ) -> Model:
     """Trains the two-head LSTM, until the validation loss stops improving.
@@ -157,6 +160,9 @@ def train(
         Whether to scale every channel to mean 0 and deviation 1.
     seed : int
         Decides the validation part, the first weights and the order of the series.
+    device : str
+        ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, an NVIDIA GPU; or ``"auto"``: a GPU where there is
+        one and the network is large enough to gain by it (64 units or more).
     progress : bool or callable
         Show a bar of tqdm; or call this after every epoch with its number, the
         losses in training and validation, and the accuracy in validation.
@@ -164,7 +170,8 @@ def train(
     Returns
     -------
     Model
-        The same bits for the same data and seed, at any number of threads.
+        The same bits for the same data and seed, at any number of threads; on a GPU, others,
+        but the same at every run.
     """
     options = {
         "hidden": hidden,
@@ -189,5 +196,6 @@ def train(
             [str(name) for name in names],
             json.dumps(options),
             tell,
+            device,
         )
     return Model._of(core)

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use haltwise_lstm::{Epoch, Error, Labelled, Scores, Series, TrainOptions, Trainer};
+use haltwise_lstm::{Device, Epoch, Error, Labelled, Scores, Series, TrainOptions, Trainer};
 use numpy::{
     IntoPyArray, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray3,
     PyUntypedArrayMethods,
@@ -43,7 +43,7 @@ impl Sequences<'_> {
 #[pymethods]
 impl Model {
     /// Trains on sequences with labels counted from 0. `options` are the fields
-    /// of `TrainOptions`; `progress` is told of every epoch.
+    /// of `TrainOptions`; `progress` is told of every epoch. `device` is as on the command line.
     #[staticmethod]
     fn train(
         py: Python<'_>,
@@ -52,13 +52,16 @@ impl Model {
         classes: Vec<String>,
         options: &str,
         progress: Option<Py<PyAny>>,
+        device: &str,
     ) -> PyResult<Self> {
+        let device: Device = device.parse().map_err(value_error)?;
         let options: TrainOptions = serde_json::from_str(options).map_err(value_error)?;
         let labels = labels.as_slice().map_err(value_error)?;
         let data = Labelled::new(sequences.series()?, labels).map_err(value_error)?;
         let trained = py.detach(|| {
             let refuse = |e: Error| Failure::Value(e.to_string());
-            let mut trainer = Trainer::new(data, None, classes, options).map_err(refuse)?;
+            let trainer = Trainer::new(data, None, classes, options).map_err(refuse)?;
+            let mut trainer = trainer.on(device).map_err(refuse)?;
             while let Some(epoch) = trainer.epoch().map_err(refuse)? {
                 Python::attach(|py| tell(py, &progress, &epoch))?;
             }
@@ -73,16 +76,19 @@ impl Model {
         &self,
         py: Python<'py>,
         sequences: Sequences<'py>,
+        device: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
+        let device: Device = device.parse().map_err(value_error)?;
         let series = sequences.series()?;
         let (n, steps) = (series.len(), series.steps());
         let classes = self.0.shape().classes;
         let parts = py.detach(|| {
-            let stream = self.0.score(series).map_err(|e| e.to_string())?;
+            let refuse = |e: Error| Failure::Value(e.to_string());
+            let stream = self.0.score_on(series, device).map_err(refuse)?;
             let mut parts: Vec<Scores> = Vec::new();
             for scores in stream {
                 check_signals()?;
-                parts.push(scores);
+                parts.push(scores.map_err(refuse)?);
             }
             Ok::<_, Failure>(parts)
         })?;

@@ -101,3 +101,14 @@ def test_ctrl_c_ends_training():
     said, _ = run.communicate(timeout=60)
     assert said.split()[-1] == "interrupted" and run.returncode == 0
     assert time.monotonic() - sent < 30
+
+
+def test_a_device_is_chosen_or_refused_by_name(model, walks):
+    X, y = walks
+    probs, _ = model.predict_proba(X[:20], device="cpu")
+    assert (probs == model.predict_proba(X[:20])[0]).all()
+    for device, message in [("cuda:99", "cuda:99 cannot be used"), ("gpu", "is no device")]:
+        with pytest.raises(ValueError, match=message):
+            model.score(X[:20], y[:20], device=device)
+        with pytest.raises(ValueError, match=message):
+            haltwise.train(X[:50], y[:50], max_epochs=1, device=device)

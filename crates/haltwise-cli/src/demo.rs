@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use haltwise::{Ask, Given, Method};
 use haltwise_io::series::{self, SeriesSet, split};
 use haltwise_io::{Files, write_rule};
-use haltwise_lstm::{Labelled, Model, TrainOptions, Trainer};
+use haltwise_lstm::{Device, Labelled, Model, TrainOptions, Trainer};
 use haltwise_report::{Compared, Context, report_comparison};
 
 use crate::dataset::Padded;
@@ -71,7 +71,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for (part, places) in places.iter().enumerate().skip(1) {
         let part = &traces(part);
         let set = set.select(places);
-        score::write_traces(&model, &Padded::new(&set), places, part, true, |_| {})?;
+        let padded = Padded::new(&set);
+        score::write_traces(&model, &padded, places, part, true, Device::Cpu, |_| {})?;
     }
     let (screening, certifying) = (traces(1), traces(2));
     let rule = |ask: Ask, from: &[&PathBuf], screen: Option<&PathBuf>| {

@@ -8,7 +8,7 @@ use anyhow::bail;
 use haltwise::Sequence;
 use haltwise_io::series::SeriesSet;
 use haltwise_io::{TraceWriter, WriteOptions};
-use haltwise_lstm::{Model, Scores};
+use haltwise_lstm::{Device, Model, Scores};
 
 use crate::dataset::{DatasetArgs, Padded, Side};
 use crate::show::{self, count, percent};
@@ -41,6 +41,11 @@ pub(crate) struct Args {
     #[arg(long)]
     without_probs: bool,
 
+    /// Where to compute: auto, cpu, cuda or cuda:N; auto takes an NVIDIA GPU where there is one and
+    /// the network is large enough to gain by it
+    #[arg(long, default_value_t = Device::Auto)]
+    device: Device,
+
     /// Print one JSON object instead of words
     #[arg(long)]
     json: bool,
@@ -53,25 +58,28 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check_classes(&model, &set, &args.model)?;
     let padded = Padded::new(&set);
     warn_of_training(&model, &padded)?;
-    let right = write_traces(
+    let Written { right, gpu } = write_traces(
         &model,
         &padded,
         &places,
         &args.output,
         !args.without_probs,
+        args.device,
         |_| {},
     )?;
     let accuracy = right as f64 / set.len() as f64;
     if args.json {
         let summary = serde_json::json!({
             "sequences": set.len(), "t_max": set.t_max(), "late_accuracy": accuracy,
+            "device": gpu.as_deref().unwrap_or("cpu"),
         });
         show::print_json(&summary)?;
     } else {
         show::print(&format!(
-            "Scored {} of up to {}; read to the end, {} are right.\nWritten to {}.\n",
+            "Scored {} of up to {}{}; read to the end, {} are right.\nWritten to {}.\n",
             count(set.len() as u64, "sequence", "sequences"),
             count(set.t_max() as u64, "step", "steps"),
+            gpu.map_or_else(String::new, |gpu| format!(" on {gpu}")),
             percent(accuracy),
             show::file(&args.output),
         ))?;
@@ -117,16 +125,24 @@ fn check_classes(model: &Model, set: &SeriesSet, path: &Path) -> anyhow::Result<
     Ok(())
 }
 
-/// Writes one trace per sequence, and returns how many full predictions are
-/// right. `done` is told how many sequences were scored since it was told last.
+/// What came of scoring.
+pub(crate) struct Written {
+    /// How many full predictions are right.
+    pub(crate) right: usize,
+    /// The GPU that was used, where one was.
+    pub(crate) gpu: Option<String>,
+}
+
+/// Writes one trace per sequence. `done` is told how many sequences were scored since it was told last.
 pub(crate) fn write_traces(
     model: &Model,
     padded: &Padded<'_>,
     places: &[usize],
     output: &Path,
     with_probs: bool,
+    device: Device,
     done: impl Fn(usize),
-) -> anyhow::Result<usize> {
+) -> anyhow::Result<Written> {
     let head = match model.shape().gap_head {
         true => "gap head of haltwise-lstm: P(no gap)",
         false => "confidence head of haltwise-lstm: P(prediction right)",
@@ -138,7 +154,10 @@ pub(crate) fn write_traces(
     let mut writer = TraceWriter::create(output, options)?;
     let set = padded.set();
     let mut right = 0;
-    for scores in model.score(padded.series()?)? {
+    let mut stream = model.score_on(padded.series()?, device)?;
+    let gpu = stream.gpu().map(String::from);
+    for scores in stream.by_ref() {
+        let scores = scores?;
         let safety = safety(&scores);
         for (i, &length) in scores.lengths.iter().enumerate() {
             let sequence = scores.first + i;
@@ -157,7 +176,10 @@ pub(crate) fn write_traces(
         done(scores.lengths.len());
     }
     writer.finish()?;
-    Ok(right)
+    if let Some(why) = stream.given_up() {
+        show::warn(format_args!("the CPU scored in its place: {why}"));
+    }
+    Ok(Written { right, gpu })
 }
 
 /// How safe the model finds it to stop: by the head that was trained for just

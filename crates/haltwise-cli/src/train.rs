@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use haltwise_lstm::{Epoch, Labelled, Model, TrainOptions, Trainer};
+use haltwise_lstm::{Device, Epoch, Error, Labelled, Model, TrainOptions, Trainer};
 use indicatif::ProgressBar;
 
 use crate::dataset::{DatasetArgs, Padded, Side};
@@ -25,7 +25,8 @@ use crate::stop::Stop;
 Examples:
   haltwise train PenDigits --hold-out 0.2 -o model.safetensors
   haltwise train UCR/Crop --part train -o model.safetensors
-  haltwise train motion.ts --hidden 256 --layers 2 -o model.safetensors")]
+  haltwise train motion.ts --hidden 256 --layers 2 -o model.safetensors
+  haltwise train motion.ts --hidden 256 --layers 2 --device cuda -o model.safetensors")]
 pub(crate) struct Args {
     #[command(flatten)]
     dataset: DatasetArgs,
@@ -62,6 +63,11 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
+    /// Where to compute: auto, cpu, cuda or cuda:N; auto takes an NVIDIA GPU where there is one and
+    /// the network is large enough to gain by it
+    #[arg(long, default_value_t = Device::Auto)]
+    device: Device,
+
     /// Go on with an interrupted run, whose state is beside MODEL
     #[arg(long)]
     resume: bool,
@@ -88,7 +94,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let padded = Padded::new(&set);
     let data = Labelled::new(padded.series()?, set.labels())?;
-    let mut trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
+    let trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
+    let mut trainer = trainer.on(args.device)?;
+    if let Some(gpu) = trainer.gpu() {
+        show::note(format_args!("training on {gpu}"));
+    }
     let state = state_file(&args.output);
     if args.resume {
         trainer.resume(&state)?;
@@ -142,8 +152,13 @@ pub(crate) fn fit(
     };
     let start = Instant::now();
     let (mut saved, mut best, mut done) = (Instant::now(), 0, 0_u32);
-    while let Some(epoch) = trainer.epoch()? {
+    let mut told = false;
+    while let Some(epoch) = next_epoch(trainer, state)? {
         done += 1;
+        if let Some(why) = trainer.given_up().filter(|_| !told) {
+            show::warn(format_args!("training on the CPU: {why}"));
+            told = true;
+        }
         if epoch.best {
             best = epoch.epoch;
         }
@@ -166,6 +181,20 @@ pub(crate) fn fit(
     }
     bar.finish_and_clear();
     Ok(trainer.model()?)
+}
+
+/// Runs an epoch. Of a run whose GPU fails, the epochs that are done are kept.
+fn next_epoch(trainer: &mut Trainer<'_>, state: Option<&Path>) -> anyhow::Result<Option<Epoch>> {
+    match (trainer.epoch(), state) {
+        (Err(error @ Error::Gpu { .. }), Some(state)) if trainer.epochs() > 0 => {
+            trainer.save_state(state)?;
+            Err(anyhow::Error::new(error).context(format!(
+                "the run was interrupted after epoch {}: go on with --resume",
+                trainer.epochs()
+            )))
+        }
+        (done, _) => Ok(done?),
+    }
 }
 
 fn progress(epoch: &Epoch, left: usize, each: Duration) -> String {

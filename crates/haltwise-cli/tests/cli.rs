@@ -1115,6 +1115,53 @@ fn a_training_that_is_told_to_stop_keeps_what_it_has() {
 }
 
 #[test]
+fn a_device_that_is_not_there_is_refused_by_name() {
+    let folder = TempDir::new().unwrap();
+    write_series(&folder.path().join("lines.tsv"), 60);
+    let train = [
+        "train",
+        "lines.tsv",
+        "-o",
+        "m.safetensors",
+        "--max-epochs",
+        "1",
+    ];
+    let with = |device: &'static str| [&train[..], &["--device", device]].concat();
+    fails(
+        &folder,
+        &with("cuda:99"),
+        &[
+            "cuda:99 cannot be used: there is no",
+            "`cpu` does without it",
+        ],
+    );
+    assert!(!folder.path().join("m.safetensors").exists());
+    let wrong = ran(haltwise().current_dir(&folder).args(with("gpu")));
+    assert_eq!(wrong.code, 2);
+    let words = wrong.stderr;
+    assert!(words.contains("give auto, cpu, cuda or cuda:N"), "{words}");
+    for device in ["cpu", "auto"] {
+        let _ = fs::remove_file(folder.path().join("m.safetensors"));
+        haltwise()
+            .current_dir(&folder)
+            .args(with(device))
+            .assert()
+            .success();
+    }
+    let score = [
+        "score",
+        "m.safetensors",
+        "lines.tsv",
+        "-o",
+        "t.parquet",
+        "--device",
+        "cuda:99",
+    ];
+    fails(&folder, &score, &["cuda:99 cannot be used"]);
+    assert!(!folder.path().join("t.parquet").exists());
+}
+
+#[test]
 fn the_demo_tells_the_whole_story() {
     let folder = TempDir::new().unwrap();
     let run = ran(haltwise().current_dir(&folder).arg("demo"));

@@ -41,11 +41,7 @@ impl Adam {
     /// Moves `parameters` against `gradients`.
     pub(crate) fn step(&mut self, parameters: &mut [f32], gradients: &[f32], rate: f64) {
         self.steps += 1;
-        let exponent = i32::try_from(self.steps).unwrap_or(i32::MAX);
-        let correct_1 = 1.0 - f64::from(BETA_1).powi(exponent);
-        let correct_2 = 1.0 - f64::from(BETA_2).powi(exponent);
-        let rate = (rate / correct_1) as f32;
-        let scale = (1.0 / correct_2.sqrt()) as f32;
+        let (rate, scale) = corrected(rate, self.steps);
         let mut start = 0;
         for range in self
             .merged
@@ -63,6 +59,15 @@ impl Adam {
             start = range.end;
         }
     }
+}
+
+/// The learning rate, and what the root of the second moment is multiplied by, at step
+/// `steps`, counted from 1: the moments start at zero, which the first steps make up for.
+pub(crate) fn corrected(rate: f64, steps: u64) -> (f32, f32) {
+    let exponent = i32::try_from(steps).unwrap_or(i32::MAX);
+    let correct_1 = 1.0 - f64::from(BETA_1).powi(exponent);
+    let correct_2 = 1.0 - f64::from(BETA_2).powi(exponent);
+    ((rate / correct_1) as f32, (1.0 / correct_2.sqrt()) as f32)
 }
 
 #[inline(always)]

@@ -126,6 +126,17 @@ pub enum Error {
         /// The Python object it names.
         global: String,
     },
+    /// A device that is none.
+    #[error("{0:?} is no device: give auto, cpu, cuda or cuda:N, N counted from 0")]
+    Device(String),
+    /// A GPU that cannot be used, or no longer.
+    #[error("cuda:{ordinal} cannot be used: {source}. The device `cpu` does without it")]
+    Gpu {
+        /// Its number, from 0.
+        ordinal: usize,
+        /// Why.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// No training state where one was to be resumed.
     #[error(
         "there is nothing to resume at {}: no run was interrupted there; leave out --resume \

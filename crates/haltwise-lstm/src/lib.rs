@@ -5,9 +5,15 @@ mod adam;
 mod backward;
 mod block;
 mod checkpoint;
+mod device;
 mod engine;
 mod error;
 mod forward;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_gpu.rs"]
+mod gpu;
 mod heads;
 mod kernel;
 mod lanes;
@@ -24,6 +30,7 @@ mod series;
 mod shape;
 mod train;
 
+pub use device::Device;
 pub use error::{Error, Result};
 pub use model::{Model, TrainingRecord};
 pub use normalise::Normalisation;

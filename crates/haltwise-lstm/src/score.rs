@@ -1,8 +1,10 @@
 //! Scoring: what the model says about every prefix.
 
 use crate::block::Blocks;
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::gpu::{GpuEngine, Started};
 use crate::heads::ScoreRows;
 use crate::lanes::LANES;
 use crate::model::Model;
@@ -41,8 +43,13 @@ pub struct Scores {
 pub struct ScoreStream<'a> {
     model: &'a Model,
     series: Series<'a>,
-    engine: Engine,
-    blocks: Blocks,
+    device: Device,
+    gpu: Option<GpuEngine>,
+    /// What the GPU works on already.
+    started: Option<Started>,
+    /// What the CPU needs, once it is used.
+    cpu: Option<(Engine, Blocks)>,
+    given_up: Option<Error>,
     next: usize,
 }
 
@@ -50,6 +57,12 @@ impl Model {
     /// Scores every prefix of every sequence, in parallel, a run of sequences at
     /// a time. A sequence's scores do not depend on the others.
     pub fn score<'a>(&'a self, series: Series<'a>) -> Result<ScoreStream<'a>> {
+        self.score_on(series, Device::Cpu)
+    }
+
+    /// Does so on another device, whose last digits differ. With [`Device::Auto`], a GPU that
+    /// fails is given up, and the CPU goes on.
+    pub fn score_on<'a>(&'a self, series: Series<'a>, device: Device) -> Result<ScoreStream<'a>> {
         let shape = *self.shape();
         if series.features() != shape.features {
             return Err(Error::Size(format!(
@@ -58,21 +71,32 @@ impl Model {
                 shape.features
             )));
         }
-        let mut engine = Engine::new(shape);
-        engine.load(self.parameters(), false);
-        Ok(ScoreStream {
+        let (gpu, given_up) = GpuEngine::choose(device, &shape)?;
+        let mut stream = ScoreStream {
             model: self,
             series,
-            engine,
-            blocks: Blocks::new(shape),
+            device,
+            gpu,
+            started: None,
+            cpu: None,
+            given_up,
             next: 0,
-        })
+        };
+        let loaded = match &mut stream.gpu {
+            Some(gpu) => gpu.load(self.parameters()),
+            None => Ok(()),
+        };
+        if let Err(error) = loaded {
+            stream.give_up(error)?;
+        }
+        Ok(stream)
     }
 
     /// The scores of all sequences at once.
     pub fn score_all(&self, series: Series<'_>) -> Result<Scores> {
         let mut all: Option<Scores> = None;
         for scores in self.score(series)? {
+            let scores = scores?;
             match &mut all {
                 None => all = Some(scores),
                 Some(all) => all.append(scores),
@@ -100,60 +124,129 @@ impl Scores {
 }
 
 impl Iterator for ScoreStream<'_> {
-    type Item = Scores;
+    type Item = Result<Scores>;
 
-    fn next(&mut self) -> Option<Scores> {
-        let end = self.series.len().min(self.next + BLOCKS_TOGETHER * LANES);
-        if self.next == end {
+    fn next(&mut self) -> Option<Result<Scores>> {
+        if self.next == self.series.len() {
             return None;
         }
+        match self.next_on_gpu().transpose() {
+            Some(Ok(scores)) => {
+                self.next += scores.lengths.len();
+                return Some(Ok(scores));
+            }
+            Some(Err(error)) => {
+                if let Err(error) = self.give_up(error) {
+                    // Nothing more will come.
+                    self.next = self.series.len();
+                    return Some(Err(error));
+                }
+            }
+            None => {}
+        }
+        let end = self.series.len().min(self.next + BLOCKS_TOGETHER * LANES);
         let rows: Vec<usize> = (self.next..end).collect();
         self.next = end;
-        Some(self.score_rows(&rows))
+        let (engine, blocks) = self.cpu.get_or_insert_with(|| {
+            let shape = *self.model.shape();
+            let mut engine = Engine::new(shape);
+            engine.load(self.model.parameters(), false);
+            (engine, Blocks::new(shape))
+        });
+        let scores = score_rows(self.model, &self.series, engine, blocks, &rows);
+        Some(Ok(scores))
     }
 }
 
 impl ScoreStream<'_> {
-    fn score_rows(&self, rows: &[usize]) -> Scores {
-        let (steps, shape) = (self.series.steps(), *self.model.shape());
-        let cells = rows.len() * steps;
-        let mut scores = Scores {
-            first: rows[0],
-            lengths: rows.iter().map(|&r| self.series.length(r)).collect(),
-            steps,
-            classes: shape.classes,
-            probabilities: vec![0.0; cells * shape.classes],
-            predictions: vec![0; cells],
-            confidence: vec![0.0; cells],
-            gap: shape.gap_head.then(|| vec![0.0; cells]),
-        };
-        let width = LANES * steps;
-        let gaps: Vec<Option<&mut [f32]>> = match &mut scores.gap {
-            Some(gap) => gap.chunks_mut(width).map(Some).collect(),
-            None => rows.chunks(LANES).map(|_| None).collect(),
-        };
-        scores
-            .probabilities
-            .par_chunks_mut(width * shape.classes)
-            .zip(scores.predictions.par_chunks_mut(width))
-            .zip(scores.confidence.par_chunks_mut(width))
-            .zip(gaps)
-            .zip(rows.par_chunks(LANES))
-            .for_each(
-                |((((probabilities, predictions), confidence), gap), rows)| {
-                    let mut out = ScoreRows {
-                        steps,
-                        probabilities,
-                        predictions,
-                        confidence,
-                        gap,
-                    };
-                    self.blocks.with(|block| {
-                        block.load(&self.series, rows, |_| 0, self.model.normalisation());
-                        self.engine.score(block, &mut out);
-                    });
-                },
-            );
-        scores
+    /// The GPU in use, by name; `None` on the CPU.
+    pub fn gpu(&self) -> Option<&str> {
+        self.gpu.as_ref().map(GpuEngine::name)
     }
+
+    /// Why the GPU was given up, where it was.
+    pub fn given_up(&self) -> Option<&Error> {
+        self.given_up.as_ref()
+    }
+
+    /// The next scores, if they come from a GPU; it begins with those after them before these are
+    /// handed out, so that it need not wait.
+    fn next_on_gpu(&mut self) -> Result<Option<Scores>> {
+        let Some(gpu) = &mut self.gpu else {
+            return Ok(None);
+        };
+        let together = gpu.together(self.series.steps());
+        let mut start = |first: usize| {
+            let end = self.series.len().min(first + together);
+            gpu.start(&self.series, first..end, self.model.normalisation())
+        };
+        let started = match self.started.take() {
+            Some(started) => started,
+            None => start(self.next)?,
+        };
+        if started.rows.end < self.series.len() {
+            self.started = Some(start(started.rows.end)?);
+        }
+        gpu.finish(started, &self.series).map(Some)
+    }
+
+    /// Goes on without the GPU, if that is allowed.
+    fn give_up(&mut self, error: Error) -> Result<()> {
+        if self.device != Device::Auto {
+            return Err(error);
+        }
+        self.gpu = None;
+        self.started = None;
+        self.given_up = Some(error);
+        Ok(())
+    }
+}
+
+fn score_rows(
+    model: &Model,
+    series: &Series<'_>,
+    engine: &Engine,
+    blocks: &Blocks,
+    rows: &[usize],
+) -> Scores {
+    let (steps, shape) = (series.steps(), *model.shape());
+    let cells = rows.len() * steps;
+    let mut scores = Scores {
+        first: rows[0],
+        lengths: rows.iter().map(|&r| series.length(r)).collect(),
+        steps,
+        classes: shape.classes,
+        probabilities: vec![0.0; cells * shape.classes],
+        predictions: vec![0; cells],
+        confidence: vec![0.0; cells],
+        gap: shape.gap_head.then(|| vec![0.0; cells]),
+    };
+    let width = LANES * steps;
+    let gaps: Vec<Option<&mut [f32]>> = match &mut scores.gap {
+        Some(gap) => gap.chunks_mut(width).map(Some).collect(),
+        None => rows.chunks(LANES).map(|_| None).collect(),
+    };
+    scores
+        .probabilities
+        .par_chunks_mut(width * shape.classes)
+        .zip(scores.predictions.par_chunks_mut(width))
+        .zip(scores.confidence.par_chunks_mut(width))
+        .zip(gaps)
+        .zip(rows.par_chunks(LANES))
+        .for_each(
+            |((((probabilities, predictions), confidence), gap), rows)| {
+                let mut out = ScoreRows {
+                    steps,
+                    probabilities,
+                    predictions,
+                    confidence,
+                    gap,
+                };
+                blocks.with(|block| {
+                    block.load(series, rows, |_| 0, model.normalisation());
+                    engine.score(block, &mut out);
+                });
+            },
+        );
+    scores
 }

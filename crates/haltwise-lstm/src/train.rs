@@ -2,8 +2,10 @@
 
 use crate::adam::Adam;
 use crate::block::Blocks;
+use crate::device::Device;
 use crate::engine::{Engine, Gradients};
 use crate::error::{Error, Result};
+use crate::gpu::{GpuEngine, Pass};
 use crate::heads::LossSums;
 use crate::lanes::LANES;
 use crate::model::{Model, TrainingRecord, initial_parameters, keep_seen};
@@ -84,8 +86,8 @@ impl TrainOptions {
 /// Sequences with their labels.
 #[derive(Clone, Copy, Debug)]
 pub struct Labelled<'a> {
-    series: Series<'a>,
-    labels: &'a [u32],
+    pub(crate) series: Series<'a>,
+    pub(crate) labels: &'a [u32],
 }
 
 impl<'a> Labelled<'a> {
@@ -170,6 +172,9 @@ pub struct Trainer<'a> {
     /// Hashes of the sequences, for the model to remember.
     seen: Vec<u64>,
     workers: Workers,
+    device: Device,
+    gpu: Option<GpuEngine>,
+    given_up: Option<Error>,
 }
 
 impl<'a> Trainer<'a> {
@@ -239,7 +244,29 @@ impl<'a> Trainer<'a> {
             options,
             shape,
             state,
+            device: Device::Cpu,
+            gpu: None,
+            given_up: None,
         })
+    }
+
+    /// Chooses where to compute: the CPU, unless this says otherwise. The same sequences in the
+    /// same order lead to a model as good, not to the same bits. With [`Device::Auto`], a GPU
+    /// that fails is given up, and the CPU repeats the epoch.
+    pub fn on(mut self, device: Device) -> Result<Self> {
+        self.device = device;
+        (self.gpu, self.given_up) = GpuEngine::choose(device, &self.shape)?;
+        Ok(self)
+    }
+
+    /// The GPU in use, by name; `None` on the CPU.
+    pub fn gpu(&self) -> Option<&str> {
+        self.gpu.as_ref().map(GpuEngine::name)
+    }
+
+    /// Why the GPU was given up, where it was.
+    pub fn given_up(&self) -> Option<&Error> {
+        self.given_up.as_ref()
     }
 
     /// Whether the run is over: no improvement for long enough, or too many epochs.
@@ -247,6 +274,11 @@ impl<'a> Trainer<'a> {
         let best = self.state.best.map_or(0, |b| b.epoch);
         let epochs = self.state.epochs;
         epochs >= self.options.max_epochs || epochs - best >= self.options.patience
+    }
+
+    /// How many epochs are done.
+    pub fn epochs(&self) -> usize {
+        self.state.epochs
     }
 
     /// Runs one epoch; `None` once the run is over.
@@ -274,12 +306,8 @@ impl<'a> Trainer<'a> {
         let number = self.state.epochs + 1;
         let mut rows = self.train_rows.clone();
         Random::new(self.options.seed, 1 + number as u64).shuffle(&mut rows);
-        let (mut loss, mut prefixes) = (0.0, 0);
-        for batch in rows.chunks(self.options.batch) {
-            loss += self.step(batch);
-            prefixes += prefixes_of(&self.data.series, batch);
-        }
-        let sums = self.evaluate();
+        let (loss, sums) = self.pass(&rows)?;
+        let prefixes = prefixes_of(&self.data.series, &rows);
         let validation_prefixes = prefixes_of(&self.validation.series, &self.validation_rows);
         let mut epoch = Epoch {
             epoch: number,
@@ -310,6 +338,32 @@ impl<'a> Trainer<'a> {
             state.best_parameters.clone_from(&state.parameters);
         }
         Ok(epoch)
+    }
+
+    /// Steps over all `rows`, in their order: their summed loss, and that of the validation part
+    /// afterwards.
+    fn pass(&mut self, rows: &[usize]) -> Result<(f64, LossSums)> {
+        if let Some(gpu) = &mut self.gpu {
+            let pass = Pass {
+                data: &self.data,
+                rows,
+                validation: &self.validation,
+                validation_rows: &self.validation_rows,
+                normalisation: &self.normalisation,
+                options: &self.options,
+            };
+            // The state is as it was before the epoch, unless all went well.
+            match gpu.epoch(&pass, &mut self.state) {
+                Err(error) if self.device == Device::Auto => {
+                    self.given_up = Some(error);
+                    self.gpu = None;
+                }
+                done => return done,
+            }
+        }
+        let batches = rows.chunks(self.options.batch);
+        let loss = batches.map(|batch| self.step(batch)).sum();
+        Ok((loss, self.evaluate()))
     }
 
     /// One step of Adam on the sequences `batch`; returns their summed loss.
@@ -432,7 +486,7 @@ impl Workers {
     }
 }
 
-fn prefixes_of(series: &Series<'_>, rows: &[usize]) -> usize {
+pub(crate) fn prefixes_of(series: &Series<'_>, rows: &[usize]) -> usize {
     rows.iter().map(|&r| series.length(r)).sum()
 }
 

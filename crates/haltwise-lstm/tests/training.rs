@@ -200,7 +200,8 @@ fn what_was_made_in_one_pool_runs_in_another() {
             assert_eq!(epoch.as_ref(), Some(expected));
         }
         let mut stream = made.install(|| model.score(series).unwrap());
-        assert_eq!(used.install(|| stream.next()).as_ref(), Some(&scores));
+        let first = used.install(|| stream.next()).unwrap().unwrap();
+        assert_eq!(first, scores);
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use haltwise::{Alpha, Ask, AtNever, Fitting, Method, Plan};
+use haltwise_lstm::Device;
 use haltwise_report::{DatasetResults, Experiment};
 use serde::Serialize;
 
@@ -95,6 +96,10 @@ pub(crate) struct Args {
     /// Where models are trained here: epochs at the most
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_epochs: usize,
+
+    /// Where models are trained and run: auto, cpu, cuda or cuda:N
+    #[arg(long, default_value_t = Device::Auto)]
+    device: Device,
 
     /// The folder to write to
     #[arg(short, long, value_name = "FOLDER", default_value = "reproduce")]

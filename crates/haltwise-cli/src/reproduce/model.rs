@@ -295,7 +295,8 @@ pub(super) fn traces(
             progress.stage("scoring", rows.len());
             let done = |n| progress.advance(n);
             let set = set.select(rows);
-            write_traces(&model, &Padded::new(&set), rows, path, true, done)?;
+            let padded = Padded::new(&set);
+            write_traces(&model, &padded, rows, path, true, args.device, done)?;
             kept::record(path, &key)?;
         }
     }
@@ -341,12 +342,13 @@ fn trained(
     let state = args.output.join(state);
     let (train, validation) = (set.select(&rows.train), set.select(&rows.validation));
     let padded = (Padded::new(&train), Padded::new(&validation));
-    let mut trainer = Trainer::new(
+    let trainer = Trainer::new(
         Labelled::new(padded.0.series()?, train.labels())?,
         Some(Labelled::new(padded.1.series()?, validation.labels())?),
         set.classes().to_vec(),
         options(args, name),
     )?;
+    let mut trainer = trainer.on(args.device)?;
     if state.is_file() {
         trainer
             .resume(&state)

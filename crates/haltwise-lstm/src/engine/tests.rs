@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::reference::Reference;
 use crate::series::Series;
 
-const GAMMA: f32 = 0.2;
+pub(crate) const GAMMA: f32 = 0.2;
 
 /// This machine's level and every lower one.
 pub(crate) fn levels() -> Vec<Level> {
@@ -28,17 +28,17 @@ pub(crate) fn levels() -> Vec<Level> {
 
 /// Random sequences of unequal length, no number behind their ends, and a random
 /// network.
-struct Sample {
-    shape: Shape,
-    values: Vec<f32>,
-    lengths: Vec<u32>,
-    labels: Vec<u32>,
-    steps: usize,
-    parameters: Vec<f32>,
+pub(crate) struct Sample {
+    pub(crate) shape: Shape,
+    pub(crate) values: Vec<f32>,
+    pub(crate) lengths: Vec<u32>,
+    pub(crate) labels: Vec<u32>,
+    pub(crate) steps: usize,
+    pub(crate) parameters: Vec<f32>,
 }
 
 impl Sample {
-    fn new(shape: Shape, n: usize, steps: usize) -> Self {
+    pub(crate) fn new(shape: Shape, n: usize, steps: usize) -> Self {
         let mut random = Random::new(9, n as u64);
         let mut below = |k: usize| ((random.symmetric(0.5) + 0.5) * k as f32) as u32;
         let lengths: Vec<u32> = (0..n).map(|_| 1 + below(steps)).collect();
@@ -58,12 +58,12 @@ impl Sample {
         }
     }
 
-    fn series(&self) -> Series<'_> {
+    pub(crate) fn series(&self) -> Series<'_> {
         let features = self.shape.features;
         Series::with_lengths(&self.values, self.steps, features, &self.lengths).unwrap()
     }
 
-    fn prefixes(&self) -> usize {
+    pub(crate) fn prefixes(&self) -> usize {
         self.lengths.iter().map(|l| *l as usize).sum()
     }
 
@@ -119,7 +119,7 @@ impl Sample {
     }
 
     /// All there is to know, with new blocks, and the bits of it.
-    fn all(&self, level: Level) -> (Scored, LossSums, (LossSums, Vec<u32>)) {
+    pub(crate) fn all(&self, level: Level) -> (Scored, LossSums, (LossSums, Vec<u32>)) {
         let engine = self.engine(level);
         let rows: Vec<usize> = (0..self.lengths.len()).collect();
         let block = || Block::new(self.shape);
@@ -131,7 +131,7 @@ impl Sample {
     }
 }
 
-type Scored = Vec<(Vec<u32>, u32)>;
+pub(crate) type Scored = Vec<(Vec<u32>, u32)>;
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
@@ -143,7 +143,7 @@ fn widen(bits: &[u32]) -> Vec<f64> {
 }
 
 /// Shapes whose units and outputs end within, at and beyond tiles and vectors.
-fn shapes() -> Vec<Shape> {
+pub(crate) fn shapes() -> Vec<Shape> {
     let hidden = [1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33];
     let classes = [2, 3, 4, 6, 7, 8, 10, 14, 15, 16, 22, 24, 33];
     let sizes = hidden.into_iter().zip(classes).enumerate();

@@ -1,0 +1,225 @@
+//! A network on a GPU: the batches that training and scoring hand to it.
+
+use crate::adam::corrected;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::heads::LossSums;
+use crate::normalise::Normalisation;
+use crate::score::Scores;
+use crate::series::Series;
+use crate::shape::Shape;
+use crate::train::{Labelled, State, TrainOptions, prefixes_of};
+use haltwise_cuda::{Batch, Gpu, Layout, Network, Scoring, Sizes};
+use std::ops::Range;
+
+/// A network on a GPU.
+#[derive(Debug)]
+pub(crate) struct GpuEngine {
+    network: Network,
+    shape: Shape,
+    ordinal: usize,
+    name: String,
+}
+
+/// What an epoch goes through.
+pub(crate) struct Pass<'a> {
+    pub(crate) data: &'a Labelled<'a>,
+    pub(crate) rows: &'a [usize],
+    pub(crate) validation: &'a Labelled<'a>,
+    pub(crate) validation_rows: &'a [usize],
+    pub(crate) normalisation: &'a Normalisation,
+    pub(crate) options: &'a TrainOptions,
+}
+
+pub(crate) fn layout(shape: &Shape) -> haltwise_cuda::Result<Layout> {
+    Layout::new(Sizes {
+        features: shape.features,
+        hidden: shape.hidden,
+        layers: shape.layers,
+        classes: shape.classes,
+        single_heads: shape.outputs() - shape.classes,
+    })
+}
+
+impl GpuEngine {
+    /// The GPU that `device` means for a network; none means the CPU. Where [`Device::Auto`] does
+    /// without a GPU that is there, the error says why.
+    pub(crate) fn choose(device: Device, shape: &Shape) -> Result<(Option<Self>, Option<Error>)> {
+        use haltwise_cuda::Error::{NoDriver, NoSuchGpu, TooLarge};
+        let opened = match device {
+            Device::Cuda(ordinal) => {
+                let engine = Self::open(ordinal, shape).map_err(|e| failure(ordinal, e))?;
+                return Ok((Some(engine), None));
+            }
+            Device::Auto if Device::worth_a_gpu(shape) => Self::open(0, shape),
+            Device::Auto | Device::Cpu => return Ok((None, None)),
+        };
+        match opened {
+            Ok(engine) => Ok((Some(engine), None)),
+            Err(NoDriver | NoSuchGpu { .. } | TooLarge(_)) => Ok((None, None)),
+            Err(error) => Ok((None, Some(failure(0, error)))),
+        }
+    }
+
+    fn open(ordinal: usize, shape: &Shape) -> haltwise_cuda::Result<Self> {
+        let layout = layout(shape)?;
+        let gpu = Gpu::open(ordinal)?;
+        let name = format!("{} (cuda:{ordinal})", gpu.name());
+        Ok(GpuEngine {
+            network: Network::new(gpu, layout)?,
+            shape: *shape,
+            ordinal,
+            name,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Takes over the weights of a model.
+    pub(crate) fn load(&mut self, parameters: &[f32]) -> Result<()> {
+        let loaded = self.network.set_parameters(parameters);
+        loaded.map_err(|e| failure(self.ordinal, e))
+    }
+
+    /// Steps over all rows, then the loss of the validation part. Only if all went well, the
+    /// state is that after the epoch.
+    pub(crate) fn epoch(&mut self, pass: &Pass<'_>, state: &mut State) -> Result<(f64, LossSums)> {
+        self.try_epoch(pass, state)
+            .map_err(|e| failure(self.ordinal, e))
+    }
+
+    fn try_epoch(
+        &mut self,
+        pass: &Pass<'_>,
+        state: &mut State,
+    ) -> haltwise_cuda::Result<(f64, LossSums)> {
+        let options = pass.options;
+        let network = &mut self.network;
+        network.set_parameters(&state.parameters)?;
+        network.set_moments(&state.adam.first, &state.adam.second)?;
+        network.take_loss()?;
+        let mut steps = state.adam.steps;
+        for rows in pass.rows.chunks(options.batch) {
+            let weight = 1.0 / prefixes_of(&pass.data.series, rows) as f32;
+            let together = network.capacity(pass.data.series.steps(), true).max(1);
+            for (i, rows) in rows.chunks(together).enumerate() {
+                let batch = fill(network, pass.data, rows, pass.normalisation, true)?;
+                network.learn(&batch, options.gamma, weight, i > 0)?;
+            }
+            steps += 1;
+            let (rate, scale) = corrected(options.learning_rate, steps);
+            network.step(rate, scale)?;
+        }
+        let (loss, _) = network.take_loss()?;
+        let together = network
+            .capacity(pass.validation.series.steps(), false)
+            .max(1);
+        for rows in pass.validation_rows.chunks(together) {
+            let batch = fill(network, pass.validation, rows, pass.normalisation, false)?;
+            network.evaluate(&batch, options.gamma)?;
+        }
+        let (validation_loss, right) = network.take_loss()?;
+        let mut adam = state.adam.clone();
+        let mut parameters = vec![0.0; state.parameters.len()];
+        network.parameters(&mut parameters)?;
+        network.moments(&mut adam.first, &mut adam.second)?;
+        adam.steps = steps;
+        state.adam = adam;
+        state.parameters = parameters;
+        let sums = LossSums {
+            loss: validation_loss,
+            right,
+        };
+        Ok((loss, sums))
+    }
+
+    /// How many sequences of up to `steps` steps are scored together.
+    pub(crate) fn together(&self, steps: usize) -> usize {
+        self.network.capacity(steps, false).max(1)
+    }
+
+    /// Begins to score every prefix of the sequences `rows`. Two at the most may be under way.
+    pub(crate) fn start(
+        &mut self,
+        series: &Series<'_>,
+        rows: Range<usize>,
+        normalisation: &Normalisation,
+    ) -> Result<Started> {
+        let mut start = || {
+            let mut batch = self.network.batch(rows.len(), series.steps(), false)?;
+            for (place, row) in rows.clone().enumerate() {
+                place_sequence(&mut batch, place, series, row, 0, normalisation);
+            }
+            self.network.start_scoring(&batch)
+        };
+        let scoring = start().map_err(|e| failure(self.ordinal, e))?;
+        Ok(Started { rows, scoring })
+    }
+
+    /// What the network says about every prefix of the sequences that were begun with.
+    pub(crate) fn finish(&self, started: Started, series: &Series<'_>) -> Result<Scores> {
+        let Started { rows, scoring } = started;
+        let scored = self.network.finish_scoring(scoring);
+        let scored = scored.map_err(|e| failure(self.ordinal, e))?;
+        Ok(Scores {
+            first: rows.start,
+            lengths: rows.map(|r| series.length(r)).collect(),
+            steps: series.steps(),
+            classes: self.shape.classes,
+            probabilities: scored.probabilities,
+            predictions: scored.predictions.iter().map(|&p| p as u32).collect(),
+            confidence: scored.confidence,
+            gap: scored.gap,
+        })
+    }
+}
+
+/// Sequences that are being scored.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) rows: Range<usize>,
+    scoring: Scoring,
+}
+
+fn failure(ordinal: usize, error: haltwise_cuda::Error) -> Error {
+    Error::Gpu {
+        ordinal,
+        source: error.into(),
+    }
+}
+
+/// The sequences `rows`, as the GPU takes them: as many steps as the longest has.
+fn fill(
+    network: &Network,
+    data: &Labelled<'_>,
+    rows: &[usize],
+    normalisation: &Normalisation,
+    backward: bool,
+) -> haltwise_cuda::Result<Batch> {
+    let steps = rows.iter().map(|&r| data.series.length(r)).max();
+    let mut batch = network.batch(rows.len(), steps.unwrap_or(0), backward)?;
+    for (place, &row) in rows.iter().enumerate() {
+        let label = data.labels[row];
+        place_sequence(&mut batch, place, &data.series, row, label, normalisation);
+    }
+    Ok(batch)
+}
+
+fn place_sequence(
+    batch: &mut Batch,
+    place: usize,
+    series: &Series<'_>,
+    row: usize,
+    label: u32,
+    normalisation: &Normalisation,
+) {
+    let (values, features) = (series.sequence(row), series.features());
+    batch.set(place, series.length(row), label, |step, feature| {
+        normalisation.apply(feature, values[step * features + feature])
+    });
+}
+
+#[cfg(test)]
+mod tests;
