@@ -2,7 +2,7 @@
 
 use haltwise::{
     Alpha, AtNever, Calibration, Certifying, Counts, Delta, Fitting, Grid, MAX_STEPS, Proposal,
-    ProposalEvidence, ScoreSource, Screening, SetRecord, Thresholds,
+    ProposalEvidence, ScoreSource, ScreenBy, Screening, SetRecord, Thresholds,
 };
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -94,7 +94,10 @@ impl Candidates {
             return Err(value_error("there are no screening traces"));
         }
         let screened_on = SetRecord::of(&traces);
-        let screened = py.detach(|| haltwise::screen(&Screening::new(traces), alpha, &grid));
+        let screened = py.detach(|| {
+            let screening = Screening::new(traces);
+            haltwise::screen(&screening, alpha, Delta::default(), &grid, ScreenBy::Risk)
+        });
         let mut values = screened.values().to_vec();
         let t_max = t_max.unwrap_or(0).max(values.len());
         check_steps(t_max)?;

@@ -48,7 +48,15 @@ fn large(c: &mut Criterion) {
     let screening = Screening::new(generate(SEQUENCES / 2, 1));
     let certifying = Certifying::new(generate(SEQUENCES / 2, 2));
     group.bench_function("screen", |b| {
-        b.iter(|| screen(&screening, calibration.alpha, &calibration.grid))
+        b.iter(|| {
+            screen(
+                &screening,
+                calibration.alpha,
+                calibration.delta,
+                &calibration.grid,
+                ScreenBy::Risk,
+            )
+        })
     });
     group.bench_function("conditional (screen + certify)", |b| {
         b.iter(|| calibration.conditional(&screening, &certifying))

@@ -11,7 +11,7 @@ use crate::outputs::{Fitting, Outputs};
 use crate::propose::{FamilyKind, Proposal, ScoreChoice, propose};
 use crate::rule::{Expected, FamilyRecord, Method, Record, Rule, SetRecord, Split, Thresholds};
 use crate::score::{ScoreSource, StepError};
-use crate::screen::screen;
+use crate::screen::{ScreenBy, screen};
 use crate::trace::{Certifying, Screening, Traces};
 
 /// What to calibrate for. The defaults are the paper's: α = 0.1, δ = 0.01,
@@ -70,7 +70,13 @@ impl Calibration {
         if screened.source() != traces.source() {
             return Err(EvidenceError::other_score(screened.source(), traces.source()).into());
         }
-        let eta = screen(screening, self.alpha, &self.grid);
+        let eta = screen(
+            screening,
+            self.alpha,
+            self.delta,
+            &self.grid,
+            ScreenBy::Risk,
+        );
         let candidates = Candidates::backward(&eta.extended(traces.t_max()), self.at_never);
         let evidence = Evidence::collect(candidates, certifying)?;
         self.from_evidence(&evidence, Some(SetRecord::of(screened)))
@@ -197,7 +203,13 @@ impl Calibration {
     /// The paper's Algorithm 1 alone. The rule promises nothing.
     pub fn screen_only(&self, screening: &Screening) -> Result<Rule, CalibrateError> {
         let traces = nonempty(screening.traces(), "screening")?;
-        let eta = screen(screening, self.alpha, &self.grid);
+        let eta = screen(
+            screening,
+            self.alpha,
+            self.delta,
+            &self.grid,
+            ScreenBy::Risk,
+        );
         let mut record = self.record(Method::ScreenOnly, eta, traces.source().clone());
         record.screened_on = Some(SetRecord::of(traces));
         Ok(Rule::from_record(record))

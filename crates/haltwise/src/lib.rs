@@ -45,7 +45,7 @@ pub use rule::{
     Thresholds,
 };
 pub use score::{OVERSHOOT, SUM_TOLERANCE, Score, ScoreSource, Step, StepError};
-pub use screen::screen;
+pub use screen::{ScreenBy, screen};
 pub use screened::{Screened, ScreenedError, SetAside};
 pub use stream::{Decision, Stream};
 pub use trace::{

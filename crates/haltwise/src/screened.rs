@@ -13,7 +13,7 @@ use crate::outputs::Fitting;
 use crate::propose::{Proposal, ScoreChoice};
 use crate::rule::{Classifier, Rule, SetRecord, Split};
 use crate::score::ScoreSource;
-use crate::screen::screen;
+use crate::screen::{ScreenBy, screen};
 use crate::trace::{Certifying, Key, Screening, Traces};
 
 /// Candidates, the levels they are to be tested at, and where they come from.
@@ -90,7 +90,14 @@ impl Calibration {
         if traces.is_empty() {
             return Err(CalibrateError::Empty("screening"));
         }
-        let eta = screen(screening, self.alpha, &self.grid).extended(t_max);
+        let eta = screen(
+            screening,
+            self.alpha,
+            self.delta,
+            &self.grid,
+            ScreenBy::Risk,
+        )
+        .extended(t_max);
         Ok(self.screened(Proposed::Paper {
             candidates: Candidates::backward(&eta, self.at_never),
             score: traces.source().clone(),
