@@ -159,7 +159,7 @@ fn largest_p_value(by_step: &[Counts], alpha: Alpha) -> (usize, f64) {
 
 /// At least the p-value: Chernoff's bound exp(−m·KL(gap ‖ α)) where the gap is
 /// below α, else 1; a little more, to cover its rounding.
-fn p_value_bound(halted: Counts, alpha: Alpha) -> f64 {
+pub(crate) fn p_value_bound(halted: Counts, alpha: Alpha) -> f64 {
     let a = alpha.get();
     match halted.gap() {
         Some(gap) if gap < a => {

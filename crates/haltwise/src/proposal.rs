@@ -219,7 +219,8 @@ impl Proposal {
                 let traces = screening
                     .filter(|traces| !traces.is_empty())
                     .ok_or(CalibrateError::Empty("screening"))?;
-                let eta = screen(traces, alpha, plan.grid()).extended(t_max);
+                let by = plan.screen_by();
+                let eta = screen(traces, alpha, delta, plan.grid(), by).extended(t_max);
                 let candidates = Candidates::backward(&eta, plan.at_never());
                 (score, whole(FamilyKind::Backward, candidates))
             }

@@ -1,9 +1,10 @@
 //! Screening (the paper's Algorithm 1): propose one threshold per step.
 //!
 //! Going forward in time, each step gets the smallest threshold of the grid
-//! that keeps the gap among all sequences halted so far at α or below. This is
-//! a heuristic: the thresholds are fitted to the screening traces and promise
-//! nothing until they are certified on others.
+//! that keeps the gap among all sequences halted so far at α or below; or, as
+//! the paper's section 4.1 remarks one could, that makes the p-value of "it is
+//! above α" at most δ. Either is a heuristic: the thresholds are fitted to the
+//! screening traces and promise nothing until they are certified on others.
 //!
 //! The paper's listing tries every threshold at every step over every
 //! sequence. Here each running sequence is put into its bin of the grid once
@@ -13,39 +14,74 @@
 use fearless_simd::prelude::*;
 use fearless_simd::{dispatch, mask16x32, u16x32};
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
+use crate::certify::{p_value, p_value_bound};
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lane, Lanes, ones};
-use crate::level::Alpha;
+use crate::level::{Alpha, Delta};
 use crate::loss::gaps;
 use crate::scores::{Row, Threshold};
 use crate::table::{Counts, MOST_BLOCKS, add_counts};
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
 
-/// What screening asks of a threshold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+/// What makes a threshold good enough to be proposed, judged by the screening
+/// sequences halted so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScreenBy {
-    /// That the gap among those halted so far is at most α.
+    /// Their gap is at most α.
     #[default]
     Risk,
-    /// That its p-value is at most δ.
+    /// The p-value of "the gap is above α" is at most δ: they would pass the
+    /// test that certifying makes on other traces. More cautious at steps by
+    /// which few have halted.
     #[serde(rename = "p-value")]
     PValue,
 }
 
-/// The thresholds proposed by the screening traces.
-pub(crate) fn screen(traces: &Traces, alpha: Alpha, grid: &Grid) -> Thresholds {
-    match &traces.blocks[..] {
-        // Waking the pool costs more than a small set.
-        [_] => screen_traces(traces, alpha, grid),
-        // From inside the pool, each step is spread without waking it again.
-        _ => rayon::scope(|_| screen_traces(traces, alpha, grid)),
+impl ScreenBy {
+    /// Whether that holds; `None` where no one has halted.
+    fn good(self, halted: Counts, alpha: Alpha, delta: Delta) -> Option<bool> {
+        // A quotient, not gaps ≤ α·halted: dividing rounds 3/30 to the same
+        // double as the literal 0.1, multiplying does not.
+        let gap = halted.gap()?;
+        let delta = delta.get();
+        Some(match self {
+            Self::Risk => gap <= alpha.get(),
+            // A tail costs O(√n), so it is computed only where two bounds leave
+            // the question open. From its mean on, a binomial's tail is a half
+            // or more.
+            Self::PValue if gap >= alpha.get() && delta < 0.5 => false,
+            Self::PValue if p_value_bound(halted, alpha) <= delta => true,
+            Self::PValue => p_value(halted, alpha) <= delta,
+        })
     }
 }
 
-fn screen_traces(traces: &Traces, alpha: Alpha, grid: &Grid) -> Thresholds {
+/// The thresholds proposed by the screening traces.
+pub(crate) fn screen(
+    traces: &Traces,
+    alpha: Alpha,
+    delta: Delta,
+    grid: &Grid,
+    by: ScreenBy,
+) -> Thresholds {
+    let good = |halted| by.good(halted, alpha, delta);
+    match &traces.blocks[..] {
+        // Waking the pool costs more than a small set.
+        [_] => screen_traces(traces, grid, good),
+        // From inside the pool, each step is spread without waking it again.
+        _ => rayon::scope(|_| screen_traces(traces, grid, good)),
+    }
+}
+
+fn screen_traces(
+    traces: &Traces,
+    grid: &Grid,
+    good: impl Fn(Counts) -> Option<bool>,
+) -> Thresholds {
     let bins_of = BinsOf::new(grid, traces);
     let mut parts = Part::all(&traces.blocks, grid);
     let mut halted = Counts::default();
@@ -54,7 +90,7 @@ fn screen_traces(traces: &Traces, alpha: Alpha, grid: &Grid) -> Thresholds {
         let before = thresholds.last().copied().unwrap_or(f32::INFINITY);
         let before = traces.threshold(before);
         let bins = advance_all(&mut parts, t, before, &bins_of);
-        let choice = smallest_good(&bins, halted, alpha);
+        let choice = smallest_good(&bins, halted, &good);
         // With no good threshold, only those at their end halt.
         for &bin in &bins[choice.unwrap_or(bins.len() - 1)..] {
             halted += bin;
@@ -285,23 +321,76 @@ fn advance_all(
     parts.par_iter_mut().map(advance).reduce(zero, add)
 }
 
-/// The lowest bin such that, once all from it up have halted, the gap among
-/// the halted is at most α; `None` if there is none.
-fn smallest_good(bins: &[Counts], before: Counts, alpha: Alpha) -> Option<usize> {
+/// The lowest bin such that it is good if all from it up halt; `None` if there
+/// is none.
+fn smallest_good(
+    bins: &[Counts],
+    before: Counts,
+    good: impl Fn(Counts) -> Option<bool>,
+) -> Option<usize> {
     let mut halted = before;
     for &bin in bins {
         halted += bin;
     }
     // The last bin holds the ended, who halt with any threshold.
+    let mut lowered = true;
     for (k, bin) in bins[..bins.len() - 1].iter().enumerate() {
-        // Where no one would halt, the gap is undefined here and for every
-        // larger threshold. A quotient, not gaps ≤ α·halted: dividing rounds
-        // 3/30 to the same double as the literal 0.1, multiplying does not.
-        if halted.gap()? <= alpha.get() {
+        // Where no one would halt, no one does with any larger threshold; and
+        // behind an empty bin the question is the one just answered.
+        if lowered && good(halted)? {
             return Some(k);
         }
+        lowered = bin.halted > 0;
         halted.halted -= bin.halted;
         halted.gaps -= bin.gaps;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(halted: u64, gaps: u64) -> Counts {
+        Counts { halted, gaps }
+    }
+
+    #[test]
+    fn a_p_value_asks_for_more_than_a_low_gap() {
+        let (alpha, delta) = (Alpha::default(), Delta::default());
+        let good = |by: ScreenBy, halted, gaps| by.good(seen(halted, gaps), alpha, delta);
+        for by in [ScreenBy::Risk, ScreenBy::PValue] {
+            assert_eq!(good(by, 0, 0), None);
+            assert_eq!(good(by, 44, 0), Some(true));
+            assert_eq!(good(by, 10_000, 1_001), Some(false));
+        }
+        for (halted, gaps) in [(1, 0), (43, 0), (100, 9), (10_000, 1_000)] {
+            assert_eq!(good(ScreenBy::Risk, halted, gaps), Some(true));
+            assert_eq!(good(ScreenBy::PValue, halted, gaps), Some(false));
+        }
+    }
+
+    #[test]
+    fn the_names_are_those_that_people_write() {
+        for (by, name) in [
+            (ScreenBy::Risk, "\"risk\""),
+            (ScreenBy::PValue, "\"p-value\""),
+        ] {
+            assert_eq!(serde_json::to_string(&by).unwrap(), name);
+            assert_eq!(serde_json::from_str::<ScreenBy>(name).unwrap(), by);
+        }
+    }
+
+    #[test]
+    fn behind_empty_bins_nothing_is_judged_twice() {
+        let judged = std::cell::Cell::new(0);
+        let good = |_: Counts| {
+            judged.set(judged.get() + 1);
+            Some(false)
+        };
+        let mut bins = vec![Counts::default(); 101];
+        (bins[30], bins[70]) = (seen(5, 2), seen(3, 1));
+        assert_eq!(smallest_good(&bins, seen(9, 9), good), None);
+        assert_eq!(judged.get(), 3);
+    }
 }

@@ -40,8 +40,8 @@ fn t_max(sequences: &[Sequence]) -> usize {
     sequences.iter().map(|s| s.scores.len()).max().unwrap_or(0)
 }
 
-/// Algorithm 1, line by line.
-fn screen_listing(sequences: &[Sequence], alpha: f64, grid: &Grid) -> Vec<f32> {
+/// Algorithm 1, line by line; `good` judges the number halted and their gaps.
+fn screen_by(sequences: &[Sequence], grid: &Grid, good: impl Fn(u64, u64) -> bool) -> Vec<f32> {
     let mut eta_hat = vec![NEVER; t_max(sequences)];
     for t in 0..eta_hat.len() {
         let mut eta = eta_hat.clone();
@@ -51,13 +51,20 @@ fn screen_listing(sequences: &[Sequence], alpha: f64, grid: &Grid) -> Vec<f32> {
             if halted == 0 {
                 break;
             }
-            if gaps as f64 / halted as f64 <= alpha {
+            if good(halted, gaps) {
                 eta_hat[t] = xi;
                 break;
             }
         }
     }
     eta_hat
+}
+
+/// Judged by the empirical risk, as the paper's listing does.
+fn screen_listing(sequences: &[Sequence], alpha: f64, grid: &Grid) -> Vec<f32> {
+    screen_by(sequences, grid, |halted, gaps| {
+        gaps as f64 / halted as f64 <= alpha
+    })
 }
 
 /// Algorithm 2, line by line; `skip` passes over steps that are never.
@@ -199,6 +206,20 @@ proptest! {
         let plan = plan(Method::ScreenOnly, step);
         let rule = plan.screened_rule(&Screening::new(traces(&data))).unwrap();
         prop_assert_eq!(rule.thresholds().values(), screen_listing(&data, 0.2, plan.grid()));
+    }
+
+    #[test]
+    fn screening_by_p_value_is_algorithm_1_with_the_test_of_algorithm_2(
+        data in sequences(200), step in prop::sample::select(vec![0.5, 0.05, 0.01]),
+        alpha in prop::sample::select(vec![0.05, 0.2, 0.5, 0.95]),
+        delta in prop::sample::select(vec![1e-3, 0.1, 0.5, 0.9]),
+    ) {
+        let grid = Grid::new(step).unwrap();
+        let screening = Screening::new(traces(&data));
+        let (a, d) = (Alpha::try_from(alpha).unwrap(), Delta::try_from(delta).unwrap());
+        let fast = screen(&screening, a, d, &grid, ScreenBy::PValue);
+        let passes = |halted, gaps| binomial_tail(gaps, halted, alpha) <= delta;
+        prop_assert_eq!(fast.values(), screen_by(&data, &grid, passes));
     }
 
     #[test]

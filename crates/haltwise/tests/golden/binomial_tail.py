@@ -51,10 +51,28 @@ def cases():
                 yield n, k, alpha
 
 
+def extreme_cases():
+    """Success probabilities close to 1, where few failures are expected, and
+    close to 0."""
+    near_0 = ("1e-4", "1e-9", "1e-16")
+    near_1 = ("0.99", "0.9999", "0.999999", "0.999999999", "0.9999999999999", "0.9999999999999999")
+    for alpha in near_0 + near_1:
+        a = float(alpha)
+        for n in (2, 44, 1000, 10**6, 10**9):
+            sd = (n * a * (1 - a)) ** 0.5
+            ks = {0, 1, n // 2, n - 10, n - 3, n - 2, n - 1}
+            for z in (-30, -8, -2.3263, 0, 4):
+                ks.add(int(n * a + z * sd))
+            for k in sorted(k for k in ks if 0 <= k < n):
+                yield n, k, alpha
+
+
 print("n,k,alpha,tail,scipy")
-for n, k, alpha in cases():
-    if n >= 10**9 and abs(k - n * float(alpha)) / (n * float(alpha) * (1 - float(alpha))) ** 0.5 < 0.5 and alpha != "0.1":
-        continue  # tens of thousands of slow terms: once is enough
+for n, k, alpha in [*cases(), *extreme_cases()]:
+    if n >= 10**9 and alpha != "0.1":
+        sd = (n * float(alpha) * (1 - float(alpha))) ** 0.5
+        if sd > 900 and abs(k - n * float(alpha)) / sd < 0.5:
+            continue  # tens of thousands of slow terms: once is enough
     p = tail(n, k, float(alpha))
     if p < mp.mpf(10) ** -300:
         continue
