@@ -5,7 +5,9 @@
 //! of one row. Rows then pass the same checks as those of a file.
 
 use half::f16;
-use haltwise::{CalibrateError, Fold, Key, Sequence, Trace};
+use haltwise::Sequence;
+use haltwise::corridor::{CalibrateError, Fold};
+use haltwise::traces::{Key, Trace};
 use haltwise_io::{Take, visit_given};
 use numpy::ndarray::{ArrayView, ArrayView1, ArrayView2, Axis, Dimension, Ix1, Ix2, Ix3};
 use numpy::{PyReadonlyArray, PyReadonlyArray1, PyReadonlyArray2};

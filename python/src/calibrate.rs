@@ -1,7 +1,9 @@
 //! From traces to a rule: options become a plan, arrays a source, and the heart
 //! does the rest.
 
-use haltwise::{Ask, AtNever, Calibrated, Given, Method, Plan, ScoreWord, ScreenBy, Word};
+use haltwise::corridor::Calibrated;
+use haltwise::plan::{AtNever, ScoreWord, ScreenBy, Word};
+use haltwise::{Ask, Given, Method, Plan};
 use pyo3::prelude::*;
 
 use crate::arrays::Arrays;

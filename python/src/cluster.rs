@@ -5,10 +5,12 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use haltwise::{
-    CalibrateError, Counting, Drawn, Evidence, EvidenceError, Fitting, Fold, Given, Grid, Kept,
-    Key, Proposal, Room, SetAside, Share, Source, Survey, Trace, Wanted,
+use haltwise::corridor::{
+    CalibrateError, Counting, Drawn, EvidenceError, Fold, Kept, Room, Share, Source, Wanted,
 };
+use haltwise::plan::Grid;
+use haltwise::traces::{Fitting, Key, SetAside, Survey, Trace};
+use haltwise::{Evidence, Given, Proposal};
 use haltwise_io::{Format, visit_bytes};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;

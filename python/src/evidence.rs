@@ -1,7 +1,10 @@
 //! Candidates and evidence: fixed in one place, counted anywhere, added up,
 //! certified.
 
-use haltwise::{Given, MAX_STEPS, Proposal, ScoreSource, Source, Survey};
+use haltwise::corridor::Source;
+use haltwise::score::ScoreSource;
+use haltwise::traces::{MAX_STEPS, Survey};
+use haltwise::{Given, Proposal};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use haltwise::Trace;
+use haltwise::traces::Trace;
 use haltwise_io::{Format, Layout, TraceWriter, WriteOptions, visit_bytes, visit_traces};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::exceptions::PyMemoryError;

@@ -1,9 +1,12 @@
 //! A rule: applied to arrays, evaluated, stored.
 
-use haltwise::{
-    Counts, Decision, Delta, Evaluator, Key, Score, ScoreSource, SetRecord, State, Traces,
-    halted_needed,
-};
+use haltwise::corridor::Counts;
+use haltwise::evaluate::Evaluator;
+use haltwise::plan::Delta;
+use haltwise::rule::halted_needed;
+use haltwise::score::{Score, ScoreSource};
+use haltwise::traces::{Key, SetRecord, Traces};
+use haltwise::{Decision, State};
 use haltwise_io::{parse_rule, rule_json, write_rule};
 use numpy::ndarray::Ix2;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};

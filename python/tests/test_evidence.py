@@ -28,8 +28,15 @@ def test_the_adaptive_method_adds_up_too(traces):
     total = sum(Evidence.from_json(part.to_json()) for part in parts)
     assert total.sequences == 2500 and "adaptive" in repr(total)
     assert total.certify() == calibrate(certifying, fit=fitting)
-    with pytest.raises(ValueError, match="proposed for alpha 0.1 and delta 0.01"):
-        total.certify(alpha=0.2)
+
+
+def test_levels_are_fixed_with_the_candidates(traces):
+    one, other = (Candidates.one_threshold(traces.t_max, alpha=alpha) for alpha in (0.1, 0.2))
+    assert Evidence(other, traces).certify().alpha == 0.2
+    with pytest.raises(TypeError):
+        Evidence(one, traces).certify(alpha=0.2)
+    with pytest.raises(ValueError, match="at other levels"):
+        Evidence(one, traces[:2000]) + Evidence(other, traces[2000:])
 
 
 def test_one_threshold_gives_the_marginal_rule(traces):

@@ -31,6 +31,16 @@ OPTIONS = {
     "marginal": {},
 }
 
+#: Beside those, what two executors are asked: every kind of score, and other frames.
+GRID = [
+    {"method": method, "score": score, **others}
+    for method in OPTIONS
+    for score in ("confidence", "gap")
+    for others in ({}, {"fit": True}, {"screen": True})
+    if ("fit" not in others or method == "adaptive" or score == "gap")
+    and ("screen" not in others or method == "conditional")
+]
+
 
 @pytest.fixture(scope="module")
 def traces() -> haltwise.Traces:
@@ -87,6 +97,22 @@ def test_any_number_of_executors_gives_the_rule_of_one_machine(executors, traces
         for method in OPTIONS if executors == 2 else ["adaptive"]:
             assert spark.calibrate(df, method=method, **OPTIONS[method]) == rules[method], method
         if executors == 2:
+            other = simulated(1500, seed=8)
+            ids = [f"o{i}" for i in range(len(other))]
+            other = haltwise.Traces(other.scores, other.predictions, other.labels, ids=ids)
+            others = frame(cluster, other, 3).cache()
+            for asked in GRID:
+                options = {k: v for k, v in asked.items() if k not in ("fit", "screen")}
+                roles = [role for role in ("fit", "screen") if role in asked]
+                here = haltwise.calibrate(traces, **options, **dict.fromkeys(roles, other))
+                there = spark.calibrate(df, **options, **dict.fromkeys(roles, others))
+                assert there.to_json() == here.to_json(), asked
+            # Ids that come out differently the next time are noticed.
+            from pyspark.sql import functions as f
+
+            renamed = df.withColumn("id", f.concat(f.col("id"), f.rand().cast("string")))
+            with pytest.raises(ValueError, match="voids the guarantee"):
+                spark.calibrate(renamed, method="conditional")
             with pytest.raises(ValueError, match="the id 's\\d+' comes twice"):
                 spark.calibrate(df.union(df.limit(1)))
             with pytest.raises(ValueError, match="needs the columns id and label"):
@@ -113,16 +139,14 @@ def test_an_executor_killed_while_counting_changes_nothing(traces, rules, tmp_pa
         df = frame(cluster, traces, 8)
         started = tmp_path / "started"
         screened = threading.Event()
-        screen = spark._core.screen
+        count = spark._Frame.count
 
-        def screen_and_tell(*args, **options):
-            # What comes after is the counting.
-            found = screen(*args, **options)
-            started.unlink()
+        def tell_and_count(frame, proposal):
+            started.unlink(missing_ok=True)
             screened.set()
-            return found
+            return count(frame, proposal)
 
-        monkeypatch.setattr(spark._core, "screen", screen_and_tell)
+        monkeypatch.setattr(spark._Frame, "count", tell_and_count)
 
         def slowly(batches):
             # Tells that the job is under way, and gives time to be killed.

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use haltwise::simulate::{Atom, Process};
-use haltwise::{Certifying, Method, Plan, Screening};
+use haltwise::traces::{Certifying, Screening};
+use haltwise::{Method, Plan};
 
 const STEPS: usize = 20;
 

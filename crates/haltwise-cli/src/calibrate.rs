@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Calibrated, Given, Plan, Rule};
+use haltwise::corridor::Calibrated;
+use haltwise::{Given, Plan, Rule};
 use haltwise_io::{Files, rule_json, trace_files, write_rule};
 use haltwise_report::words;
 

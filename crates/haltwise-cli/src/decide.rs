@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use haltwise::score::{ScoreSource, StepError};
 use haltwise::stream::{Limits, Message, Outcome, Refusal, Streams};
-use haltwise::{Rule, ScoreSource, Step, StepError};
+use haltwise::{Rule, Step};
 use haltwise_io::read_rule;
 use serde::Deserialize;
 use serde_json::error::Category;

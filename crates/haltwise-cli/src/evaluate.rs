@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use haltwise::{Evaluation, Rule};
+use haltwise::Rule;
+use haltwise::evaluate::Evaluation;
 use haltwise_io::{Files, read_rule, trace_files};
 use haltwise_report::{
     Compared, Context, Standing, judge, report_comparison, report_evaluation, words,

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Classifier, Rule, Test, Trace};
+use haltwise::Rule;
+use haltwise::rule::Test;
+use haltwise::traces::{Classifier, Trace};
 use haltwise_io::{read_rule, read_traces_seeing, rule_json, trace_files};
 use haltwise_lstm::Model;
 use haltwise_report::words;
@@ -106,7 +108,7 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
     let heading = |text: String| styled(HEADING, text) + "\n";
     let mut text = heading(format!("{}: a rule", show::file(path)));
     text += &show::paragraph(&words::promise(rule));
-    let set = |name: &str, set: Option<haltwise::SetRecord>| match set {
+    let set = |name: &str, set: Option<haltwise::traces::SetRecord>| match set {
         None => String::new(),
         Some(set) => {
             let sequences = count(set.sequences, "trace", "traces");
@@ -194,10 +196,10 @@ struct Summary {
     /// classes are among the labels.
     classes: usize,
     probabilities: bool,
-    score: haltwise::ScoreSource,
+    score: haltwise::score::ScoreSource,
     late_accuracy: f64,
     first_step_accuracy: f64,
-    fingerprint: haltwise::Fingerprint,
+    fingerprint: haltwise::traces::Fingerprint,
     #[serde(skip_serializing_if = "Option::is_none")]
     classifier: Option<Classifier>,
 }

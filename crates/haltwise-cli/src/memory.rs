@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use haltwise::{Grid, Room};
+use haltwise::corridor::Room;
+use haltwise::plan::Grid;
 use haltwise_io::{Files, LEAST_MEMORY};
 
 use crate::show::{self, count};

@@ -2,7 +2,8 @@
 //! one.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use haltwise::{Ask, AtNever, Method, Plan, ScoreWord, ScreenBy, Word};
+use haltwise::plan::{AtNever, ScoreWord, ScreenBy, Word};
+use haltwise::{Ask, Method, Plan};
 
 /// What is asked of the rule, and how to find it.
 #[derive(clap::Args)]

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::{Given, Method, Proposal, SetRecord};
+use haltwise::traces::SetRecord;
+use haltwise::{Given, Method, Proposal};
 use haltwise_io::{trace_files, write_proposal};
 
 use crate::memory::MemoryArgs;
@@ -43,7 +44,7 @@ pub(crate) struct Args {
 
     /// With --whole: the steps of the longest sequence there will be [default: that of TRACES]
     #[arg(long, value_name = "T", requires = "whole",
-          value_parser = clap::value_parser!(u32).range(1..=haltwise::MAX_STEPS as i64))]
+          value_parser = clap::value_parser!(u32).range(1..=haltwise::traces::MAX_STEPS as i64))]
     t_max: Option<u32>,
 
     #[command(flatten)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
-use haltwise::{Classifier, Outputs};
+use haltwise::Outputs;
+use haltwise::traces::Classifier;
 use haltwise_io::{check_writable, read_metadata, trace_files, write_whole};
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};

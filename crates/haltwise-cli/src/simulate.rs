@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
     /// The steps of the longest sequence
     #[arg(long, default_value_t = 100, value_name = "T",
-          value_parser = clap::value_parser!(u32).range(1..=haltwise::MAX_STEPS as i64))]
+          value_parser = clap::value_parser!(u32).range(1..=haltwise::traces::MAX_STEPS as i64))]
     steps: u32,
 
     /// The steps of the shortest sequence [default: that of the longest]

@@ -242,7 +242,7 @@ fn evidence_that_does_not_add_up_is_refused() {
         "0.json 1.json 0.json",
         "0.json: it counts traces/part-00000.parquet, which",
     );
-    refused("0.json", "of 1000 sequences in 1 file, but 2000 were read");
+    refused("0.json", "of 1000 sequences, but 2000 were read");
     refused(
         "0.json 1-of-others.json",
         "the traces are not those that were read",

@@ -9,7 +9,8 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use haltwise::{Certifying, Method, Plan, Screening};
+use haltwise::traces::{Certifying, Screening};
+use haltwise::{Method, Plan};
 use haltwise_io::{read_integers, read_traces};
 
 fn electric_devices(c: &mut Criterion) {

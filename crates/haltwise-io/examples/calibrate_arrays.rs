@@ -9,7 +9,8 @@
 
 use std::time::Instant;
 
-use haltwise::{Key, Method, Plan, Sequence, Traces};
+use haltwise::traces::{Key, Traces};
+use haltwise::{Method, Plan, Sequence};
 use haltwise_io::visit_given;
 
 fn main() {

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use haltwise::{Evidence, Fingerprint, Proposal, Rule, SetRecord};
+use haltwise::traces::{Fingerprint, SetRecord};
+use haltwise::{Evidence, Proposal, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Kind;

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use haltwise::{
-    CalibrateError, Counting, EvaluateError, Evaluation, Evaluator, Evidence, EvidenceError,
-    Fingerprint, Fold, Grid, Key, Proposal, Room, Rule, SetRecord, Trace, Traces, TracesBuilder,
-};
+use haltwise::corridor::{CalibrateError, Counting, EvidenceError, Fold, Room};
+use haltwise::evaluate::{EvaluateError, Evaluation, Evaluator};
+use haltwise::plan::Grid;
+use haltwise::traces::{Fingerprint, Key, SetRecord, Trace, Traces, TracesBuilder};
+use haltwise::{Evidence, Proposal, Rule};
 
 use crate::error::{Error, Result};
 use crate::evidence_file::{EvidencePart, Input};

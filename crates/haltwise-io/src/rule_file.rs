@@ -43,7 +43,8 @@ pub fn parse_rule(bytes: &[u8]) -> std::result::Result<Rule, String> {
 mod tests {
     use super::*;
     use haltwise::simulate::{Atom, Process};
-    use haltwise::{Certifying, Method, Plan, Screening};
+    use haltwise::traces::{Certifying, Screening};
+    use haltwise::{Method, Plan};
     use proptest::prelude::*;
 
     fn rule() -> Rule {

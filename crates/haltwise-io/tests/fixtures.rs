@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::path::PathBuf;
 
-use haltwise::ScoreSource;
+use haltwise::score::ScoreSource;
 use haltwise_io::{ErrorKind, read_traces, trace_files, visit_traces};
 
 /// A sequence as it was read: id, label, predictions, scores, probabilities.

@@ -10,7 +10,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use haltwise::*;
+use haltwise::evaluate::*;
+use haltwise::plan::*;
+use haltwise::rule::*;
+use haltwise::stats::*;
+use haltwise::traces::*;
 use rayon::prelude::*;
 
 const DATASETS: [&str; 4] = [

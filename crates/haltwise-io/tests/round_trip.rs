@@ -2,7 +2,8 @@
 
 use std::error::Error;
 
-use haltwise::{Sequence, Trace};
+use haltwise::Sequence;
+use haltwise::traces::Trace;
 use haltwise_io::{Layout, TraceWriter, WriteOptions, visit_traces};
 use proptest::collection::vec;
 use proptest::prelude::*;

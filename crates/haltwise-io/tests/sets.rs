@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
+use haltwise::corridor::{Share, Source};
 use haltwise::simulate::{Walk, Walked};
-use haltwise::{Ask, Given, Method, Plan, Sequence, Share, Source};
+use haltwise::{Ask, Given, Method, Plan, Sequence};
 use haltwise_io::{
     Extent, Files, Snapshot, TraceWriter, WriteOptions, fold_traces, read_outputs, read_traces,
 };

@@ -30,7 +30,9 @@
 //!    which Simes' test keeps its level (Benjamini and Yekutieli 2001, theorem
 //!    1.2). Steps by which no one has halted, p = 1, change nothing.
 
-use haltwise::{CONFIDENCE, Counts, binomial_tail};
+use haltwise::corridor::Counts;
+use haltwise::evaluate::CONFIDENCE;
+use haltwise::stats::binomial_tail;
 
 /// The probability with which gaps that are at most α in truth are called more
 /// than chance explains: the lower side of the intervals shown, so that a gap
@@ -75,7 +77,7 @@ mod tests {
     #[test]
     fn one_look_is_the_lower_end_of_the_interval() {
         for gaps in 0..60 {
-            let low = haltwise::clopper_pearson(gaps, 200, CONFIDENCE).0;
+            let low = haltwise::stats::clopper_pearson(gaps, 200, CONFIDENCE).0;
             assert_eq!(beyond_chance([seen(gaps, 200)], 0.1), low > 0.1, "{gaps}");
         }
     }

@@ -1,6 +1,7 @@
 //! Several rules on the same traces.
 
-use haltwise::{Evaluation, Rule};
+use haltwise::Rule;
+use haltwise::evaluate::Evaluation;
 use maud::{Markup, html};
 
 use crate::evaluation::{

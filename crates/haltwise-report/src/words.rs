@@ -2,10 +2,11 @@
 //! certified. The same sentences stand on a terminal and in a report, so they
 //! carry no styling and name no option of any program.
 
-use haltwise::{
-    Counts, Delta, FamilyKind, FamilyRecord, Lengths, Method, Promise, Rule, ScoreSource, Test,
-    Thresholds, halted_needed,
-};
+use haltwise::corridor::Counts;
+use haltwise::plan::Delta;
+use haltwise::rule::{FamilyKind, FamilyRecord, Lengths, Promise, Test, Thresholds, halted_needed};
+use haltwise::score::ScoreSource;
+use haltwise::{Method, Rule};
 
 use crate::format::{confidence, count, count_of, level, percent};
 

@@ -5,7 +5,9 @@
 
 mod common;
 
-use haltwise::{Evaluator, Method, Plan, Screening, evaluate};
+use haltwise::evaluate::Evaluator;
+use haltwise::traces::Screening;
+use haltwise::{Method, Plan, evaluate};
 use haltwise_report::{
     Compared, Context, report_comparison, report_evaluation, report_experiment, words,
 };

@@ -203,9 +203,10 @@ impl Proposal {
         let prints = traces.fingerprints();
         let lengths: Vec<usize> = traces.lengths().collect();
         let mut found = Vec::with_capacity(parts.len());
+        let mut none = Evidence::none(self)?;
+        none.tables.clear();
         for part in parts {
-            let mut evidence = Evidence::none(self)?;
-            evidence.tables.clear();
+            let mut evidence = none.clone();
             for &i in part.iter().filter(|&&i| i < traces.len()) {
                 evidence.counted += SetRecord::one(prints[i]);
                 evidence.survey.shortest = evidence.survey.shortest.min(lengths[i]);

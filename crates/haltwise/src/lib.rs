@@ -5,7 +5,7 @@ mod calibrate;
 mod candidates;
 mod certify;
 mod error;
-mod evaluate;
+pub mod evaluate;
 mod evidence;
 mod fit;
 mod gap_score;
@@ -18,12 +18,12 @@ mod logistic;
 mod loss;
 mod outputs;
 mod parts;
-mod plan;
+pub mod plan;
 mod proposal;
 mod propose;
 mod pvalue;
-mod rule;
-mod score;
+pub mod rule;
+pub mod score;
 mod scores;
 mod screen;
 mod sequence;
@@ -38,32 +38,40 @@ mod trace;
 mod verdict;
 mod walk;
 
-pub use calibrate::{Calibrated, Given, Remark};
-pub use candidates::{AtNever, FamilyKind};
-pub use certify::{Promise, Test, halted_needed};
-pub use error::CalibrateError;
-pub use evaluate::{
-    CONFIDENCE, EvaluateError, Evaluation, Evaluator, StepResult, evaluate, halt_steps,
-};
-pub use evidence::{Counting, Evidence};
-pub use gap_score::GapScore;
-pub use grid::{Grid, GridError};
-pub use identity::{Classifier, Fingerprint, Key, SetAside, SetRecord};
-pub use level::{Alpha, Delta, LevelError};
-pub use loss::gap;
+pub use calibrate::Given;
+pub use evaluate::evaluate;
+pub use evidence::Evidence;
 pub use outputs::Outputs;
-pub use parts::{Certifying, Fitting, Screening};
-pub use plan::{Ask, Method, Plan, PlanError, ScoreWord, Split, Word};
-pub use proposal::{Fixing, Proposal, ProposalError};
-pub use pvalue::{binomial_tail, clopper_pearson};
-pub use rule::{Expected, FamilyRecord, Lengths, Rule, RuleError};
-pub use score::ScoreSource;
-pub use screen::ScreenBy;
-pub use sequence::{Checker, MAX_STEPS, Sequence, SequenceError, Trace, check_score};
-pub use source::{Drawn, Fold, Kept, Room, Share, Source, Wanted};
-pub use step::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, Step, StepError};
+pub use plan::{Ask, Method, Plan};
+pub use proposal::Proposal;
+pub use rule::Rule;
+pub use sequence::Sequence;
+pub use step::Step;
 pub use stream::{Decision, Reason, State};
-pub use survey::Survey;
-pub use table::{Counts, EvidenceError};
-pub use thresholds::{ThresholdError, Thresholds};
-pub use trace::{Traces, TracesBuilder};
+
+/// Sequences and sets of them: checked, scored, told apart, and the roles they
+/// play.
+pub mod traces {
+    pub use crate::identity::{Classifier, Fingerprint, Key, SetAside, SetRecord};
+    pub use crate::parts::{Certifying, Fitting, Screening};
+    pub use crate::sequence::{Checker, MAX_STEPS, SequenceError, Trace, check_score};
+    pub use crate::survey::Survey;
+    pub use crate::trace::{Traces, TracesBuilder};
+}
+
+/// The way from sequences to a rule: where they come from, what is fixed, what is
+/// counted, what can go wrong.
+pub mod corridor {
+    pub use crate::calibrate::{Calibrated, Remark};
+    pub use crate::error::CalibrateError;
+    pub use crate::evidence::Counting;
+    pub use crate::proposal::{Fixing, ProposalError};
+    pub use crate::source::{Drawn, Fold, Kept, Room, Share, Source, Wanted};
+    pub use crate::table::{Counts, EvidenceError};
+}
+
+/// The gap, and the exact binomial tails that its tests and intervals rest on.
+pub mod stats {
+    pub use crate::loss::gap;
+    pub use crate::pvalue::{binomial_tail, clopper_pearson};
+}

@@ -6,9 +6,9 @@ use crate::trace::Block;
 /// The gap of one sequence.
 ///
 /// ```
-/// assert!(haltwise::gap(true, false));
+/// assert!(haltwise::stats::gap(true, false));
 /// // A sequence the classifier gets wrong anyway costs nothing to stop.
-/// assert!(!haltwise::gap(false, false));
+/// assert!(!haltwise::stats::gap(false, false));
 /// ```
 pub fn gap(full_is_right: bool, early_is_right: bool) -> bool {
     full_is_right && !early_is_right

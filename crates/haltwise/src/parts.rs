@@ -13,14 +13,16 @@ use crate::trace::Traces;
 /// Sequences that may only be fitted to: a score is learned and candidates are
 /// proposed from here, and certifying never sees them.
 ///
-/// ```compile_fail
-/// # use haltwise::{Certifying, Fitting, Outputs};
+/// ```compile_fail,E0277
+/// # use haltwise::Outputs;
+/// # use haltwise::traces::{Certifying, Fitting};
 /// let fitting = Fitting::new(Outputs::new());
 /// let certifying = Certifying::from(fitting); // what fits cannot certify
 /// ```
 ///
-/// ```compile_fail
-/// # use haltwise::{Certifying, Fitting, Outputs};
+/// ```compile_fail,E0382
+/// # use haltwise::Outputs;
+/// # use haltwise::traces::{Certifying, Fitting};
 /// let outputs = Outputs::new();
 /// let fitting = Fitting::new(outputs);
 /// let certifying = Certifying::from(outputs); // nor can the set it was made of

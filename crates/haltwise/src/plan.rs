@@ -7,13 +7,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::AtNever;
+pub use crate::candidates::AtNever;
 use crate::certify::Promise;
-use crate::grid::{Grid, GridError};
+pub use crate::grid::{Grid, GridError};
 use crate::identity::SetAside;
-use crate::level::{Alpha, Delta, LevelError};
+pub use crate::level::{Alpha, Delta, LevelError};
 use crate::score::ScoreSource;
-use crate::screen::ScreenBy;
+pub use crate::screen::ScreenBy;
 
 /// How a rule is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -6,6 +6,8 @@
 //! threshold, ever lower), so is the paper's conditional (the backward walk);
 //! `adaptive` is families of curves and the clock at shares of δ.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
 
 use crate::candidates::{Candidates, FamilyKind, spend_delta};
@@ -26,9 +28,28 @@ use crate::trace::Traces;
 
 /// What is fixed before certifying: the plan with its levels, the score, and
 /// the families of candidates in the order of their tests.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "Record", into = "Record")]
-pub struct Proposal(Record);
+pub struct Proposal {
+    record: Record,
+    /// What tells it from other proposals, once that was asked for.
+    digest: OnceLock<Fingerprint>,
+}
+
+impl PartialEq for Proposal {
+    fn eq(&self, other: &Self) -> bool {
+        self.record == other.record
+    }
+}
+
+impl Proposal {
+    fn of(record: Record) -> Self {
+        Self {
+            record,
+            digest: OnceLock::new(),
+        }
+    }
+}
 
 /// A proposal as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -235,7 +256,7 @@ impl Proposal {
                 propose(fitting, plan.score(), n, t_max, alpha, delta)?
             }
         };
-        Ok(Self(Record {
+        Ok(Self::of(Record {
             plan: plan.clone(),
             score,
             classifier: None,
@@ -251,30 +272,30 @@ impl Proposal {
     /// Records the set that evidence is to be gathered from, and which part of it
     /// was set aside.
     pub(crate) fn of_all(mut self, all: SetRecord, aside: Option<Aside>) -> Self {
-        (self.0.all, self.0.aside) = (Some(all), aside);
-        self
+        (self.record.all, self.record.aside) = (Some(all), aside);
+        Self::of(self.record)
     }
 
     /// Records a sample of other sequences that must not certify.
     pub(crate) fn of_others(mut self, others: Others) -> Self {
-        self.0.others = others;
-        self
+        self.record.others = others;
+        Self::of(self.record)
     }
 
     /// Records the classifier that the traces are of, where it is known.
     pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
-        self.0.classifier = classifier;
-        self
+        self.record.classifier = classifier;
+        Self::of(self.record)
     }
 
     /// What was asked for.
     pub fn plan(&self) -> &Plan {
-        &self.0.plan
+        &self.record.plan
     }
 
     /// The score that the candidates judge.
     pub fn score(&self) -> &ScoreSource {
-        &self.0.score
+        &self.record.score
     }
 
     /// The most steps that a sequence may have.
@@ -296,32 +317,32 @@ impl Proposal {
 
     /// The sequences that it was made from: fitted to, and screened on.
     pub fn made_from(&self) -> impl Iterator<Item = SetRecord> {
-        self.0.fitted_on.into_iter().chain(self.0.screened_on)
+        self.record.fitted_on.into_iter().chain(self.record.screened_on)
     }
 
     /// The set that evidence is to be gathered from, all of it, where that is
     /// known.
     pub fn all(&self) -> Option<SetRecord> {
-        self.0.all
+        self.record.all
     }
 
     /// What was set aside of that set.
     pub(crate) fn set_aside(&self) -> Option<SetRecord> {
-        self.0.aside.map(|aside| aside.set)
+        self.record.aside.map(|aside| aside.set)
     }
 
     /// Whether a part of that set was set aside.
     pub fn is_split(&self) -> bool {
-        self.0.aside.is_some()
+        self.record.aside.is_some()
     }
 
     pub(crate) fn families(&self) -> &[Family] {
-        &self.0.families
+        &self.record.families
     }
 
     /// The candidates of each family.
     pub(crate) fn candidates(&self) -> impl Iterator<Item = &Candidates> {
-        self.0.families.iter().map(|family| &family.candidates)
+        self.record.families.iter().map(|family| &family.candidates)
     }
 
     pub(crate) fn has_clock(&self) -> bool {
@@ -331,20 +352,22 @@ impl Proposal {
 
     /// What the sequence of this key is for.
     pub(crate) fn role(&self, key: Key) -> Role {
-        self.0.aside.map_or(Role::Certify, |aside| {
+        self.record.aside.map_or(Role::Certify, |aside| {
             Role::of(key, aside.fit, aside.screen)
         })
     }
 
     /// Whether a sequence is known to be among those it was made from.
     pub(crate) fn meet(&self, key: Key, print: Fingerprint, named: bool) -> Met {
-        self.0.others.meet(key, print, named)
+        self.record.others.meet(key, print, named)
     }
 
     /// What tells it from other proposals.
     pub(crate) fn digest(&self) -> Fingerprint {
-        // A record of numbers, words and lists of them: it has a text.
-        Fingerprint::of(&serde_json::to_vec(&self.0).unwrap_or_default())
+        *self.digest.get_or_init(|| {
+            // A record of numbers, words and lists of them: it has a text.
+            Fingerprint::of(&serde_json::to_vec(&self.record).unwrap_or_default())
+        })
     }
 
     /// The thresholds that were screened, uncertified. The rule promises
@@ -385,11 +408,11 @@ impl Proposal {
             thresholds: Thresholds::never(self.t_max()),
             expected: None,
             late_accuracy: None,
-            fitted_on: self.0.fitted_on,
-            screened_on: self.0.screened_on,
+            fitted_on: self.record.fitted_on,
+            screened_on: self.record.screened_on,
             certified_on: None,
             split: self.is_split().then(|| *plan.split()),
-            classifier: self.0.classifier.clone(),
+            classifier: self.record.classifier.clone(),
             families: Vec::new(),
             chosen: None,
             seal: None,
@@ -408,7 +431,7 @@ impl TryFrom<Record> for Proposal {
     type Error = ProposalError;
 
     fn try_from(record: Record) -> Result<Self, ProposalError> {
-        let proposal = Self(record);
+        let proposal = Self::of(record);
         match proposal.contradiction() {
             Some(what) => Err(ProposalError(what)),
             None => Ok(proposal),
@@ -418,13 +441,13 @@ impl TryFrom<Record> for Proposal {
 
 impl From<Proposal> for Record {
     fn from(proposal: Proposal) -> Self {
-        proposal.0
+        proposal.record
     }
 }
 
 impl Proposal {
     fn contradiction(&self) -> Option<&'static str> {
-        let record = &self.0;
+        let record = &self.record;
         let t_max = self.t_max();
         if self.candidates().any(|c| c.t_max() != t_max) || t_max == 0 {
             return Some("they are not for the same number of steps, at least one");

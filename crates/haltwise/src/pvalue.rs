@@ -25,8 +25,8 @@
 ///
 /// ```
 /// // No gap among 44 halted sequences: just enough at α = 0.1, δ = 0.01.
-/// assert!(haltwise::binomial_tail(0, 43, 0.1) > 0.01);
-/// assert!(haltwise::binomial_tail(0, 44, 0.1) <= 0.01);
+/// assert!(haltwise::stats::binomial_tail(0, 43, 0.1) > 0.01);
+/// assert!(haltwise::stats::binomial_tail(0, 44, 0.1) <= 0.01);
 /// ```
 pub fn binomial_tail(k: u64, n: u64, p: f64) -> f64 {
     if p.is_nan() {
@@ -167,7 +167,7 @@ fn stirling_error(n: f64) -> f64 {
 /// `n`.
 ///
 /// ```
-/// let (low, high) = haltwise::clopper_pearson(0, 44, 0.98);
+/// let (low, high) = haltwise::stats::clopper_pearson(0, 44, 0.98);
 /// assert_eq!(low, 0.0);
 /// assert!((high - 0.0994).abs() < 1e-4); // 1 − 0.01^(1/44)
 /// ```

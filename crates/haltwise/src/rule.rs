@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::{AtNever, FamilyKind, spend_delta};
-use crate::certify::{Promise, Test, p_value};
+pub use crate::candidates::FamilyKind;
+use crate::candidates::{AtNever, spend_delta};
+use crate::certify::p_value;
+pub use crate::certify::{Promise, Test, halted_needed};
 use crate::grid::Grid;
 use crate::identity::{Classifier, Fingerprint, Key, Met, SetRecord, Sketch, Sketched};
 use crate::level::{Alpha, Delta};
@@ -12,7 +14,7 @@ use crate::pvalue::tail_cost;
 use crate::score::ScoreSource;
 use crate::screen::ScreenBy;
 use crate::table::{Counts, MOST_SEQUENCES};
-use crate::thresholds::Thresholds;
+pub use crate::thresholds::{ThresholdError, Thresholds};
 
 /// A family of candidates that was tested at its own share of δ.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

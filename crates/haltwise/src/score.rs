@@ -4,8 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::gap_score::{GapScore, Memory};
-use crate::step::{Score, Step, StepError};
+pub use crate::gap_score::GapScore;
+use crate::gap_score::Memory;
+use crate::step::Step;
+pub use crate::step::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, StepError};
 
 /// How the scores of a set of traces came about: what a live stream must do to
 /// be judged by the same rule.

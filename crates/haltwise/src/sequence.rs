@@ -359,7 +359,7 @@ impl Checker {
         for (t, &class) in given.predictions.unwrap_or_default().iter().enumerate() {
             in_range(class, "predictions", Some(t + 1))?;
         }
-        if probs.len() % classes != 0 {
+        if !probs.len().is_multiple_of(classes) {
             let found = probs.len();
             return Err(Fault::Uneven { found, classes }.at("probs", None));
         }

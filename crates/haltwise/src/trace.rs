@@ -121,8 +121,8 @@ pub(crate) fn bit(row: &[u64], i: usize) -> bool {
 /// What a classifier said about a set of sequences: at every step a score and
 /// whether the prediction was right.
 ///
-/// Traces are not `Clone` on purpose: [`Screening`](crate::Screening) and
-/// [`Certifying`](crate::Certifying) take them by value, so that what screening
+/// Traces are not `Clone` on purpose: [`Screening`](crate::traces::Screening) and
+/// [`Certifying`](crate::traces::Certifying) take them by value, so that what screening
 /// saw cannot also certify by accident.
 pub struct Traces {
     len: usize,

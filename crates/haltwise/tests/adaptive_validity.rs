@@ -6,7 +6,12 @@
 //! to that set.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use haltwise::evaluate::*;
+use haltwise::plan::*;
+use haltwise::rule::*;
 use haltwise::simulate::Process;
+use haltwise::stats::*;
+use haltwise::traces::*;
 use haltwise::*;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};

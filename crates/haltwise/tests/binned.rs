@@ -2,7 +2,12 @@
 //! as all of them at once and unbinned.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use haltwise::corridor::*;
+use haltwise::evaluate::*;
+use haltwise::plan::*;
+use haltwise::rule::*;
 use haltwise::simulate::{Walk, Walked};
+use haltwise::traces::*;
 use haltwise::*;
 use proptest::prelude::*;
 

@@ -2,7 +2,11 @@
 //! is gathered, and no way to certify on what was fitted to or screened on.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use haltwise::corridor::*;
+use haltwise::plan::*;
+use haltwise::rule::*;
 use haltwise::simulate::{Walk, Walked};
+use haltwise::traces::*;
 use haltwise::*;
 
 /// Made-up sequences, with class probabilities and with ids or without.
@@ -183,9 +187,10 @@ fn sets_of_different_classifiers_are_refused_and_shorter_ones_told() {
     let refused = plan.calibrate(given).unwrap_err().to_string();
     assert!(refused.contains("have no class probabilities"), "{refused}");
     assert!(refused.contains("those to certify on 2"), "{refused}");
+    let (fit, rest) = (scores.select(0..150), scores.select(150..200));
     let given = Given {
-        fit: Some(&scores.select(0..150)),
-        ..Given::one(&scores.select(150..200))
+        fit: Some(&fit),
+        ..Given::one(&rest)
     };
     assert!(plan.calibrate(given).unwrap().remarks.is_empty());
 }

@@ -2,6 +2,12 @@
 //! of numbers: equal to the bit, on traces full of ties and unequal lengths.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use haltwise::corridor::*;
+use haltwise::evaluate::*;
+use haltwise::plan::*;
+use haltwise::rule::*;
+use haltwise::stats::*;
+use haltwise::traces::*;
 use haltwise::*;
 use proptest::prelude::*;
 
@@ -214,12 +220,18 @@ proptest! {
         alpha in prop::sample::select(vec![0.05, 0.2, 0.5, 0.95]),
         delta in prop::sample::select(vec![1e-3, 0.1, 0.5, 0.9]),
     ) {
-        let grid = Grid::new(step).unwrap();
-        let screening = Screening::new(traces(&data));
-        let (a, d) = (Alpha::try_from(alpha).unwrap(), Delta::try_from(delta).unwrap());
-        let fast = screen(&screening, a, d, &grid, ScreenBy::PValue);
+        let plan = Plan::new(Ask {
+            method: Some(Method::ScreenOnly),
+            alpha: Some(alpha),
+            delta: Some(delta),
+            grid_step: Some(step),
+            screen_by: Some(ScreenBy::PValue),
+            ..Ask::default()
+        })
+        .unwrap();
+        let fast = plan.screened_rule(&Screening::new(traces(&data))).unwrap();
         let passes = |halted, gaps| binomial_tail(gaps, halted, alpha) <= delta;
-        prop_assert_eq!(fast.values(), screen_by(&data, &grid, passes));
+        prop_assert_eq!(fast.thresholds().values(), screen_by(&data, plan.grid(), passes));
     }
 
     #[test]

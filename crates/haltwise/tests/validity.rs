@@ -2,8 +2,11 @@
 //! times and count how often the promise is broken.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use haltwise::plan::*;
+use haltwise::rule::*;
 use haltwise::simulate::Process;
-use haltwise::*;
+use haltwise::stats::*;
+use haltwise::traces::*;
 use rayon::prelude::*;
 
 /// The tests here fail by chance with at most this probability each.

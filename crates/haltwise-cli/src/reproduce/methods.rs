@@ -1,9 +1,10 @@
 //! The methods on every split, and how t_avg depends on α.
 
-use haltwise::{
-    Alpha, Ask, Certifying, Evidence, Fitting, Given, Method, Outputs, Plan, Rule, Screening,
-    Survey, Thresholds, Traces, evaluate, halt_steps,
-};
+use haltwise::evaluate::halt_steps;
+use haltwise::plan::Alpha;
+use haltwise::rule::Thresholds;
+use haltwise::traces::{Certifying, Fitting, Screening, Survey, Traces};
+use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
 use haltwise_report::{MethodResults, SplitResult, SweepCurve, SweepPoint};
 use rayon::prelude::*;
 

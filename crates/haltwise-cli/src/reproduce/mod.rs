@@ -18,7 +18,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use haltwise::{Alpha, Ask, AtNever, Fitting, Method, Plan};
+use haltwise::plan::{Alpha, AtNever};
+use haltwise::traces::Fitting;
+use haltwise::{Ask, Method, Plan};
 use haltwise_lstm::Device;
 use haltwise_report::{DatasetResults, Experiment};
 use serde::Serialize;
@@ -195,7 +197,7 @@ struct Inputs<'a> {
     alpha: f64,
     delta: f64,
     grid_step: f64,
-    at_never: haltwise::AtNever,
+    at_never: haltwise::plan::AtNever,
     sweep: bool,
     methods: [&'static str; 4],
 }

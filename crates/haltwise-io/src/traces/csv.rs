@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use ::csv::{ByteRecord, ErrorKind as Kind, ReaderBuilder};
-use haltwise::Trace;
+use haltwise::traces::Trace;
 
 use super::intake::Intake;
 use super::steps::{Step, Steps};
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_called_so() {
-        let mut nothing = |_: &haltwise::Trace<'_>| Ok(());
+        let mut nothing = |_: &haltwise::traces::Trace<'_>| Ok(());
         let bytes = b"\xff\xfe\0\x01,\x80";
         let error = visit_bytes("t.csv", Format::Csv, bytes, &mut nothing).unwrap_err();
         assert_eq!(

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-use haltwise::{SequenceError, Trace};
+use haltwise::traces::{SequenceError, Trace};
 
 use super::ids::Ids;
 use super::intake::Intake;

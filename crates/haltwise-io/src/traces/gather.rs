@@ -68,7 +68,7 @@ mod tests {
     fn rows_in_memory_are_shown_as_the_same_rows_of_a_file() {
         let text = "id,t,label,prediction,score\na,1,1,0,0.5\na,2,1,1,0.75\n";
         let mut print = None;
-        let mut of = |trace: &haltwise::Trace<'_>| {
+        let mut of = |trace: &haltwise::traces::Trace<'_>| {
             let new = trace.fingerprint(&mut Vec::new());
             assert_eq!(*print.get_or_insert(new), new);
             Ok(())

@@ -1,7 +1,8 @@
 //! Where every reader hands in its sequences: the checks that hold for all
 //! formats, made once, by the heart.
 
-use haltwise::{Checker, Sequence, SequenceError};
+use haltwise::Sequence;
+use haltwise::traces::{Checker, SequenceError};
 
 use super::Visit;
 use super::classes::Classes;

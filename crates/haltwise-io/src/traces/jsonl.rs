@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::io::{BufRead, Read, Write};
 
-use haltwise::{Sequence, Trace};
+use haltwise::Sequence;
+use haltwise::traces::Trace;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;

@@ -31,7 +31,8 @@ use std::io::{self, BufReader, Cursor};
 use std::path::Path;
 
 use ::parquet::file::reader::ChunkReader;
-use haltwise::{Key, Outputs, Trace, Traces, TracesBuilder};
+use haltwise::Outputs;
+use haltwise::traces::{Key, Trace, Traces, TracesBuilder};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Checked, Problem};

@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 
-use haltwise::{MAX_STEPS, Sequence, Trace};
+use haltwise::Sequence;
+use haltwise::traces::{MAX_STEPS, Trace};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 

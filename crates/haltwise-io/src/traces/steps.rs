@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use haltwise::{MAX_STEPS, Sequence, check_score};
+use haltwise::Sequence;
+use haltwise::traces::{MAX_STEPS, check_score};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::intake::{Intake, unsound};

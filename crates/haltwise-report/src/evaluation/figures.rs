@@ -1,6 +1,7 @@
 //! The figures of one evaluation.
 
-use haltwise::{Evaluation, Rule, StepResult};
+use haltwise::Rule;
+use haltwise::evaluate::{Evaluation, StepResult};
 
 use crate::figure::Figure;
 use crate::format::{count, count_of, interval, level, percent, threshold};

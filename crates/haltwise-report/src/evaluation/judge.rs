@@ -1,6 +1,9 @@
 //! What was measured against what is promised, in plain words.
 
-use haltwise::{Counts, Evaluation, Promise, Rule, StepResult};
+use haltwise::Rule;
+use haltwise::corridor::Counts;
+use haltwise::evaluate::{Evaluation, StepResult};
+use haltwise::rule::Promise;
 
 use crate::chance::{beyond_chance, p_value};
 use crate::format::{count_of, interval, level, percent};
@@ -158,8 +161,11 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
+    use haltwise::evaluate::CONFIDENCE;
     use haltwise::simulate::{Atom, Process};
-    use haltwise::{CONFIDENCE, Certifying, Method, Plan, clopper_pearson, evaluate};
+    use haltwise::stats::clopper_pearson;
+    use haltwise::traces::Certifying;
+    use haltwise::{Method, Plan, evaluate};
 
     use super::*;
 

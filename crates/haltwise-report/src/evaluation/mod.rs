@@ -5,7 +5,8 @@ mod judge;
 mod prose;
 mod tables;
 
-use haltwise::{Evaluation, Rule};
+use haltwise::Rule;
+use haltwise::evaluate::Evaluation;
 use maud::{Markup, html};
 
 pub use figures::{

@@ -1,6 +1,7 @@
 //! The paragraphs of a report on an evaluation.
 
-use haltwise::{Evaluation, Rule};
+use haltwise::Rule;
+use haltwise::evaluate::Evaluation;
 use maud::{Markup, html};
 
 use crate::chance::LEVEL;

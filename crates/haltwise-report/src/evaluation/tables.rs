@@ -1,6 +1,8 @@
 //! The tables of one evaluation.
 
-use haltwise::{Evaluation, Rule, Test};
+use haltwise::Rule;
+use haltwise::evaluate::Evaluation;
+use haltwise::rule::Test;
 use maud::{Markup, html};
 
 use crate::format::{count, interval, level, p_value, percent, threshold};

@@ -8,7 +8,9 @@ mod sweep;
 mod table;
 mod violations;
 
-use haltwise::{Counts, Evaluation, Method};
+use haltwise::Method;
+use haltwise::corridor::Counts;
+use haltwise::evaluate::Evaluation;
 use serde::{Deserialize, Serialize};
 
 pub use figures::{ablation_figure, experiment_figures, splits_figure};

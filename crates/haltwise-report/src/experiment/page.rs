@@ -1,6 +1,6 @@
 //! The report on an experiment.
 
-use haltwise::Promise;
+use haltwise::rule::Promise;
 use maud::{Markup, html};
 
 use super::figures::file_stem;

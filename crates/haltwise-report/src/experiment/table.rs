@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use haltwise::Promise;
+use haltwise::rule::Promise;
 use serde::Serialize;
 
 use super::{DatasetResults, Experiment, MethodResults, PaperRow, SplitResult, mean_and_error};

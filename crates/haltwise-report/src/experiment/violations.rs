@@ -1,6 +1,9 @@
 //! How often the measured gap was above α over the splits.
 
-use haltwise::{CONFIDENCE, Counts, Promise, clopper_pearson};
+use haltwise::corridor::Counts;
+use haltwise::evaluate::CONFIDENCE;
+use haltwise::rule::Promise;
+use haltwise::stats::clopper_pearson;
 use serde::Serialize;
 
 use super::{Experiment, HaltedBy, MethodResults, SplitResult};

@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use chromium::{Browser, Tab};
-use haltwise::Evaluation;
+use haltwise::evaluate::Evaluation;
 use haltwise_report::{Context, report_comparison, report_evaluation, report_experiment};
 use serde_json::{Value, json};
 

@@ -4,8 +4,10 @@
 // should fail.
 #![allow(dead_code, clippy::unwrap_used)]
 
+use haltwise::evaluate::Evaluation;
 use haltwise::simulate::{Atom, Process};
-use haltwise::{Ask, Certifying, Evaluation, Method, Plan, Rule, Screening, evaluate};
+use haltwise::traces::{Certifying, Screening};
+use haltwise::{Ask, Method, Plan, Rule, evaluate};
 use haltwise_report::{
     Compared, DatasetResults, Experiment, MethodResults, SweepCurve, SweepPoint,
 };
