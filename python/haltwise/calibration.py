@@ -140,7 +140,5 @@ def found(calibrated: tuple[_core.Rule, list[str]], stacklevel: int = 3) -> Rule
     for remark in remarks:
         warnings.warn(remark, stacklevel=stacklevel)
     if not core.halts_early():
-        warnings.warn(
-            rule.shortfall() or "the rule halts no sequence early", stacklevel=stacklevel
-        )
+        warnings.warn(rule.shortfall() or "the rule halts no sequence early", stacklevel=stacklevel)
     return rule

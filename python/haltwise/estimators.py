@@ -472,6 +472,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             own = [None] * len(running) if scores is None else scores.tolist()
             for i, row, score in zip(running, probs, own, strict=True):
                 cases[i].see(row, score)
+                # No series is longer: at the full length each is over.
+                if c + 1 == len(self.checkpoints_):
+                    cases[i].end()
         for case, over in zip(cases, np.broadcast_to(ended, len(cases)), strict=True):
             if over:
                 case.end()

@@ -76,8 +76,9 @@ def calibrate(
         at_never=at_never,
         screen_by=screen_by,
     )
-    other = [None if frame is None else _Frame(frame) for frame in (fit, screen)]
-    return found(_core.calibrate_cluster(_Frame(df), *other, options))
+    fitting = None if fit is None else _Frame(fit)
+    screening = None if screen is None else _Frame(screen)
+    return found(_core.calibrate_cluster(_Frame(df), fitting, screening, options))
 
 
 class _Frame:

@@ -138,14 +138,14 @@ def test_ids_make_the_split_independent_of_order(traces):
 def test_screening_traces_can_be_given(traces):
     rule = calibrate(traces[2000:], screen=traces[:2000], method="conditional")
     assert rule.record["screened_on"]["sequences"] == 2000
-    with pytest.raises(ValueError, match="the same, which voids the guarantee"):
+    with pytest.raises(ValueError, match="these very traces, which voids the guarantee"):
         calibrate(traces[:2000], screen=traces[:2000], method="conditional")
 
 
 def test_fitting_traces_can_be_given(traces):
     rule = calibrate(traces[2000:], fit=traces[:2000])
     assert rule.record["fitted_on"]["sequences"] == 2000 and rule.halts_early
-    with pytest.raises(ValueError, match="the same, which voids the guarantee"):
+    with pytest.raises(ValueError, match="these very traces, which voids the guarantee"):
         calibrate(traces[:2000], fit=traces[:2000])
 
 
@@ -234,14 +234,14 @@ WRONG = [
     ({"ids": ["a", "b", "a"]}, 'row 3: the id "a" was met before'),
     ({"alpha": 0.0}, "alpha must lie strictly between 0 and 1, but 0 was given"),
     ({"delta": np.nan}, "delta must lie strictly between 0 and 1"),
-    ({"grid_step": 0.3}, "the grid step must be 1 divided by a whole number"),
-    ({"method": "magic"}, "method must be 'adaptive'"),
-    ({"score": "luck"}, "score must be 'confidence'"),
+    ({"method": "marginal", "grid_step": 0.3}, "the grid step must be 1 divided by a whole number"),
+    ({"method": "magic"}, 'method must be one of "adaptive"'),
+    ({"score": "luck"}, 'score must be one of "confidence"'),
     ({"score": "margin"}, 'the class probabilities, "probs", are needed'),
     ({"fit_fraction": 0.0}, "fit_fraction must lie strictly between 0 and 1"),
-    ({"method": "conditional", "fit_fraction": 0.5}, "go with the method 'adaptive' or"),
-    ({"screen_fraction": 0.5}, "go with the method 'conditional' only"),
-    ({"at_never": "hop"}, "at_never must be 'skip' or 'stop'"),
+    ({"method": "conditional", "fit_fraction": 0.5}, "goes with the method adaptive or"),
+    ({"screen_fraction": 0.5}, "goes with the method conditional only"),
+    ({"at_never": "hop"}, 'at_never must be one of "skip", "stop"'),
     (
         {"method": "conditional", "screen_fraction": 1.0},
         "screen_fraction must lie strictly between 0 and 1",
@@ -277,7 +277,7 @@ def test_empty_arrays_are_refused():
 
 
 def test_one_trace_is_too_few_to_split():
-    with pytest.raises(ValueError, match="1 traces are too few to split in two"):
+    with pytest.raises(ValueError, match="1 trace is too few to split in two"):
         calibrate([[0.5]], [[0]], [0], method="conditional")
 
 

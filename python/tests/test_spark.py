@@ -110,7 +110,8 @@ def test_any_number_of_executors_gives_the_rule_of_one_machine(executors, traces
             # Ids that come out differently the next time are noticed.
             from pyspark.sql import functions as f
 
-            renamed = df.withColumn("id", f.concat(f.col("id"), f.rand().cast("string")))
+            anew = f.udf(lambda id: f"{id}-{np.random.default_rng().random()}").asNondeterministic()
+            renamed = df.withColumn("id", anew("id"))
             with pytest.raises(ValueError, match="voids the guarantee"):
                 spark.calibrate(renamed, method="conditional")
             with pytest.raises(ValueError, match="the id 's\\d+' comes twice"):

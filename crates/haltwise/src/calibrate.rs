@@ -297,7 +297,8 @@ impl Plan {
             } else if screening.is_some_and(|kept| kept.screening.is_empty()) {
                 Some("screening")
             } else {
-                (certifying.sequences() == 0).then_some("certifying")
+                let none = certifying.sequences() == 0 && self.method() != Method::ScreenOnly;
+                none.then_some("certifying")
             };
             if let Some(missing) = missing {
                 let n = survey.sequences();

@@ -317,7 +317,10 @@ impl Proposal {
 
     /// The sequences that it was made from: fitted to, and screened on.
     pub fn made_from(&self) -> impl Iterator<Item = SetRecord> {
-        self.record.fitted_on.into_iter().chain(self.record.screened_on)
+        self.record
+            .fitted_on
+            .into_iter()
+            .chain(self.record.screened_on)
     }
 
     /// The set that evidence is to be gathered from, all of it, where that is
