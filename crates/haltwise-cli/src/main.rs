@@ -26,9 +26,10 @@ mod simulate;
 mod stop;
 mod train;
 
+use std::num::IntErrorKind;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Certified early stopping for classifiers that read a stream.
@@ -89,11 +90,18 @@ fn arguments() -> Cli {
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| match error.kind() {
-        ErrorKind::ValueValidation => {
-            let text = error.render().ansi().to_string();
-            anstream::eprint!("{}", plain_words(text));
-            std::process::exit(error.exit_code())
-        }
+        ErrorKind::ValueValidation => match plain_words(&error) {
+            Some(words) => {
+                let said = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+                let (value, option) = (
+                    said(ContextKind::InvalidValue),
+                    said(ContextKind::InvalidArg),
+                );
+                let message = format!("invalid value '{value}' for '{option}': {words}");
+                Cli::command().error(error.kind(), message).exit()
+            }
+            None => error.exit(),
+        },
         _ => error.exit(),
     })
 }
@@ -110,26 +118,22 @@ fn negative_numbers(command: Command) -> Command {
         .mut_subcommands(negative_numbers)
 }
 
-/// What is said of a number that cannot be read, in words for people.
-fn plain_words(text: String) -> String {
-    const WORDS: [(&str, &str); 5] = [
-        (
-            "invalid digit found in string",
-            "give a whole number, 0 or more",
-        ),
-        (
-            "number would be zero for non-zero type",
-            "give a whole number, 1 or more",
-        ),
-        (
-            "cannot parse integer from empty string",
-            "it is empty; give a whole number",
-        ),
-        ("number too large to fit in target type", "it is too large"),
-        ("invalid float literal", "it is not a number"),
-    ];
-    let replace = |text: String, (theirs, ours)| text.replace(theirs, ours);
-    WORDS.into_iter().fold(text, replace)
+/// What is wrong with a number, where the standard library's words would not tell
+/// what to do.
+fn plain_words(error: &clap::Error) -> Option<&'static str> {
+    use std::error::Error as _;
+    let source = error.source()?;
+    if source.is::<std::num::ParseFloatError>() {
+        return Some("it is not a number");
+    }
+    let error = source.downcast_ref::<std::num::ParseIntError>()?;
+    match error.kind() {
+        IntErrorKind::Empty => Some("it is empty; give a whole number"),
+        IntErrorKind::InvalidDigit => Some("give a whole number, 0 or more"),
+        IntErrorKind::Zero => Some("give a whole number, 1 or more"),
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => Some("it is too large"),
+        _ => None,
+    }
 }
 
 fn main() -> ExitCode {

@@ -371,7 +371,7 @@ fn a_full_disk_leaves_nothing_behind() {
 fn traces_without_ids_cannot_leak_from_screening_into_certifying() {
     let work = Work::new();
     let line = |i: u32| {
-        let right = u32::from(i % 7 != 0);
+        let right = u32::from(!i.is_multiple_of(7));
         let score = f64::from(i) / 1000.0;
         format!("{{\"label\":1,\"predictions\":[{right},1],\"scores\":[{score},0.9]}}\n")
     };

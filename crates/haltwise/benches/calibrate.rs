@@ -5,10 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use haltwise::corridor::*;
 use haltwise::evaluate::*;
 use haltwise::plan::*;
-use haltwise::rule::*;
 use haltwise::score::*;
 use haltwise::stats::*;
 use haltwise::traces::*;

@@ -10,7 +10,6 @@
 use crate::error::CalibrateError;
 use crate::evidence::Evidence;
 use crate::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
-use crate::parts::Fitting;
 use crate::plan::{Method, Plan, ScoreWord};
 use crate::proposal::{Aside, Proposal, score_of};
 use crate::rule::Rule;
@@ -91,10 +90,14 @@ impl std::fmt::Display for Remark {
                 certifying,
             } => write!(
                 f,
-                "the traces to {role} have {} steps, those to certify on {}: the rule will halt \
-                 at no step that the former lack",
+                "the traces to {role} have {} steps, those to certify on {}{}",
                 steps(other),
-                steps(certifying)
+                steps(certifying),
+                if other.1 < certifying.1 {
+                    "; the rule will halt at no step that the former lack"
+                } else {
+                    ""
+                }
             ),
             Self::Sampled(share) => write!(
                 f,
@@ -386,7 +389,7 @@ fn compare(
         });
     }
     let lengths = |survey: &Survey| (survey.shortest, survey.longest);
-    if other.longest < certifying.longest {
+    if other.longest != certifying.longest {
         remarks.push(Remark::Lengths {
             role,
             other: lengths(other),
@@ -407,17 +410,5 @@ impl Proposal {
         evidence.overlap = kept.overlap;
         self.count_block(&mut evidence, &kept.certifying)?;
         Ok(evidence)
-    }
-}
-
-impl Fitting {
-    /// How many sequences there are.
-    pub fn len(&self) -> usize {
-        self.outputs().len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.outputs().is_empty()
     }
 }

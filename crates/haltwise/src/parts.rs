@@ -45,6 +45,16 @@ impl Fitting {
         Self(outputs.select(order))
     }
 
+    /// How many sequences there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// What is fitted to.
     pub(crate) fn outputs(&self) -> &Outputs {
         &self.0
