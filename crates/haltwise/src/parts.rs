@@ -103,7 +103,7 @@ impl Set {
             Self::Scored(traces) => Survey {
                 set: traces.record(),
                 nameless: traces.len() as u64,
-                shortest: traces.lengths().min().unwrap_or(usize::MAX),
+                shortest: traces.shortest(),
                 longest: traces.t_max(),
                 scores_given: *traces.source() != ScoreSource::MaxProbability,
                 ..Survey::default()

@@ -193,6 +193,18 @@ impl Traces {
         bits.map(|word| u64::from(word.count_ones())).sum()
     }
 
+    /// The number of steps of the shortest sequence.
+    pub(crate) fn shortest(&self) -> usize {
+        let of_block = |block: &Block| {
+            if block.equal_lengths {
+                return block.steps;
+            }
+            let lengths = (0..block.len).map(|i| block.last(i) as usize + 1);
+            lengths.min().unwrap_or(usize::MAX)
+        };
+        self.blocks.iter().map(of_block).min().unwrap_or(usize::MAX)
+    }
+
     /// The number of steps of each sequence, in input order.
     pub fn lengths(&self) -> impl Iterator<Item = usize> + '_ {
         self.blocks
