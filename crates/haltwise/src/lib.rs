@@ -16,6 +16,7 @@ mod lanes;
 mod level;
 mod logistic;
 mod loss;
+pub mod monitor;
 mod outputs;
 mod parts;
 pub mod plan;
