@@ -14,6 +14,7 @@ mod evaluate;
 mod evidence;
 mod inspect;
 mod memory;
+mod monitor;
 mod pages;
 mod plan;
 mod read;
@@ -50,6 +51,7 @@ Start here:
   haltwise calibrate traces.npz -o rule.json   find and certify a rule
   haltwise evaluate rule.json test.npz         see what it does to other traces
   haltwise decide rule.json < scores.jsonl     apply it to live streams
+  haltwise monitor rule.json audits.npz        see whether it still keeps its promise
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. NO_COLOR switches colours off.")]
 struct Cli {
@@ -68,6 +70,7 @@ enum Verb {
     Certify(certify::Args),
     Evaluate(evaluate::Args),
     Decide(decide::Args),
+    Monitor(monitor::Args),
     Read(read::Args),
     Ask(ask::Args),
     Inspect(inspect::Args),
@@ -147,6 +150,7 @@ fn main() -> ExitCode {
         Verb::Certify(args) => certify::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
+        Verb::Monitor(args) => monitor::run(args),
         Verb::Read(args) => read::run(args),
         Verb::Ask(args) => ask::run(args),
         Verb::Inspect(args) => inspect::run(args),
