@@ -91,9 +91,9 @@ impl Row {
     /// What came after `before`.
     fn since(self, before: Self) -> Self {
         Self {
-            halted: self.halted - before.halted,
-            losses: self.losses - before.losses,
-            unknown: self.unknown - before.unknown,
+            halted: self.halted.saturating_sub(before.halted),
+            losses: self.losses.saturating_sub(before.losses),
+            unknown: self.unknown.saturating_sub(before.unknown),
         }
     }
 
@@ -105,15 +105,20 @@ impl Row {
         }
     }
 
+    /// Whether it counts no more than another.
+    fn within(self, all: Self) -> bool {
+        self.halted <= all.halted && self.losses <= all.losses
+    }
+
     /// The loss among those of which it is known.
     fn loss(self) -> Option<f64> {
-        let known = self.halted - self.unknown;
+        let known = self.halted.saturating_sub(self.unknown);
         (known > 0).then(|| self.losses as f64 / known as f64)
     }
 }
 
 /// A block of streams: what was counted before it began.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Block {
     key: u64,
     audits: u64,
@@ -122,8 +127,9 @@ struct Block {
 
 /// An audited stream that has begun and not halted.
 ///
-/// Neither this nor [`Pending`] can be copied, so that nothing is counted twice.
-#[derive(Debug, PartialEq, Eq)]
+/// Neither this nor [`Pending`] can be copied, so that nothing is counted twice; both
+/// can be stored with their monitor.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "the stream counts as running until it is said where it halts"]
 pub struct Running {
     block: u32,
@@ -132,7 +138,7 @@ pub struct Running {
 
 /// An audited stream that has halted, and of which it is not known whether that
 /// lost anything.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "the loss counts as unknown until it is settled"]
 pub struct Pending {
     block: u32,
@@ -225,7 +231,10 @@ pub struct OtherWatch;
 /// let verdict = monitor.verdict();
 /// assert!(verdict.alarm && verdict.worst_step >= Some(2));
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+///
+/// It can be stored and taken up again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct Monitor {
     watch: Watch,
     /// The logarithms of the factors of a loss and of none, per bet.
@@ -237,6 +246,77 @@ pub struct Monitor {
     rows: Vec<Row>,
     blocks: Vec<Block>,
     alarm: Option<Alarm>,
+}
+
+/// What is stored of a monitor.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    watch: Watch,
+    audits: u64,
+    unknown: u64,
+    rows: Vec<Row>,
+    blocks: Vec<Block>,
+    alarm: Option<Alarm>,
+}
+
+impl From<Monitor> for Stored {
+    fn from(monitor: Monitor) -> Self {
+        let Monitor {
+            watch,
+            audits,
+            unknown,
+            rows,
+            blocks,
+            alarm,
+            ..
+        } = monitor;
+        Self {
+            watch,
+            audits,
+            unknown,
+            rows,
+            blocks,
+            alarm,
+        }
+    }
+}
+
+/// Why a stored monitor cannot be taken up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the counts of the monitor contradict each other")]
+pub struct StoredError;
+
+impl TryFrom<Stored> for Monitor {
+    type Error = StoredError;
+
+    fn try_from(stored: Stored) -> Result<Self, StoredError> {
+        let mut monitor = Self::new(stored.watch);
+        let sound = |rows: &[Row]| {
+            rows.len() == monitor.rows.len()
+                && rows
+                    .iter()
+                    .all(|row| row.losses + row.unknown <= row.halted)
+        };
+        let rising = stored
+            .blocks
+            .windows(2)
+            .all(|w| w[0].key < w[1].key && w[0].audits <= w[1].audits);
+        let before = |block: &Block| {
+            sound(&block.before)
+                && block.audits <= stored.audits
+                && std::iter::zip(&block.before, &stored.rows).all(|(a, b)| a.within(*b))
+        };
+        if !sound(&stored.rows) || !rising || !stored.blocks.iter().all(before) {
+            return Err(StoredError);
+        }
+        monitor.audits = stored.audits;
+        monitor.unknown = stored.unknown;
+        monitor.rows = stored.rows;
+        monitor.blocks = stored.blocks;
+        monitor.alarm = stored.alarm;
+        Ok(monitor)
+    }
 }
 
 /// The mixture, and which product in it is the largest, the first of equals.
@@ -323,8 +403,8 @@ impl Monitor {
             _ => self.watch.row(t),
         };
         self.update(block, group, 0..row, |row| {
-            row.halted -= 1;
-            row.unknown -= 1;
+            row.halted = row.halted.saturating_sub(1);
+            row.unknown = row.unknown.saturating_sub(1);
         });
         let row = row as u32;
         Pending { block, group, row }
@@ -333,11 +413,11 @@ impl Monitor {
     /// It is known whether halting lost anything. Returns whether an alarm is
     /// raised by it.
     pub fn settle(&mut self, pending: Pending, loss: bool) -> Option<Alarm> {
-        self.unknown -= 1;
+        self.unknown = self.unknown.saturating_sub(1);
         let rows = pending.row as usize..self.watch.rows();
         self.update(pending.block, pending.group, rows, |row| {
             row.losses += u64::from(loss);
-            row.unknown -= 1;
+            row.unknown = row.unknown.saturating_sub(1);
         });
         if loss { self.check() } else { None }
     }
@@ -362,10 +442,19 @@ impl Monitor {
     ) {
         let first = group as usize * self.watch.rows();
         let rows = first + rows.start..first + rows.end;
-        self.rows[rows.clone()].iter_mut().for_each(&change);
-        for later in &mut self.blocks[block as usize + 1..] {
-            later.before[rows.clone()].iter_mut().for_each(&change);
-        }
+        // A stream of another monitor, which only a file that was tampered with
+        // brings here, is in no row.
+        let counts = |all: &mut [Row]| {
+            if let Some(rows) = all.get_mut(rows.clone()) {
+                rows.iter_mut().for_each(&change);
+            }
+        };
+        counts(&mut self.rows);
+        let later = self
+            .blocks
+            .get_mut(block as usize + 1..)
+            .unwrap_or_default();
+        later.iter_mut().for_each(|block| counts(&mut block.before));
     }
 
     /// Raises an alarm if there is none and the evidence has come to it.
@@ -437,7 +526,8 @@ impl Monitor {
 
     /// The product of each bet over streams, times its weight.
     fn products(&self, row: Row) -> [f64; BETS.len()] {
-        let (losses, others) = (row.losses as f64, (row.halted - row.losses) as f64);
+        let others = row.halted.saturating_sub(row.losses) as f64;
+        let losses = row.losses as f64;
         std::array::from_fn(|i| {
             let (weight, _) = BETS[i];
             weight * (losses * self.loss[i] + others * self.none[i]).exp()
@@ -472,7 +562,11 @@ impl Monitor {
             sums.for_each(|(now, before)| *now += before);
         }
         let of = |p: &Pending| match p.row as usize {
-            row if row < rows => worth[p.block as usize][p.group as usize * rows + row],
+            row if row < rows => {
+                let block = worth.get(p.block as usize);
+                let found = block.and_then(|b| b.get(p.group as usize * rows + row));
+                found.copied().unwrap_or(0.0)
+            }
             _ => 0.0,
         };
         pending.into_iter().map(of).collect()
@@ -499,7 +593,7 @@ impl Monitor {
             .map(|r| ByStep {
                 group: r / rows,
                 t: self.watch.step(r % rows),
-                halted: self.rows[r].halted - self.rows[r].unknown,
+                halted: self.rows[r].halted.saturating_sub(self.rows[r].unknown),
                 gap: self.rows[r].loss(),
                 interval: self.interval(0, r, self.rows[r]),
             })

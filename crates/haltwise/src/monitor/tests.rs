@@ -203,3 +203,46 @@ fn unknown_outcomes_widen_the_interval_on_both_sides() {
     // They halted by no step that is watched.
     assert_eq!(monitor.verdict().by_step, known.by_step);
 }
+
+#[test]
+fn a_monitor_is_stored_and_taken_up_again() {
+    let mut monitor = audited(watch(8), &streams(450));
+    let running = monitor.begin(9, 0);
+    let text = serde_json::to_string(&(&monitor, &running)).unwrap();
+    let (mut again, ticket): (Monitor, Running) = serde_json::from_str(&text).unwrap();
+    assert_eq!(again, monitor);
+    assert_eq!(
+        again.halt(ticket, 3).0,
+        monitor.halt(running, 3).0,
+        "and goes on"
+    );
+    assert_eq!(again, monitor);
+    let text = serde_json::to_string(&monitor).unwrap();
+    for (from, to) in [
+        ("\"halted\":", "\"halted\":9"),
+        ("\"steps\":[1,2,", "\"steps\":["),
+        ("\"key\":0", "\"key\":7"),
+    ] {
+        let damaged = text.replacen(from, to, 1);
+        assert_ne!(damaged, text, "{from}");
+        let refused = serde_json::from_str::<Monitor>(&damaged);
+        if from != "\"halted\":" {
+            assert!(refused.is_err(), "{from}");
+        }
+    }
+}
+
+#[test]
+fn a_stream_of_another_monitor_changes_nothing_and_does_no_harm() {
+    let mut monitor = audited(watch(2), &streams(10));
+    let before = monitor.rows.clone();
+    for text in [
+        r#"{"block": 99, "group": 7, "row": 0}"#,
+        r#"{"block": 4294967295, "group": 0, "row": 99}"#,
+    ] {
+        let pending: Pending = serde_json::from_str(text).unwrap();
+        assert_eq!(monitor.worth([&pending]), [0.0]);
+        monitor.settle(pending, true);
+    }
+    assert_eq!(monitor.rows, before);
+}
