@@ -22,6 +22,7 @@ mod reader;
 mod reproduce;
 mod score;
 mod screen;
+mod serve;
 mod show;
 mod simulate;
 mod stop;
@@ -70,6 +71,7 @@ enum Verb {
     Certify(certify::Args),
     Evaluate(evaluate::Args),
     Decide(decide::Args),
+    Serve(serve::Args),
     Monitor(monitor::Args),
     Read(read::Args),
     Ask(ask::Args),
@@ -150,6 +152,7 @@ fn main() -> ExitCode {
         Verb::Certify(args) => certify::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
         Verb::Decide(args) => decide::run(args),
+        Verb::Serve(args) => serve::run(args),
         Verb::Monitor(args) => monitor::run(args),
         Verb::Read(args) => read::run(args),
         Verb::Ask(args) => ask::run(args),

@@ -10,7 +10,9 @@ use haltwise::plan::Delta;
 use haltwise::traces::SetRecord;
 use haltwise_io::{read_rule, trace_files, visit_traces};
 use haltwise_report::words;
+use haltwise_serve::Stored;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
 
@@ -26,21 +28,24 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_
 Examples:
   haltwise monitor rule.json audits.parquet
   haltwise monitor rule.json monday.jsonl tuesday.jsonl --json | jq .alarm
+  haltwise monitor rule.json a/ b/ c/            # the stores of three servers, as one
 
 The e-value is the evidence against the promise: an alarm is raised when it reaches
 1/delta, and stays. \"since\" and \"alarm_at\" count audits from 1. The interval of the
-gap holds at every moment at once. Blocks of 100 audits are where a change is looked for.")]
+gap holds at every moment at once. A change is looked for at the beginnings of blocks of
+100 audits; in stores of servers, of ten minutes.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
 
-    /// Trace files, folders or patterns, in the order in which the streams began
+    /// Trace files, folders or patterns, in the order in which the streams began; or the
+    /// stores of servers
     #[arg(required = true, value_name = "AUDITS")]
     audits: Vec<PathBuf>,
 
-    /// The probability that a false alarm is ever raised
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 0.01)]
-    delta: f64,
+    /// The probability that a false alarm is ever raised [default: 0.01, or the servers']
+    #[arg(long, value_name = "PROBABILITY")]
+    delta: Option<f64>,
 
     /// Print one JSON object instead of words
     #[arg(long)]
@@ -52,11 +57,14 @@ pub(crate) struct Args {
 struct Found<'a> {
     #[serde(flatten)]
     verdict: &'a Verdict,
-    labels_wanted: &'a [String],
+    labels_wanted: &'a [Value],
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let delta = match Delta::try_from(args.delta) {
+    let delta = match args
+        .delta
+        .map_or_else(|| Ok(Delta::default()), Delta::try_from)
+    {
         Ok(delta) => delta,
         Err(error) => crate::usage_error(&format!("--delta: {error}")),
     };
@@ -68,18 +76,52 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             show::file(&args.rule)
         );
     };
-    let mut monitor = Monitor::new(watch);
-    of_traces(&args, &rule, &mut monitor)?;
+    let (monitor, labels_wanted) = match of_stores(&args, &rule)? {
+        Some(found) => found,
+        None => {
+            let mut monitor = Monitor::new(watch);
+            of_traces(&args, &rule, &mut monitor)?;
+            (monitor, Vec::new())
+        }
+    };
     let verdict = monitor.verdict();
     if args.json {
         show::print_json(&Found {
             verdict: &verdict,
-            labels_wanted: &[],
+            labels_wanted: &labels_wanted,
         })?;
     } else {
         show::print(&describe(&rule, &monitor, &verdict))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The monitor of all servers whose stores are named, and the labels they want;
+/// `None` if none is.
+fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Value>)>> {
+    let json = show::read_text(&args.rule)?;
+    let name = args.rule.file_stem().unwrap_or_default().to_string_lossy();
+    let (mut monitors, mut wanted) = (Vec::new(), Vec::new());
+    for path in &args.audits {
+        if let Some(stored) = Stored::read(path, &name, rule, &json)? {
+            monitors.push(stored.monitor);
+            wanted.push(stored.labels_wanted);
+        }
+    }
+    if monitors.is_empty() {
+        return Ok(None);
+    }
+    if monitors.len() < args.audits.len() {
+        bail!("some of these are stores of servers and some are traces; name either");
+    }
+    if args.delta.is_some() {
+        crate::usage_error("--delta is that of the servers, whose stores are named here");
+    }
+    let monitor = Monitor::sum(&monitors).context("the stores do not go together")?;
+    // The first of each, then the second: every server has its most wanted first.
+    let most = wanted.iter().map(Vec::len).max().unwrap_or(0);
+    let mixed = (0..most).flat_map(|i| wanted.iter().filter_map(move |ids| ids.get(i).cloned()));
+    Ok(Some((monitor, mixed.collect())))
 }
 
 /// Shows the traces of files to a monitor, in their order.

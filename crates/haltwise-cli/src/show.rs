@@ -71,15 +71,6 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown + rest)
 }
 
-/// At most 60 characters of a text that may be of any length, and a mark if there
-/// are more.
-pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
-}
-
 /// Prints to standard output, without escape codes where it is no terminal. If
 /// whoever read it has gone, the work goes on without a word.
 pub(crate) fn print(text: &str) -> io::Result<()> {
@@ -330,12 +321,6 @@ mod tests {
         let shown = harmless(&text);
         assert!(!shown.contains(char::is_control));
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), value);
-    }
-
-    #[test]
-    fn text_of_any_length_is_cut() {
-        assert_eq!(shortened("short"), "short");
-        assert_eq!(shortened(&"é".repeat(1000)), format!("{}…", "é".repeat(60)));
     }
 
     #[test]

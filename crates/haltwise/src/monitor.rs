@@ -637,6 +637,9 @@ impl Monitor {
         if monitors.iter().any(|m| m.watch != first.watch) {
             return Err(OtherWatch);
         }
+        if let [only] = monitors {
+            return Ok(only.clone());
+        }
         let mut keys: Vec<u64> = monitors
             .iter()
             .flat_map(|m| m.blocks.iter().map(|b| b.key))

@@ -187,6 +187,11 @@ impl Streams {
         self.now = now;
     }
 
+    /// The time that was said last.
+    pub fn clock(&self) -> u32 {
+        self.now
+    }
+
     /// Closes the streams whose last message came before a time, and tells their
     /// ids.
     pub fn close_idle(&mut self, before: u32, mut closed: impl FnMut(&str, &State)) {
