@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use haltwise::plan::Delta;
 use haltwise::stream::Limits;
 use haltwise_io::read_rule;
-use haltwise_serve::{OnAlarm, Options, Served, Settings};
+use haltwise_serve::{Mqtt, OnAlarm, Options, Served, Settings};
 use rand::RngExt as _;
 
 use crate::show;
@@ -40,6 +41,10 @@ is for Prometheus. To be reached from other machines, a token is needed: put it 
 environment variable HALTWISE_TOKEN (see --token-env); clients send it as
 Authorization: Bearer TOKEN.
 
+With --mqtt mqtt://broker:1883, lines are taken from the topic haltwise/RULE/in, labels from
+haltwise/RULE/labels, and answers go to haltwise/RULE/out. A message may be delivered twice, so
+its lines must have \"t\". HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are used where set.
+
 What was answered is on the disk. After a kill, streams that were open must begin again, with
 \"t\": 1; after Ctrl-C or SIGTERM they go on.")]
 pub(crate) struct Args {
@@ -66,6 +71,10 @@ pub(crate) struct Args {
     /// What to do when an alarm is raised
     #[arg(long, value_enum, value_name = "WHAT", default_value = "read-on")]
     on_alarm: OnAlarmArg,
+
+    /// Take lines from an MQTT broker, and give it the answers
+    #[arg(long, value_name = "ADDRESS")]
+    mqtt: Option<Mqtt>,
 
     /// Open streams at the most, per rule
     #[arg(
@@ -165,6 +174,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             args.token_env
         );
     }
+    let variable = |name: &str| std::env::var(name).ok();
+    let mqtt = args.mqtt.map(|mut mqtt| {
+        let user = variable("HALTWISE_MQTT_USER");
+        mqtt.login = user.zip(variable("HALTWISE_MQTT_PASSWORD"));
+        mqtt
+    });
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
     let options = Options {
         rules,
@@ -187,6 +202,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         max_line: args.max_line.get(),
         rotate: Duration::from_secs(args.rotate.get().into()),
         seed: rand::rng().random(),
+        mqtt,
+        notice: Arc::new(|what: &str| show::note(what)),
     };
     let started = |address: SocketAddr| {
         for name in &names {

@@ -83,6 +83,28 @@ impl Board {
         lines: &[Result<&[u8], Fault>],
         first: u64,
     ) -> Result<Answers, Error> {
+        self.take_by(lines, first, |desk, now, line, out| {
+            desk.take(now, line, out)
+        })
+    }
+
+    /// The same for lines that may come twice: each must say which step it is.
+    pub(crate) fn take_numbered(
+        &self,
+        lines: &[Result<&[u8], Fault>],
+        first: u64,
+    ) -> Result<Answers, Error> {
+        self.take_by(lines, first, |desk, now, line, out| {
+            desk.take_numbered(now, line, out)
+        })
+    }
+
+    fn take_by(
+        &self,
+        lines: &[Result<&[u8], Fault>],
+        first: u64,
+        take: impl Fn(&mut Desk, u64, &Line<'_>, &mut Out) -> Result<(), Fault>,
+    ) -> Result<Answers, Error> {
         // Read before the desk is held: that takes most of the time.
         let parsed: Vec<Result<Line<'_>, Fault>> = lines
             .iter()
@@ -94,7 +116,7 @@ impl Board {
         let ((), answers) = self.change(|desk, now, out| {
             for (number, line) in (first..).zip(&parsed) {
                 let taken = match line {
-                    Ok(line) => desk.take(now, line, out),
+                    Ok(line) => take(desk, now, line, out),
                     Err(fault) => {
                         desk.count_fault();
                         Err(fault.clone())
@@ -206,6 +228,11 @@ impl Board {
     pub(crate) fn history(&self) -> Vec<(u64, f64)> {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         history.clone()
+    }
+
+    /// Whether the log is long enough for a new one.
+    pub(crate) fn is_long(&self) -> bool {
+        self.lock().1.is_long()
     }
 
     /// Puts labelled audits into a trace file, and begins a new log.

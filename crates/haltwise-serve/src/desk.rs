@@ -306,6 +306,46 @@ impl Desk {
         taken
     }
 
+    /// Takes a line that may come twice: it must say which step it is, and one that
+    /// came before is passed over.
+    pub(crate) fn take_numbered(
+        &mut self,
+        now: u64,
+        line: &Line<'_>,
+        out: &mut Out,
+    ) -> Result<(), Fault> {
+        if !line.has_step() {
+            return self.take(now, line, out);
+        }
+        let Some(t) = line.t else {
+            self.count_fault();
+            let problem = format!("the line of stream {} has no \"t\"", line.id);
+            let remedy = "number the steps from 1: a message may be delivered twice";
+            return Err(Fault::new(FaultKind::Unusable, problem, remedy));
+        };
+        match self.steps(&line.id) {
+            Some(steps) if t <= steps => Ok(()),
+            // Its stream may be over, and the line one that came before.
+            None if t > 1 => {
+                self.count_fault();
+                let problem = format!("stream {} is not open", line.id);
+                Err(Fault::new(FaultKind::BeginAgain, problem, BEGIN_AGAIN))
+            }
+            _ => self.take(now, line, out),
+        }
+    }
+
+    /// How many steps an open stream has had.
+    fn steps(&self, id: &str) -> Option<u64> {
+        if let Some(live) = self.live.get(id) {
+            return Some(live.kept.len() as u64);
+        }
+        let older = self.older.iter().map(|older| &older.streams);
+        let mut tables = older.chain([&self.streams]);
+        let state = tables.find_map(|streams| streams.get(id));
+        state.map(|state| u64::from(state.steps()))
+    }
+
     fn take_line(&mut self, now: u64, line: &Line<'_>, out: &mut Out) -> Result<(), Fault> {
         let id = &*line.id;
         let old = self

@@ -27,6 +27,7 @@ use crate::desk::{Fault, FaultKind, Settings};
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::metrics;
+use crate::mqtt::{self, Mqtt};
 use crate::store::Store;
 
 /// A rule to serve.
@@ -40,8 +41,10 @@ pub struct Served {
     pub json: String,
 }
 
+/// Told what whoever runs the server should know.
+pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// What to serve, and how.
-#[derive(Debug)]
 pub struct Options {
     /// The rules.
     pub rules: Vec<Served>,
@@ -59,6 +62,20 @@ pub struct Options {
     pub rotate: Duration,
     /// What chance is drawn from.
     pub seed: u64,
+    /// A broker to take lines from and to give answers to.
+    pub mqtt: Option<Mqtt>,
+    /// Told of alarms and failures.
+    pub notice: Notice,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The token is nobody's business.
+        f.debug_struct("Options")
+            .field("listen", &self.listen)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The most bytes of a body that is no stream.
@@ -132,7 +149,19 @@ pub async fn serve(
     let address = listener
         .local_addr()
         .map_err(|e| Error::new(e.to_string()))?;
-    let keeping = tokio::spawn(keep(Arc::clone(&boards), options.rotate, ending.clone()));
+    let notice = Arc::clone(&options.notice);
+    let kept = keep(Arc::clone(&boards), options.rotate, notice, ending.clone());
+    let keeping = tokio::spawn(kept);
+    if let Some(broker) = options.mqtt {
+        // The same server is the same client to the broker, after a restart too.
+        let folder = options.store.canonicalize().unwrap_or(options.store);
+        let digest = crate::desk::digest(&folder.to_string_lossy());
+        let id = format!("haltwise-{}", &digest[..16]);
+        let most = options.max_line;
+        let boards = Arc::clone(&boards);
+        let listening = mqtt::run(broker, boards, id, most, options.notice, ending.clone());
+        tokio::spawn(listening);
+    }
     started(address);
     let mut heard = ending.clone();
     let serving = axum::serve(listener, router(app))
@@ -149,10 +178,16 @@ pub async fn serve(
     Ok(())
 }
 
-/// Closes idle streams and rotates logs.
-async fn keep(boards: Arc<Vec<Arc<Board>>>, rotate: Duration, mut ending: watch::Receiver<bool>) {
+/// Closes idle streams, rotates logs, and tells of alarms and failures.
+async fn keep(
+    boards: Arc<Vec<Arc<Board>>>,
+    rotate: Duration,
+    notice: Notice,
+    mut ending: watch::Receiver<bool>,
+) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     let mut rotated = tokio::time::Instant::now();
+    let mut told = vec![(false, false); boards.len()];
     loop {
         tokio::select! {
             _ = tick.tick() => {}
@@ -162,15 +197,33 @@ async fn keep(boards: Arc<Vec<Arc<Board>>>, rotate: Duration, mut ending: watch:
         if due {
             rotated = tokio::time::Instant::now();
         }
-        for board in boards.iter() {
-            let board = Arc::clone(board);
-            // A store that cannot be written says so to every client.
-            let _ = tokio::task::spawn_blocking(move || {
-                board
-                    .tick()
-                    .and_then(|()| if due { board.rotate() } else { Ok(()) })
-            })
-            .await;
+        for (board, (alarmed, failed)) in boards.iter().zip(&mut told) {
+            let name = &board.name;
+            let alarm = board.with_desk(|desk| desk.monitor().is_some_and(|m| m.alarm().is_some()));
+            if alarm && !*alarmed {
+                notice(&format!(
+                    "alarm: the promise of {name} does not hold any more; see /"
+                ));
+            }
+            *alarmed = alarm;
+            let kept = Arc::clone(board);
+            let work = tokio::task::spawn_blocking(move || {
+                kept.tick()?;
+                if due || kept.is_long() {
+                    kept.rotate()?;
+                }
+                Ok::<(), Error>(())
+            });
+            // A store that cannot be written says so to every client as well.
+            let done = work
+                .await
+                .unwrap_or_else(|e| Err(Error::new(e.to_string())));
+            if let Err(error) = &done
+                && !*failed
+            {
+                notice(&error.to_string());
+            }
+            *failed = done.is_err();
         }
     }
 }
@@ -460,7 +513,7 @@ async fn events(State(app): State<App>, Path(name): Path<String>) -> Result<Resp
 }
 
 /// Waits until the server is to end.
-async fn ended(ending: &mut watch::Receiver<bool>) {
+pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
     // The sender outlives all who wait.
     drop(ending.wait_for(|end| *end).await);
 }

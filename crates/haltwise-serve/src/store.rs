@@ -38,7 +38,12 @@ pub(crate) struct Store {
     /// How many records were appended to logs before this one.
     before: u64,
     committed: watch::Sender<Committed>,
+    /// How many bytes were appended to this log.
+    bytes: u64,
 }
+
+/// A log of so many bytes is long: reading it back takes a good part of a second.
+const LONG: u64 = 32 << 20;
 
 impl Store {
     /// Opens a store or begins one, and brings back what it knows. `now` is in
@@ -74,6 +79,7 @@ impl Store {
             committer: None,
             before: 0,
             committed,
+            bytes: 0,
         };
         store.start(log);
         if !desk.knows(&given) {
@@ -113,17 +119,23 @@ impl Store {
 
     /// Appends records, and returns how many must be committed for them to be on
     /// the disk.
-    pub(crate) fn append(&self, records: &[String]) -> Result<u64, Error> {
+    pub(crate) fn append(&mut self, records: &[String]) -> Result<u64, Error> {
         let Some(committer) = &self.committer else {
             return Err(Error::file(&self.folder, "the store is closed"));
         };
         let mut last = committer.appended();
         for record in records {
+            self.bytes += record.len() as u64 + 1;
             last = committer
                 .append(record)
                 .map_err(|e| Error::file(&self.folder, e))?;
         }
         Ok(self.before + last)
+    }
+
+    /// Whether the log is long enough for a new one.
+    pub(crate) fn is_long(&self) -> bool {
+        self.bytes > LONG
     }
 
     /// Puts labelled audits into a trace file, and what still matters into a new
@@ -170,6 +182,7 @@ impl Store {
         sync_folder(&self.folder)?;
         fs::remove_file(log_path(&self.folder, self.number)).map_err(failed)?;
         self.number = next;
+        self.bytes = 0;
         self.start(log);
         Ok(())
     }

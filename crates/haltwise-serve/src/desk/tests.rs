@@ -334,3 +334,32 @@ fn faults_are_told_with_a_remedy_and_counted() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["line"], 3);
 }
+
+#[test]
+fn a_line_that_comes_twice_counts_once_if_it_is_numbered() {
+    let mut all = Logged::new(0.0);
+    let mut say = |line: &str| {
+        let line = Line::parse(line.as_bytes()).unwrap();
+        let (taken, out) = all.change(|desk, now, out| desk.take_numbered(now, &line, out));
+        taken.map(|()| out.answers).map_err(|fault| fault.kind)
+    };
+    let quiet = Ok(String::new());
+    for _ in 0..3 {
+        assert_eq!(say(r#"{"id": 1, "t": 1, "score": 0.1}"#), quiet);
+    }
+    assert!(
+        say(r#"{"id": 1, "t": 2, "score": 0.9}"#)
+            .unwrap()
+            .contains("\"t\":2")
+    );
+    assert_eq!(
+        say(r#"{"id": 1, "t": 2, "score": 0.9, "end": true}"#),
+        quiet
+    );
+    assert_eq!(say(r#"{"id": 1, "end": true}"#), quiet);
+    assert_eq!(
+        say(r#"{"id": 1, "t": 2, "score": 0.9}"#),
+        Err(FaultKind::BeginAgain)
+    );
+    assert_eq!(say(r#"{"id": 2, "score": 0.9}"#), Err(FaultKind::Unusable));
+}
