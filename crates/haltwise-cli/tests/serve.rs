@@ -3,201 +3,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
+// Just enough of a browser's protocol, shared with the reports' tests.
+#[allow(dead_code)]
+#[path = "../../haltwise-report/tests/browser/chromium.rs"]
+mod chromium;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{haltwise, ran, write_traces};
+use common::serving::{Server, done, folder, stream};
+use common::{haltwise, ran};
 use serde_json::{Value, json};
-use tempfile::TempDir;
-
-/// A server that ends with the test.
-struct Server {
-    child: Child,
-    address: String,
-    token: Option<&'static str>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// An answer to a request.
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    body: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{self:?}"))
-    }
-
-    fn lines(&self) -> Vec<Value> {
-        let parse = |line| serde_json::from_str(line).unwrap();
-        self.body.lines().map(parse).collect()
-    }
-}
-
-impl Server {
-    fn start(folder: &Path, words: &str) -> Self {
-        Self::start_with(folder, words, None)
-    }
-
-    fn start_with(folder: &Path, words: &str, token: Option<&'static str>) -> Self {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("haltwise"));
-        command.current_dir(folder).env("NO_COLOR", "1");
-        command.env_remove("HALTWISE_TOKEN");
-        if let Some(token) = token {
-            command.env("HALTWISE_TOKEN", token);
-        }
-        let mut child = command
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(words.split_whitespace())
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
-        let (mut text, mut line) = (String::new(), String::new());
-        let address = loop {
-            line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "{text}");
-            text += &line;
-            if let Some(rest) = line.strip_prefix("How it goes: http://") {
-                break rest.trim().trim_end_matches('/').to_owned();
-            }
-        };
-        // What it says later must not block it.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        Self {
-            child,
-            address,
-            token,
-        }
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        stream
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
-        let token = self.token.map(|t| format!("Authorization: Bearer {t}\r\n"));
-        self.ask_with(method, path, &token.unwrap_or_default(), body)
-            .expect("an answer")
-    }
-
-    fn ask_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Option<Answer> {
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        let length = body.len();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\
-             Content-Length: {length}\r\n\r\n{body}"
-        )
-        .ok()?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).ok()?;
-        let text = String::from_utf8(bytes).ok()?;
-        let (head, body) = text.split_once("\r\n\r\n")?;
-        let status = head.split(' ').nth(1)?.parse().ok()?;
-        let chunked = head
-            .to_ascii_lowercase()
-            .contains("transfer-encoding: chunked");
-        let body = if chunked {
-            unchunked(body)?
-        } else {
-            body.to_owned()
-        };
-        Some(Answer { status, body })
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        self.ask("GET", path, "")
-    }
-
-    fn post(&self, path: &str, body: &str) -> Answer {
-        self.ask("POST", path, body)
-    }
-
-    fn status(&self) -> Value {
-        self.get("/rule/status").json()
-    }
-
-    /// Asks the server to end, and waits until it has.
-    fn stop(mut self) {
-        let id = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
-        let code = self.child.wait().unwrap().code();
-        assert_eq!(code, Some(0));
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-fn unchunked(mut body: &str) -> Option<String> {
-    let mut text = String::new();
-    loop {
-        let (size, rest) = body.split_once("\r\n")?;
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            return Some(text);
-        }
-        text += rest.get(..size)?;
-        body = rest.get(size + 2..)?;
-    }
-}
-
-/// A folder with a rule that halts from step 2 on.
-fn folder() -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    write_traces(&folder.path().join("traces.npz"), 4000, 1);
-    done(
-        folder.path(),
-        "calibrate traces.npz --method conditional -o rule.json",
-    );
-    folder
-}
-
-fn done(folder: &Path, words: &str) -> String {
-    let ran = ran(haltwise()
-        .current_dir(folder)
-        .args(words.split_whitespace()));
-    assert_eq!(ran.code, 0, "{words}: {}", ran.stderr);
-    ran.stdout
-}
-
-/// A stream of five steps that halts at step 2, with these predictions there and
-/// at the end.
-fn stream(id: &str, early: u32, full: u32) -> String {
-    let mut lines = String::new();
-    for (t, class) in [(1, early), (2, early), (3, early), (4, full), (5, full)] {
-        let score = if t == 1 { 0.1 } else { 1.0 };
-        lines +=
-            &format!("{{\"id\":\"{id}\",\"t\":{t},\"score\":{score},\"prediction\":{class}}}\n");
-    }
-    lines
-}
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap();
@@ -556,5 +375,99 @@ fn a_store_has_one_server() {
         second.stderr.contains("another program is writing it"),
         "{}",
         second.stderr
+    );
+}
+
+#[test]
+fn lines_go_by_websocket_too() {
+    let folder = folder();
+    let server = Server::start(folder.path(), "rule.json --store store --audit 0");
+    let address = format!("ws://{}/rule/ws", server.address);
+    let (mut socket, _) = tungstenite::client(address, server.connect()).unwrap();
+    let mut say = |text: &str| {
+        socket.send(tungstenite::Message::text(text)).unwrap();
+        let answer = socket.read().unwrap().into_text().unwrap();
+        answer
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect::<Vec<Value>>()
+    };
+    let halts = say("{\"id\":1,\"score\":0.1}\n{\"id\":1,\"score\":1.0}");
+    assert_eq!(halts, [json!({"id": 1, "t": 2, "reason": "threshold"})]);
+    let fault = say("{\"id\":2");
+    assert_eq!(fault[0]["line"], 3);
+    assert!(fault[0]["remedy"].is_string());
+}
+
+#[test]
+fn the_page_shows_the_alarm_as_it_is_raised() {
+    let Some(program) = chromium::find() else {
+        assert!(
+            std::env::var_os("HALTWISE_REQUIRE_CHROMIUM").is_none(),
+            "no Chromium"
+        );
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED the page: Chromium is not installed"
+        );
+        return;
+    };
+    let folder = folder();
+    let server = Server::start_with(
+        folder.path(),
+        "rule.json --store store --audit 1",
+        Some("secret"),
+    );
+    let mut browser = chromium::Browser::start(&program);
+    let mut tab = browser.tab();
+    tab.visit(&format!("http://{}/", server.address), 1200, "dark");
+    let until = |tab: &mut chromium::Tab<'_>, what: &str| {
+        let begun = Instant::now();
+        while tab.evaluate(what) != json!(true) {
+            let state = tab.evaluate("document.body.innerText");
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}: {state}");
+        }
+    };
+    until(&mut tab, "!document.getElementById('access').hidden");
+    tab.evaluate("document.getElementById('token').value = 'secret'");
+    tab.evaluate("document.getElementById('enter').click()");
+    until(&mut tab, "document.body.dataset.shown === 'yes'");
+    until(
+        &mut tab,
+        "document.getElementById('verdict').innerText.includes('No alarm')",
+    );
+    let lines: String = (0..80).map(|i| stream(&format!("s{i}"), 0, 1)).collect();
+    server.post("/rule/streams", &lines);
+    until(
+        &mut tab,
+        "document.getElementById('labels').innerText.includes('s35')",
+    );
+    let lines: String = (0..80)
+        .map(|i| format!("{{\"id\":\"s{i}\",\"label\":1}}\n"))
+        .collect();
+    server.post("/rule/labels", &lines);
+    until(
+        &mut tab,
+        "document.getElementById('verdict').className === 'alarm'",
+    );
+    let words = tab.evaluate("document.getElementById('verdict').innerText");
+    let words = words.as_str().unwrap();
+    assert!(
+        words.contains("halted by step 2") && words.contains("read to their end"),
+        "{words}"
+    );
+    let drawn = "document.querySelectorAll('#evidence path, #gaps circle, #halts rect').length";
+    assert!(tab.evaluate(drawn).as_u64().unwrap() >= 3);
+    // A phone shows all of it without scrolling sideways.
+    tab.visit(&format!("http://{}/", server.address), 400, "light");
+    until(&mut tab, "document.body.dataset.shown === 'yes'");
+    let wide = tab.evaluate("document.documentElement.scrollWidth > innerWidth");
+    assert_eq!(wide, false);
+    let complaints = tab.complaints();
+    let refused = |c: &&String| !c.contains("401");
+    assert_eq!(
+        complaints.iter().filter(refused).count(),
+        0,
+        "{complaints:?}"
     );
 }
