@@ -21,7 +21,7 @@ use crate::show;
 /// Each rule is served at the name of its file: rule.json at /rule. Lines are those of
 /// `haltwise decide`:
 ///
-///   curl -T - http://127.0.0.1:7070/rule/streams < scores.jsonl
+///   curl -X POST -T - http://127.0.0.1:7070/rule/streams < scores.jsonl
 ///
 /// A share of the streams is audited: at their halt the answer carries "audit": true, and
 /// the client goes on sending until the end. When the audits say that the promise does
@@ -217,22 +217,30 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .enable_all()
         .build()
         .context("cannot start threads")?;
-    runtime.block_on(haltwise_serve::serve(options, started, told_to_stop()))?;
+    runtime.block_on(async {
+        let stop = told_to_stop().context("cannot listen for signals")?;
+        haltwise_serve::serve(options, started, stop).await?;
+        anyhow::Ok(())
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits for Ctrl-C or SIGTERM.
-async fn told_to_stop() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = tokio::signal::ctrl_c() => {}
-            }
-            return;
+/// Listens for Ctrl-C and SIGTERM from now on; done when one of them came.
+#[cfg(unix)]
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
         }
-    }
-    let _ = tokio::signal::ctrl_c().await;
+    })
+}
+
+/// Listens for Ctrl-C.
+#[cfg(not(unix))]
+fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async { drop(tokio::signal::ctrl_c().await) })
 }

@@ -186,3 +186,33 @@ pub(crate) fn text(boards: &[std::sync::Arc<Board>]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::METRICS;
+
+    /// The metrics that a file of `deploy` asks for.
+    fn asked(text: &str) -> Vec<&str> {
+        let word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+        text.split(word)
+            .filter(|word| word.starts_with("haltwise_"))
+            .collect()
+    }
+
+    #[test]
+    fn dashboard_and_alerts_ask_for_metrics_that_there_are() {
+        let files = [
+            include_str!("../../../deploy/alerts.yml"),
+            include_str!("../../../deploy/grafana-dashboard.json"),
+        ];
+        for file in files {
+            let asked = asked(file);
+            assert!(asked.len() > 5);
+            for name in asked {
+                assert!(METRICS.iter().any(|metric| metric.0 == name), "{name}");
+            }
+        }
+        let dashboard: serde_json::Value = serde_json::from_str(files[1]).unwrap();
+        assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
+    }
+}

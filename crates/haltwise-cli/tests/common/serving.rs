@@ -1,4 +1,5 @@
 //! `haltwise serve`, started for a test, and asked by plain HTTP.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
