@@ -6,12 +6,13 @@ VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale fuzz chromium llama python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve fuzz chromium llama servers python java
 
 test: test-rust test-python
 
-test-rust: chromium llama
-	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 $(CARGO) test --workspace --exclude haltwise-python
+test-rust: chromium llama servers
+	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 HALTWISE_REQUIRE_MOSQUITTO=1 \
+	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 $(CARGO) test --workspace --exclude haltwise-python
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
@@ -55,6 +56,11 @@ java:
 chromium:
 	@command -v chromium >/dev/null || (apt-get update -q && apt-get install -qy chromium)
 
+# The broker, the load balancer and the client that `serve` is tested with.
+servers:
+	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && test -x /usr/sbin/nginx || \
+	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl)
+
 # A small language model on llama.cpp's server, for the tests of `read` and `ask`.
 llama: $(LLAMA)/ready
 
@@ -82,6 +88,10 @@ bench:
 SIZES ?= 250000x100 500000x100 1000000x100 2000000x100 250000x200 250000x400 10000000x100
 bench-scale:
 	$(CARGO) bench -p haltwise-io --bench scale -- $(SIZES)
+
+# The server under load from another process.
+bench-serve:
+	$(CARGO) bench -p haltwise-cli --bench serve
 
 # The LSTM beside PyTorch on this machine's CPU.
 bench-train: $(VENV)/bin/python
