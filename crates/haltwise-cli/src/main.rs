@@ -17,6 +17,7 @@ mod memory;
 mod monitor;
 mod pages;
 mod plan;
+mod production;
 mod read;
 mod reader;
 mod reproduce;

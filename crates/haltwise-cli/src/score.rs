@@ -184,7 +184,7 @@ pub(crate) fn write_traces(
 
 /// How safe the model finds it to stop: by the head that was trained for just
 /// that, where there is one, else by how likely it finds its prediction right.
-fn safety(scores: &Scores) -> Cow<'_, [f32]> {
+pub(crate) fn safety(scores: &Scores) -> Cow<'_, [f32]> {
     match &scores.gap {
         Some(gap) => gap.iter().map(|gap| 1.0 - gap).collect(),
         None => Cow::Borrowed(&scores.confidence),
