@@ -16,6 +16,7 @@ from ._core import Stream
 from .calibration import calibrate
 from .evidence import Candidates, Evidence
 from .lstm import Model, train
+from .monitor import Monitor
 from .rule import Evaluation, Rule
 from .traces import Traces, read_traces, write_traces
 
@@ -29,6 +30,7 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Model",
+    "Monitor",
     "Rule",
     "Stream",
     "Traces",

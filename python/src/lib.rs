@@ -11,6 +11,7 @@ mod evidence;
 mod failure;
 mod files;
 mod model;
+mod monitor;
 mod rule;
 mod stream;
 
@@ -28,6 +29,8 @@ mod _core {
     use crate::files::{read_arrow, read_traces, write_traces};
     #[pymodule_export]
     use crate::model::Model;
+    #[pymodule_export]
+    use crate::monitor::Monitor;
     #[pymodule_export]
     use crate::rule::Rule;
     #[pymodule_export]
