@@ -471,3 +471,50 @@ fn the_page_shows_the_alarm_as_it_is_raised() {
         "{complaints:?}"
     );
 }
+
+/// Files may not grow beyond a limit: a short write, then an error, as on a disk
+/// that is full.
+#[test]
+fn a_full_disk_stops_answers_and_loses_none() {
+    let folder = folder();
+    let words = "rule.json --store store --audit 1";
+    let limited = "trap '' XFSZ; ulimit -f 400;";
+    let server = Server::start_after(limited, folder.path(), words, None);
+    let mut labelled = Vec::new();
+    let refused = loop {
+        let id = format!("s{}", labelled.len());
+        let said = server.post("/rule/streams", &stream(&id, 0, 1));
+        if said.body.contains("cannot be written") {
+            break said.body;
+        }
+        let label = format!("{{\"id\":\"{id}\",\"label\":1}}");
+        let said = server.post("/rule/labels", &label);
+        if said.status != 200 {
+            assert_eq!(said.status, 503);
+            break said.body;
+        }
+        labelled.push(id);
+        assert!(labelled.len() < 100_000, "the disk is never full");
+    };
+    assert!(refused.contains("remedy"), "{refused}");
+    assert_eq!(server.get("/health").status, 200);
+    let ready = server.get("/ready");
+    assert_eq!(ready.status, 503);
+    assert!(
+        ready.json()["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("make room")
+    );
+    server.kill();
+    // With room again, nothing that was answered is missing.
+    let server = Server::start(folder.path(), words);
+    let status = server.status();
+    assert!(status["audits"].as_u64().unwrap() >= labelled.len() as u64);
+    let last = labelled.last().unwrap();
+    let again = server.post(
+        "/rule/labels",
+        &format!("{{\"id\":\"{last}\",\"label\":1}}"),
+    );
+    assert_eq!(again.status, 404, "it has its label");
+}

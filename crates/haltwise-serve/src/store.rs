@@ -157,8 +157,17 @@ impl Store {
         Ok(())
     }
 
-    /// Goes on with a new log that begins with the state of the desk.
+    /// Goes on with a new log that begins with the state of the desk. Where that
+    /// cannot be, nothing is committed any more, and whoever waits is told.
     fn renew_log(&mut self, desk: &Desk, closing: bool) -> Result<(), Error> {
+        let renewed = self.try_renew_log(desk, closing);
+        if let (Err(error), None) = (&renewed, &self.committer) {
+            let _before = self.committed.send_replace(Err(error.to_string()));
+        }
+        renewed
+    }
+
+    fn try_renew_log(&mut self, desk: &Desk, closing: bool) -> Result<(), Error> {
         if let Some(committer) = self.committer.take() {
             self.before += committer.appended();
             committer

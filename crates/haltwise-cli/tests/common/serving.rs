@@ -50,7 +50,19 @@ impl Server {
     }
 
     pub fn start_with(folder: &Path, words: &str, token: Option<&'static str>) -> Self {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("haltwise"));
+        Self::start_after("", folder, words, token)
+    }
+
+    /// Starts it after some words of the shell, such as limits.
+    pub fn start_after(
+        shell: &str,
+        folder: &Path,
+        words: &str,
+        token: Option<&'static str>,
+    ) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{shell} exec \"$0\" \"$@\"")]);
+        command.arg(assert_cmd::cargo::cargo_bin("haltwise"));
         command.current_dir(folder).env("NO_COLOR", "1");
         command.env_remove("HALTWISE_TOKEN");
         if let Some(token) = token {
