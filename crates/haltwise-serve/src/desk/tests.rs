@@ -363,3 +363,36 @@ fn a_line_that_comes_twice_counts_once_if_it_is_numbered() {
     );
     assert_eq!(say(r#"{"id": 2, "score": 0.9}"#), Err(FaultKind::Unusable));
 }
+
+#[test]
+fn a_month_of_streams_leaves_nothing_behind() {
+    let mut all = Logged::new(0.3);
+    let mut sizes = Vec::new();
+    for day in 0..30 {
+        for i in 0..500 {
+            all.now += 86_400_000 / 500;
+            let id = day * 500 + i;
+            all.stream(id, u32::from(i % 50 != 0), 1);
+            let _ = all.label(&id.to_string(), "1");
+            // One in ten falls silent.
+            if i % 10 == 0 {
+                let line = format!(r#"{{"id": "silent-{id}", "score": 0.1}}"#);
+                all.say(&line).unwrap();
+            }
+            all.change(|desk, now, out| desk.tick(now, out));
+        }
+        let filed = all.desk.done().0.len();
+        all.desk.filed(filed);
+        let kept: usize = all.desk.state(true).iter().map(String::len).sum();
+        let open = all.desk.open() + all.desk.live.len() + all.desk.waiting.len();
+        sizes.push((open, kept));
+        all.log.clear();
+    }
+    assert!(all.desk.monitor().unwrap().alarm().is_none());
+    assert!(all.desk.totals.idle > 1000, "{:?}", all.desk.totals);
+    let ((open, kept), (open_then, kept_then)) = (sizes[2], sizes[29]);
+    assert!(open_then <= open + 20, "{sizes:?}");
+    // Only the counts of the monitor grow, by some hundred bytes per ten minutes.
+    let blocks = 27 * 144;
+    assert!(kept_then <= kept + 400 * blocks, "{sizes:?}");
+}
