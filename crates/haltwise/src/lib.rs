@@ -36,6 +36,7 @@ mod table;
 mod thresholds;
 mod trace;
 mod verdict;
+pub mod votes;
 mod walk;
 
 pub use calibrate::Given;
