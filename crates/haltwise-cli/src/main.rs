@@ -16,6 +16,7 @@ mod inspect;
 mod memory;
 mod pages;
 mod plan;
+mod promise;
 mod read;
 mod reader;
 mod reproduce;
@@ -25,6 +26,7 @@ mod show;
 mod simulate;
 mod stop;
 mod train;
+mod vote;
 
 use std::num::IntErrorKind;
 use std::process::ExitCode;
@@ -70,6 +72,7 @@ enum Verb {
     Decide(decide::Args),
     Read(read::Args),
     Ask(ask::Args),
+    Vote(Box<vote::Args>),
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
@@ -149,6 +152,7 @@ fn main() -> ExitCode {
         Verb::Decide(args) => decide::run(args),
         Verb::Read(args) => read::run(args),
         Verb::Ask(args) => ask::run(args),
+        Verb::Vote(args) => vote::run(*args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),

@@ -225,3 +225,59 @@ fn what_cannot_be_written_is_explained() {
         .to_string();
     assert!(message.contains("0 predictions but 1 scores"), "{message}");
 }
+
+#[test]
+fn what_steps_cost_stands_beside_the_traces() -> Result<(), Box<dyn Error>> {
+    use arrow_array::cast::AsArray;
+    use arrow_array::types::Float32Type;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    let folder = tempfile::tempdir()?;
+    let sequence = Sequence {
+        label: 1,
+        predictions: Some(&[0, 1]),
+        scores: Some(&[0.5, 1.0]),
+        ..Sequence::default()
+    };
+    for name in ["t.parquet", "t.arrow"] {
+        let path = folder.path().join(name);
+        let mut writer = TraceWriter::create(&path, WriteOptions::default())?;
+        for cost in [[3.0, 4.5], [0.0, 1.0]] {
+            writer.write_with_cost(sequence, &cost)?;
+        }
+        writer.finish()?;
+        let mut scores = Vec::new();
+        visit_traces(&[path], &mut |_, _| {}, &mut |row| {
+            scores.extend_from_slice(row.scores());
+            Ok(())
+        })?;
+        assert_eq!(scores, [0.5, 1.0, 0.5, 1.0], "{name}");
+    }
+    let file = std::fs::File::open(folder.path().join("t.parquet"))?;
+    let mut batches = ParquetRecordBatchReaderBuilder::try_new(file)?.build()?;
+    let batch = batches.next().ok_or("no batch")??;
+    let costs = batch
+        .column_by_name("cost")
+        .ok_or("no cost")?
+        .as_list::<i32>();
+    let costs = costs.values().as_primitive::<Float32Type>().values();
+    assert_eq!(&costs[..], [3.0, 4.5, 0.0, 1.0]);
+
+    let refused = |name: &str, cost: &[f32]| {
+        let path = folder.path().join(name);
+        let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
+        writer
+            .write_with_cost(sequence, cost)
+            .unwrap_err()
+            .to_string()
+    };
+    for (name, cost, expected) in [
+        ("u.csv", &[1.0, 1.0][..], "have a place for costs"),
+        ("u.parquet", &[1.0], "1 costs for 2 steps"),
+        ("u.parquet", &[1.0, f32::NAN], "the cost of a step is NaN"),
+    ] {
+        let message = refused(name, cost);
+        assert!(message.contains(expected), "{message}");
+    }
+    Ok(())
+}

@@ -6,6 +6,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::Answer;
@@ -25,7 +26,7 @@ struct Header {
     key: String,
 }
 
-/// One answer.
+/// One answer of a reader.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// The question's place, from 0.
@@ -59,7 +60,10 @@ impl Journal {
     /// Opens a journal or begins one, for this program alone, and reads what is
     /// in it. A last line that was cut short is dropped; any other damage is an
     /// error, and nothing is changed.
-    pub(crate) fn open(path: &Path, key: &str) -> crate::Result<(Self, Vec<Entry>)> {
+    pub(crate) fn open<E: DeserializeOwned>(
+        path: &Path,
+        key: &str,
+    ) -> crate::Result<(Self, Vec<E>)> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -97,7 +101,7 @@ impl Journal {
         Ok((journal, entries))
     }
 
-    pub(crate) fn add(&mut self, entry: &Entry) -> crate::Result<()> {
+    pub(crate) fn add(&mut self, entry: &impl Serialize) -> crate::Result<()> {
         self.write(entry)?;
         if self.synced.elapsed() > SYNC {
             self.file.sync_data().map_err(|e| self.cannot_write(&e))?;
@@ -107,7 +111,7 @@ impl Journal {
     }
 
     /// Everything in it, as the next run would read it.
-    pub(crate) fn entries(&mut self) -> crate::Result<Vec<Entry>> {
+    pub(crate) fn entries<E: DeserializeOwned>(&mut self) -> crate::Result<Vec<E>> {
         let mut text = Vec::new();
         let read = self
             .file
@@ -140,7 +144,7 @@ impl Journal {
 }
 
 /// The entries of a journal, and how many of its bytes are good.
-fn parse(text: &[u8], expected: &Header) -> Result<(Vec<Entry>, usize), String> {
+fn parse<E: DeserializeOwned>(text: &[u8], expected: &Header) -> Result<(Vec<E>, usize), String> {
     let first = text.split_inclusive(|&b| b == b'\n').next();
     let Some(first) = first.filter(|line| line.ends_with(b"\n")) else {
         return match text.is_empty()
@@ -165,7 +169,10 @@ const NO_JOURNAL: &str = "it is there, but is no journal; name another output";
 
 /// The entries after the first line, and how many bytes are good: all but a last
 /// line that was cut short.
-fn parse_entries(text: &[u8], first: usize) -> Result<(Vec<Entry>, usize), String> {
+fn parse_entries<E: DeserializeOwned>(
+    text: &[u8],
+    first: usize,
+) -> Result<(Vec<E>, usize), String> {
     let (mut entries, mut good) = (Vec::new(), first);
     let lines = text[first..].split_inclusive(|&b| b == b'\n');
     for (i, line) in lines.take_while(|line| line.ends_with(b"\n")).enumerate() {
@@ -186,6 +193,10 @@ fn parse_entries(text: &[u8], first: usize) -> Result<(Vec<Entry>, usize), Strin
 mod tests {
     use super::*;
 
+    fn open(path: &Path, key: &str) -> crate::Result<(Journal, Vec<Entry>)> {
+        Journal::open(path, key)
+    }
+
     fn entry(question: usize) -> Entry {
         Entry {
             question,
@@ -200,15 +211,15 @@ mod tests {
     fn a_journal_cut_anywhere_goes_on_from_its_last_whole_line() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let (mut journal, old) = Journal::open(&path, "k").unwrap();
+        let (mut journal, old) = open(&path, "k").unwrap();
         assert_eq!(old, []);
         (0..3).for_each(|q| journal.add(&entry(q)).unwrap());
-        assert_eq!(journal.entries().unwrap().len(), 3);
+        assert_eq!(journal.entries::<Entry>().unwrap().len(), 3);
         drop(journal);
         let whole = std::fs::read(&path).unwrap();
         for cut in 0..whole.len() {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            let (mut journal, old) = Journal::open(&path, "k").unwrap();
+            let (mut journal, old) = open(&path, "k").unwrap();
             assert!(old.iter().enumerate().all(|(q, e)| *e == entry(q)), "{cut}");
             (old.len()..3).for_each(|q| journal.add(&entry(q)).unwrap());
             drop(journal);
@@ -220,7 +231,7 @@ mod tests {
     fn damage_before_the_last_line_is_named_and_nothing_is_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let (mut journal, _) = Journal::open(&path, "k").unwrap();
+        let (mut journal, _) = open(&path, "k").unwrap();
         (0..3).for_each(|q| journal.add(&entry(q)).unwrap());
         drop(journal);
         let whole = std::fs::read_to_string(&path).unwrap();
@@ -230,13 +241,13 @@ mod tests {
             damaged[at] = "garbage";
             let damaged = damaged.join("\n") + "\n";
             std::fs::write(&path, &damaged).unwrap();
-            let error = Journal::open(&path, "k").unwrap_err().to_string();
+            let error = open(&path, "k").unwrap_err().to_string();
             let expected = format!("line {} is damaged", at + 1);
             assert!(error.contains(&expected), "{error}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), damaged);
             // The remedy works.
             std::fs::write(&path, damaged.replace("garbage\n", "")).unwrap();
-            assert_eq!(Journal::open(&path, "k").unwrap().1.len(), 2);
+            assert_eq!(open(&path, "k").unwrap().1.len(), 2);
         }
     }
 
@@ -244,8 +255,8 @@ mod tests {
     fn a_journal_of_something_else_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        drop(Journal::open(&path, "k").unwrap());
-        let error = |key| Journal::open(&path, key).unwrap_err().to_string();
+        drop(open(&path, "k").unwrap());
+        let error = |key| open(&path, key).unwrap_err().to_string();
         assert!(error("l").contains("begun with other questions"));
         std::fs::write(&path, "precious").unwrap();
         assert!(error("k").contains("is no journal"));
@@ -256,8 +267,8 @@ mod tests {
     fn a_journal_has_one_writer() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let _first = Journal::open(&path, "k").unwrap();
-        let error = Journal::open(&path, "k").unwrap_err().to_string();
+        let _first = open(&path, "k").unwrap();
+        let error = open(&path, "k").unwrap_err().to_string();
         assert!(error.contains("another program is writing it"), "{error}");
     }
 }

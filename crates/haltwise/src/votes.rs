@@ -25,7 +25,11 @@
 //! The guarantee does not rest on any of this: a rule is certified on traces
 //! whatever their score, and the score only decides how early it halts.
 
+mod ballot;
+
 use crate::step::Step;
+
+pub use ballot::{Ballot, BallotError};
 
 /// The most votes on a question: computing the score takes time that grows with
 /// the fourth power at worst (milliseconds at this many).

@@ -92,6 +92,7 @@ struct Shape {
     /// How many classes `probs` has, where there is one.
     classes: Option<usize>,
     scores_given: bool,
+    cost: bool,
 }
 
 #[derive(Debug)]
@@ -127,13 +128,42 @@ impl TraceWriter {
 
     /// Adds one sequence. After an error nothing more can be written.
     pub fn write(&mut self, sequence: Sequence<'_>) -> Result<()> {
+        self.write_row(sequence, None)
+    }
+
+    /// The same with what each step costs, as the column `cost`: in Parquet and
+    /// Arrow, a row per sequence.
+    pub fn write_with_cost(&mut self, sequence: Sequence<'_>, cost: &[f32]) -> Result<()> {
+        if !matches!(self.format, Format::Parquet | Format::Arrow)
+            || self.options.layout == Layout::PerStep
+        {
+            return Err(cannot_write(
+                &self.path,
+                "only Parquet and Arrow, a row per sequence, have a place for costs",
+            ));
+        }
+        if let Some(wrong) = cost.iter().find(|c| !c.is_finite() || **c < 0.0) {
+            let problem = format_args!("the cost of a step is {wrong}; give 0 or more");
+            return Err(cannot_write(&self.path, problem));
+        }
+        self.write_row(sequence, Some(cost))
+    }
+
+    fn write_row(&mut self, sequence: Sequence<'_>, cost: Option<&[f32]>) -> Result<()> {
         let row = self.checker.check(sequence);
         let row = &row.map_err(|e| cannot_write(&self.path, e))?;
-        let shape = Shape::of(row);
+        if let Some(cost) = cost.filter(|cost| cost.len() != row.len()) {
+            let problem = format_args!("{} costs for {} steps", cost.len(), row.len());
+            return Err(cannot_write(&self.path, problem));
+        }
+        let shape = Shape {
+            cost: cost.is_some(),
+            ..Shape::of(row)
+        };
         if *self.first.get_or_insert(shape) != shape {
             return Err(cannot_write(
                 &self.path,
-                "some sequences have ids, scores or probabilities that others lack",
+                "some sequences have ids, scores, probabilities or costs that others lack",
             ));
         }
         let mut encoder = match std::mem::replace(&mut self.state, State::Failed) {
@@ -146,7 +176,9 @@ impl TraceWriter {
                     .map_err(|e| failed(&self.path, e))?
             }
         };
-        encoder.write(row).map_err(|e| failed(&self.path, e))?;
+        encoder
+            .write(row, cost)
+            .map_err(|e| failed(&self.path, e))?;
         self.state = State::Writing(encoder);
         Ok(())
     }
@@ -176,6 +208,7 @@ impl Shape {
             id: row.id().is_some(),
             classes: row.probs().map(|_| row.classes()),
             scores_given: row.given_scores().is_some(),
+            cost: false,
         }
     }
 
@@ -240,7 +273,7 @@ impl<W: Write + Seek + Send> Encoder<W> {
         })
     }
 
-    fn write(&mut self, row: &Trace<'_>) -> Encoded<()> {
+    fn write(&mut self, row: &Trace<'_>, cost: Option<&[f32]>) -> Encoded<()> {
         match self {
             Self::Npz(writer) => Ok(writer.write(row)?),
             Self::Jsonl(out) => Ok(jsonl::write(out, row)?),
@@ -249,7 +282,7 @@ impl<W: Write + Seek + Send> Encoder<W> {
                 Ok(csv::write(writer, &id_or_position(row, *rows), row)?)
             }
             Self::Parquet(writer, batch) => {
-                batch.add(row);
+                batch.add(row, cost);
                 if batch.is_full() {
                     writer.write(&batch.take()?)?;
                 }
@@ -259,7 +292,7 @@ impl<W: Write + Seek + Send> Encoder<W> {
                 Ok(())
             }
             Self::Arrow(writer, batch) => {
-                batch.add(row);
+                batch.add(row, cost);
                 if batch.is_full() {
                     writer.write(&batch.take()?)?;
                 }
@@ -317,6 +350,7 @@ struct Batch {
     predictions: Vec<u32>,
     scores: Vec<f32>,
     probs: Vec<f32>,
+    costs: Vec<f32>,
 }
 
 impl Batch {
@@ -344,10 +378,11 @@ impl Batch {
             predictions: Vec::new(),
             scores: Vec::new(),
             probs: Vec::new(),
+            costs: Vec::new(),
         }
     }
 
-    fn add(&mut self, row: &Trace<'_>) {
+    fn add(&mut self, row: &Trace<'_>, cost: Option<&[f32]>) {
         self.position += 1;
         self.predictions.extend_from_slice(row.predictions());
         self.scores.extend_from_slice(row.scores());
@@ -358,6 +393,7 @@ impl Batch {
                 self.lengths.push(row.len());
                 self.probs
                     .extend_from_slice(row.probs().unwrap_or_default());
+                self.costs.extend_from_slice(cost.unwrap_or_default());
             }
             Layout::PerStep => {
                 let id = id_or_position(row, self.position);
@@ -403,6 +439,10 @@ impl Batch {
                         FixedSizeListArray::try_new(item, classes as i32, Arc::new(values), None)?;
                     columns.push(lists(step_item(classes), &lengths, Arc::new(steps))?);
                 }
+                if self.shape.cost {
+                    let costs = Arc::new(Float32Array::from(std::mem::take(&mut self.costs)));
+                    columns.push(lists(item(DataType::Float32), &lengths, costs)?);
+                }
                 columns
             }
         };
@@ -423,6 +463,9 @@ fn sequence_fields(shape: Shape) -> Vec<Field> {
     }
     if let Some(classes) = shape.classes {
         fields.push(list("probs", step_item(classes)));
+    }
+    if shape.cost {
+        fields.push(list("cost", item(DataType::Float32)));
     }
     fields
 }
@@ -499,7 +542,7 @@ mod tests {
         let options = WriteOptions::default();
         let mut encoder = Encoder::new(disk, format, &folder, &row, shape, &options)?;
         for _ in 0..20 {
-            encoder.write(&row)?;
+            encoder.write(&row, None)?;
         }
         let disk = encoder.finish()?;
         Ok(disk.inner.into_inner().len())
