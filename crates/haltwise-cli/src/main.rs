@@ -17,6 +17,8 @@ mod memory;
 mod pages;
 mod plan;
 mod promise;
+#[cfg(feature = "proxy")]
+mod proxy;
 mod read;
 mod reader;
 mod reproduce;
@@ -73,6 +75,8 @@ enum Verb {
     Read(read::Args),
     Ask(ask::Args),
     Vote(Box<vote::Args>),
+    #[cfg(feature = "proxy")]
+    Proxy(proxy::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
@@ -153,6 +157,8 @@ fn main() -> ExitCode {
         Verb::Read(args) => read::run(args),
         Verb::Ask(args) => ask::run(args),
         Verb::Vote(args) => vote::run(*args),
+        #[cfg(feature = "proxy")]
+        Verb::Proxy(args) => proxy::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),

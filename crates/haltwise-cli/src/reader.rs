@@ -290,7 +290,7 @@ fn unescaped(text: &str) -> String {
         .replace("\\f", "\u{c}")
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 1e6 => Ok(seconds),
         _ => Err("give a number of seconds above 0".into()),

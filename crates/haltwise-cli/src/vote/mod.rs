@@ -17,7 +17,7 @@ use haltwise_io::{Format, TraceWriter, WriteOptions, check_writable, write_whole
 use haltwise_llm::{Progress, Question, Sample, Voter, Voting};
 use serde_json::json;
 
-use crate::read::{Bar, journal_path, kept, tell_on_ctrl_c};
+use crate::read::{Bar, OPTIONS, journal_path, kept, tell_on_ctrl_c};
 use crate::reader::QuestionArgs;
 use crate::show::{self, count, number, percent};
 use voter::VoterArgs;
@@ -216,12 +216,14 @@ fn write(args: &Args, output: &Path, voter: &Voter, ballots: &[Counted<'_>]) -> 
         "seed": args.voter.seed, "wave": args.wave,
         "labels": if labelled { "given" } else { "majority" },
     });
+    let mut record = voter.record();
+    let most = ballots.iter().map(|b| b.question.options.len()).max();
+    if let Some(most) = most.filter(|&most| most > 0) {
+        record.insert(OPTIONS.into(), most.to_string());
+    }
     let options = WriteOptions {
         metadata: vec![
-            (
-                show::CLASSIFIER.into(),
-                serde_json::to_string(&voter.record())?,
-            ),
+            (show::CLASSIFIER.into(), serde_json::to_string(&record)?),
             ("votes".into(), about.to_string()),
         ],
         ..WriteOptions::default()

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod server;
+pub mod voter;
 
 use std::fs::File;
 use std::io::Write;
