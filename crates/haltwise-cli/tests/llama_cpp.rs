@@ -312,4 +312,62 @@ fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
         .collect();
     assert_eq!(answers.len(), 6);
     assert!(answers.iter().any(|a| a["votes"].as_u64() < Some(4)));
+    #[cfg(feature = "proxy")]
+    openai_sees_one_server(url, folder.path());
+}
+
+/// OpenAI's own client, through the proxy, before the real server.
+#[cfg(feature = "proxy")]
+fn openai_sees_one_server(url: &str, folder: &Path) {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openai/bin/python");
+    let python = std::env::var_os("HALTWISE_OPENAI_PYTHON").map_or(default, PathBuf::from);
+    if !python.is_file() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED the proxy: no openai; run `make openai`"
+        );
+        let required = std::env::var_os("HALTWISE_REQUIRE_LLAMA").is_some();
+        assert!(!required, "OpenAI's client is required and not installed");
+        return;
+    }
+    // Two votes, whatever they are.
+    let path = folder.join("rule.json");
+    let mut rule: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    rule["thresholds"] = json!([null, 0.0, null, null]);
+    fs::write(&path, rule.to_string()).unwrap();
+    let mut proxy = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+        .current_dir(folder)
+        .args(["proxy", "--rule", "rule.json", "--server", url])
+        .args(["--listen", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(proxy.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| {
+        let line = line.ok()?;
+        line.strip_prefix("Listening on ").map(str::to_owned)
+    });
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openai_client.py");
+    let output = Command::new(python)
+        .arg(script)
+        .arg(address.unwrap())
+        .output()
+        .unwrap();
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["model"], "SmolLM2-135M-Instruct");
+    for name in ["haltwise", "streamed_haltwise"] {
+        assert_eq!(
+            (&said[name]["votes"], &said[name]["of"]),
+            (&json!(2), &json!(4))
+        );
+    }
+    assert!(!said["text"].as_str().unwrap().is_empty());
+    assert!(!said["streamed"].as_str().unwrap().is_empty());
+    assert!(said["completion_tokens"].as_u64() > Some(1));
+    assert!(said["streamed_tokens"].as_u64() > Some(1));
+    assert!(["stop", "length"].contains(&said["finish"].as_str().unwrap()));
 }
