@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._core import VERSION as __version__
 from ._core import Stream
+from ._votes import votes
 from .calibration import calibrate
 from .evidence import Candidates, Evidence
 from .lstm import Model, train
@@ -36,6 +37,7 @@ __all__ = [
     "calibrate",
     "read_traces",
     "train",
+    "votes",
     "write_traces",
 ]
 

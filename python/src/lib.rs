@@ -13,6 +13,7 @@ mod files;
 mod model;
 mod rule;
 mod stream;
+mod votes;
 
 use pyo3::prelude::*;
 
@@ -32,6 +33,8 @@ mod _core {
     use crate::rule::Rule;
     #[pymodule_export]
     use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::votes::count_votes;
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
