@@ -7,7 +7,7 @@ PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale fuzz chromium llama openai python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-proxy study-votes fuzz chromium llama openai python java
 
 test: test-rust test-python
 
@@ -112,6 +112,16 @@ bench-python: $(VENV)/bin/python
 	$(VENV)/bin/pip install -q --no-deps --force-reinstall target/wheels-release/haltwise-*.whl
 	$(VENV)/bin/python python/bench/listings.py
 	$(VENV)/bin/python python/bench/border.py
+
+# Certified votes beside fixed budgets, Adaptive-consistency and ESC: the tables and the figure of
+# docs/votes.md, with the wheel that `make test-python` installs and votes from HALTWISE_DATA.
+study-votes:
+	$(PYTHON_VENV)/bin/python bench/votes.py \
+	    $(HALTWISE_DATA)/votes/gsm8k.qwen2.5-coder-1.5b.jsonl docs/votes.md docs/votes.svg
+
+# The proxy beside the server itself, one request at a time, and 200 at once.
+bench-proxy:
+	$(CARGO) bench -p haltwise-proxy
 
 # Every reader on hostile bytes, FUZZ_SECONDS each.
 fuzz:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
+from conftest import ROOT
 
 from haltwise import calibrate, votes
 
@@ -57,3 +62,20 @@ def test_what_cannot_be_counted_is_explained():
     ]:
         with pytest.raises(ValueError, match=expected):
             votes(answers, labels)
+
+
+def test_real_votes_are_settled_early_without_a_label():
+    data = Path(os.environ.get("HALTWISE_DATA", ROOT / "no data"))
+    path = data / "votes/gsm8k.qwen2.5-coder-1.5b.jsonl"
+    if not path.is_file():
+        pytest.skip("no votes; set HALTWISE_DATA to the folder that has them")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    answers, gold = [row["answers"] for row in rows], [row["gold"] for row in rows]
+    truth = votes(answers, gold)
+    assert abs((truth.predictions[:, -1] == truth.labels).mean() - 0.735) < 0.005
+    traces = votes(answers)
+    rule = calibrate(traces[:700], method="marginal", delta=0.05)
+    found = rule.evaluate(traces[700:])
+    # At most a tenth may differ from the majority, but for chance in 300 questions.
+    assert found.gap < 0.1 + 0.05
+    assert found.t_avg * 13 < 5
