@@ -461,6 +461,23 @@ fn a_rule_for_another_voter_or_for_readers_is_refused() {
         );
     }
     assert_eq!(server.requests().len(), asked);
+    let down = Server::start("vllm", |_, _| Response::Body(400, "", "too long".into()));
+    let args = [
+        "vote",
+        "q.jsonl",
+        "--rule",
+        "rule.json",
+        "--server",
+        &down.url,
+    ];
+    let run = ran(haltwise().current_dir(&folder).args(args));
+    assert_eq!(run.code, 1);
+    assert!(run.stderr.contains("error: question q"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("400 Bad Request: too long"),
+        "{}",
+        run.stderr
+    );
     let forced = live(&["--temperature", "1.3", "--force", "--json"]);
     assert_eq!(json_of(&forced)["promised"], false);
 

@@ -317,6 +317,20 @@ impl Server {
         })
     }
 
+    /// The same, or `None` where the server refuses the request for good.
+    pub(crate) fn post_unless_refused(
+        &self,
+        path: &str,
+        request: &Value,
+    ) -> crate::Result<Option<Value>> {
+        let request = request.to_string();
+        self.with_retries(|| match self.post(path, &request) {
+            Ok(body) => reply::json(&body).map(Some).map_err(Failure::Lasting),
+            Err(Failure::Lasting(_)) => Ok(None),
+            Err(passing) => Err(passing),
+        })
+    }
+
     fn post(&self, path: &str, request: &str) -> Result<Vec<u8>, Failure> {
         let call = self
             .agent

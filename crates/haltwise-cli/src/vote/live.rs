@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use haltwise::votes::Ballot;
 use haltwise::{Reason, Rule};
 use haltwise_io::read_rule;
@@ -108,7 +108,9 @@ fn answer<'a>(
         let left = ballot.of() - samples.len();
         let n = ballot.wanted().max(args.wave.get()).min(left);
         let seed = seed_of(args.voter.seed, &question.id, samples.len());
-        let (wave, _) = voter.ask(question, seed, n)?;
+        let (wave, _) = voter
+            .ask(question, seed, n)
+            .with_context(|| format!("question {}", show::shortened(&question.id)))?;
         let mut stop = None;
         for sample in &wave {
             stop = ballot.vote(&voter.answer(question, sample)?)?;

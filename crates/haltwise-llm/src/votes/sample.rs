@@ -86,7 +86,7 @@ impl Server {
     fn several(&self, path: &str, mut request: Value, n: usize) -> crate::Result<Value> {
         if n > 1 && !self.one_at_a_time().load(Ordering::Relaxed) {
             request["n"] = n.into();
-            if let Ok(body) = self.post_json(path, &request) {
+            if let Some(body) = self.post_unless_refused(path, &request)? {
                 return Ok(body);
             }
             if let Value::Object(fields) = &mut request {
