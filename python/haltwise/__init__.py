@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from ._core import VERSION as __version__
 from ._core import Stream
-from .calibration import calibrate
+from ._votes import votes
+from .calibration import calibrate, forecast
 from .evidence import Candidates, Evidence
 from .lstm import Model, train
+from .monitor import Monitor
 from .rule import Evaluation, Rule
 from .traces import Traces, read_traces, write_traces
 
@@ -29,13 +31,16 @@ __all__ = [
     "Evaluation",
     "Evidence",
     "Model",
+    "Monitor",
     "Rule",
     "Stream",
     "Traces",
     "__version__",
     "calibrate",
+    "forecast",
     "read_traces",
     "train",
+    "votes",
     "write_traces",
 ]
 

@@ -100,12 +100,41 @@ def _rows(values: Any, name: str) -> tuple[Array, Array | None]:
     return padded, lengths
 
 
+def missing(labels: Any) -> NDArray[np.bool_]:
+    """Which labels are missing: None, NaN, masked."""
+    if isinstance(labels, np.ma.MaskedArray):
+        return np.broadcast_to(np.asarray(labels.mask, bool), labels.shape)
+    array = as_array(labels)
+    if array.dtype.kind == "f":
+        return np.isnan(array)
+    if array.dtype.kind == "O":
+        return np.array([value is None or value != value for value in array], bool)
+    return np.zeros(array.shape, bool)
+
+
 def classes_of(
     labels: Any, predictions: Any, classes: Any, probs: bool
+) -> tuple[NDArray[np.int64], Array | None, Array | None, Array | None]:
+    """Labels and predictions as numbers from 0: the labels (-1 where one is missing),
+    the predictions, the lengths where rows of predictions differ in theirs, and the
+    names that the numbers stand for, where they have names."""
+    gone = missing(labels)
+    known = as_array(labels)[~gone] if gone.any() else as_array(labels)
+    if (
+        gone.any()
+        and known.dtype.kind == "O"
+        and all(isinstance(value, (int, float, np.integer, np.floating)) for value in known)
+    ):
+        known = known.astype(np.float64)
+    numbers, prediction_array, lengths, names = _known_classes(known, predictions, classes, probs)
+    all_labels = np.full(gone.shape, -1, np.int64)
+    all_labels[~gone] = numbers
+    return all_labels, prediction_array, lengths, names
+
+
+def _known_classes(
+    labels: Any, predictions: Any, classes: Any, probs: bool
 ) -> tuple[NDArray[np.uint32], Array | None, Array | None, Array | None]:
-    """Labels and predictions as numbers from 0: the labels, the predictions,
-    the lengths where rows of predictions differ in theirs, and the names that
-    the numbers stand for, where they have names."""
     label_array = _whole(as_array(labels))
     check_axes(label_array, "labels", ["n"])
     prediction_array, lengths = None, None

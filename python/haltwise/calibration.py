@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, TypedDict
+
+import numpy as np
 
 from . import _core
-from ._arrays import natural
+from ._arrays import is_ragged, natural
 from .rule import Rule
 from .traces import Traces, traces_of
 
 Method = Literal["adaptive", "conditional", "marginal", "screen-only"]
 Score = Literal["confidence", "max-probability", "margin", "gap"]
+Loss = Literal["gap", "disagreement", "given", "absolute"]
 
 
 def calibrate(
@@ -36,6 +40,14 @@ def calibrate(
     grid_step: float | None = None,
     at_never: Literal["skip", "stop"] | None = None,
     screen_by: Literal["risk", "p-value"] | None = None,
+    loss: Loss | None = None,
+    losses: Any = None,
+    scale: float | None = None,
+    by: Any = None,
+    unit: Any = None,
+    weight: Any = None,
+    weight_bound: float | None = None,
+    cost: Any = None,
 ) -> Rule:
     """Finds a stopping rule and certifies what it may cost.
 
@@ -82,6 +94,26 @@ def calibrate(
     screen_by : str, default "risk"
         With the conditional method: what screening asks of a threshold, that the gap is
         at most alpha (``"risk"``) or that its p-value is at most delta (``"p-value"``).
+    loss : str, optional
+        What is lost by stopping early: ``"gap"``, a right answer (the default; labels may be
+        missing); ``"disagreement"``, the early answer is not the full one (needs no labels);
+        ``"given"``, whatever `losses` say; ``"absolute"``, how much further from the truth an
+        early number is, in units of `scale`.
+    losses : array of (n, T), optional
+        With ``loss="given"``: the loss of stopping at each step, in [0, 1].
+    scale : float, optional
+        With ``loss="absolute"``: how much further counts as a loss of 1.
+    by : str or array of (n), optional
+        Promise it for every value: of this column, of this array, or of ``"label"``.
+    unit : str or array of (n), optional
+        Sequences with the same value (a patient, a driver) are one draw.
+    weight : str or array of (n), optional
+        How much more often each sequence is met where the rule will be used.
+    weight_bound : float, optional
+        With `weight`: what no weight exceeds.
+    cost : str, array of (n, T), or array of (T), optional
+        What reading costs: a column, a cost per sequence and step, or per step. The rule
+        then costs least instead of halting earliest.
 
     Returns
     -------
@@ -108,7 +140,11 @@ def calibrate(
     >>> rule.halt([[0.1, 0.95, 0.99]])
     array([2])
     """
-    traces = traces_of(scores, predictions, labels, probs, lengths, ids, classes)
+    regression = loss == "absolute"
+    traces = traces_of(
+        scores, predictions, labels, probs, lengths, ids, classes, losses, regression
+    )
+    traces, names = named(traces, by=by, unit=unit, weight=weight, cost=cost)
     for name, others in (("fit", fit), ("screen", screen)):
         if others is not None and not isinstance(others, Traces):
             raise ValueError(f"{name} must be haltwise.Traces")
@@ -123,13 +159,101 @@ def calibrate(
         grid_step=grid_step,
         at_never=at_never,
         screen_by=screen_by,
+        loss=loss,
+        scale=scale,
+        weight_bound=weight_bound,
+        **names,
     )
-    return found(_core.calibrate(traces, fit, screen, options))
+    fit = None if fit is None else picking(fit, options)
+    screen = None if screen is None else picking(screen, options)
+    return found(_core.calibrate(picking(traces, options), fit, screen, options))
+
+
+def named(traces: Traces, **columns: Any) -> tuple[Traces, dict[str, Any]]:
+    """Columns by name: arrays that were given in place of a name get one."""
+    names: dict[str, Any] = {}
+    given: dict[str, Any] = {}
+    for option, value in columns.items():
+        if value is None or isinstance(value, str):
+            names[option] = value
+        elif option == "cost" and np.ndim(value) == 1 and not is_ragged(value):
+            names[option] = [float(cost) for cost in value]
+        else:
+            names[option] = option
+            given[option] = value
+    return (traces._with(**given) if given else traces), names
+
+
+def picking(traces: Traces, options: dict[str, Any]) -> Traces:
+    """The traces with what the options speak of."""
+    cost = options["cost"]
+    return traces._for(
+        loss=options["loss"],
+        by=options["by"],
+        unit=options["unit"],
+        weight=options["weight"],
+        cost=cost if isinstance(cost, str) else None,
+    )
+
+
+class Range(TypedDict):
+    """What is expected, and between which numbers it will be in 9 of 10 cases."""
+
+    mean: float
+    low: float
+    high: float
+
+
+class Size(TypedDict, total=False):
+    """What so many traces would buy."""
+
+    traces: int
+    t_avg: Range
+    cost: Range
+    certified: float
+
+
+def forecast(
+    traces: Traces,
+    sizes: Sequence[int] = (200, 500, 1000, 2000, 5000),
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> list[Size]:
+    """Foretells, from a pilot set, what calibrating on so many traces would give:
+    how early rules would halt (`t_avg`, with a 90% range), what they would cost, and
+    the chance that any is certified (`certified`).
+
+    Parameters
+    ----------
+    traces : Traces
+        The pilot set, some hundred sequences.
+    sizes : sequence of int
+        How many traces there might be.
+    seed : int
+        The seed of the draws.
+    **options
+        What is asked for, as for :func:`calibrate`: alpha, delta, method, loss, by, …
+    """
+    columns = {name: options.pop(name, None) for name in ("by", "unit", "weight", "cost")}
+    traces, names = named(traces, **columns)
+    asked = options_of(**options, **names)
+    found: dict[str, Any] = json.loads(
+        _core.forecast(picking(traces, asked), list(sizes), natural(seed, "seed"), asked)
+    )
+    sizes_found: list[Size] = found["sizes"]
+    return sizes_found
 
 
 def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
     """The options of a plan, all of them, as the Rust side takes them."""
-    names = "method score alpha delta fit_fraction screen_fraction grid_step at_never screen_by"
+    names = (
+        "method score alpha delta fit_fraction screen_fraction grid_step at_never screen_by "
+        "loss scale by unit weight weight_bound cost"
+    )
+    strange = set(given) - set(names.split())
+    if strange:
+        raise TypeError(f"unknown options: {', '.join(sorted(strange))}")
     return {"seed": natural(seed, "seed"), **{name: given.get(name) for name in names.split()}}
 
 

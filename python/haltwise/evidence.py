@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._arrays import natural
-from .calibration import Score, options_of
+from .calibration import Score, options_of, picking
 from .rule import Rule
 from .traces import Traces
 
@@ -45,12 +46,15 @@ class Candidates:
         delta: float = 0.01,
         score: Score | None = None,
         t_max: int | None = None,
+        **terms: Any,
     ) -> Self:
         """Learns a score and proposes threshold curves from these traces: the
         candidates of the adaptive method, to be certified on about so many others of
         up to `t_max` steps (by default, as many as the fitting traces have), at these
-        levels."""
-        options = options_of(method="adaptive", alpha=alpha, delta=delta, score=score)
+        levels. `terms` (loss, by, unit, weight, cost, …) are those of
+        :func:`haltwise.calibrate`, columns by their names."""
+        options = options_of(method="adaptive", alpha=alpha, delta=delta, score=score, **terms)
+        fitting = picking(fitting, options)
         number, steps = natural(certifying, "certifying"), natural(t_max, "t_max")
         return cls._of(_core.Candidates.fixed_by(fitting, steps, number, options))
 
@@ -66,6 +70,7 @@ class Candidates:
         at_never: Literal["skip", "stop"] = "skip",
         screen_by: Literal["risk", "p-value"] = "risk",
         t_max: int | None = None,
+        **terms: Any,
     ) -> Self:
         """Screens a threshold per step from these traces, revealed from the last
         step back: the candidates of the conditional method, for sequences of up to
@@ -79,7 +84,9 @@ class Candidates:
             grid_step=grid_step,
             at_never=at_never,
             screen_by=screen_by,
+            **terms,
         )
+        screening = picking(screening, options)
         steps = natural(t_max, "t_max")
         return cls._of(_core.Candidates.fixed_by(screening, steps, None, options))
 
@@ -137,6 +144,8 @@ class Evidence:
     _inner: _core.Evidence
 
     def __init__(self, candidates: Candidates, certifying: Traces) -> None:
+        terms = json.loads(candidates.to_json())["plan"].get("terms", {})
+        certifying = certifying._held_to(terms, lenient=False)
         self._inner = _core.Evidence.collect(candidates._inner, certifying)
         alike = self._inner.alike()
         if alike:

@@ -6,7 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Test(TypedDict):
+class Test(TypedDict, total=False):
     """One test of the trail: a candidate, and the step where it did worst."""
 
     opens: int
@@ -51,12 +51,6 @@ class Evaluation:
     n: int
     #: The rule's number of steps.
     t_max: int
-    #: The accuracy of the full predictions, and its standard error.
-    late_accuracy: float
-    late_accuracy_se: float
-    #: The accuracy of the early predictions, and its standard error.
-    early_accuracy: float
-    early_accuracy_se: float
     #: The mean of halt step / t_max, and its standard error.
     t_avg: float
     t_avg_se: float
@@ -71,6 +65,19 @@ class Evaluation:
     gap_earliest_interval: dict[str, tuple[float, float]]
     #: Step by step; ``pandas.DataFrame(evaluation.by_step)`` makes a table of it.
     by_step: list[StepResult]
+    #: The accuracy of the full predictions, and its standard error; None without labels.
+    late_accuracy: float | None = None
+    late_accuracy_se: float | None = None
+    #: The accuracy of the early predictions, and its standard error.
+    early_accuracy: float | None = None
+    early_accuracy_se: float | None = None
+    #: How many sequences have no label, and how many the rule's weights leave out.
+    unlabelled: int = 0
+    thinned: int = 0
+    #: The mean cost, early and in full, where the rule minimises it.
+    cost: dict[str, float] | None = None
+    #: The same for each group that the rule promises something.
+    by_group: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as a plain dictionary."""
@@ -78,9 +85,12 @@ class Evaluation:
 
     def __repr__(self) -> str:
         low, high = self.gap_interval
+        accuracy = ""
+        if self.early_accuracy is not None:
+            accuracy = f"accuracy {self.early_accuracy:.3f} early, {self.late_accuracy:.3f} late; "
         return (
-            f"Evaluation({self.n:,} sequences: accuracy {self.early_accuracy:.3f} early, "
-            f"{self.late_accuracy:.3f} late; gap {self.gap:.3f} ({low:.3f} to {high:.3f}); "
+            f"Evaluation({self.n:,} sequences: {accuracy}"
+            f"gap {self.gap:.3f} ({low:.3f} to {high:.3f}); "
             f"halts at {self.t_avg:.3f} of {self.t_max} steps)"
         )
 
@@ -174,6 +184,17 @@ class Rule:
         return float(self._fields["delta"])
 
     @property
+    def terms(self) -> dict[str, Any]:
+        """What the promise is about, and for whom it holds, where that is not the plain
+        gap of all sequences alike: `loss`, `by`, `unit`, `weight`, `cost`."""
+        return dict(self._fields.get("terms", {}))
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups that the promise holds for."""
+        return list(self._fields.get("groups", []))
+
+    @property
     def score(self) -> str:
         """What the rule judges: ``"confidence"`` (the score given), ``"max-probability"``,
         ``"margin"`` or ``"gap"`` (learned)."""
@@ -226,7 +247,7 @@ class Rule:
             return self._inner.halt(array, ends)
         # The labels play no part in where a sequence halts.
         n = len(predictions if probs is None else probs)
-        labels = np.zeros(n, np.uint32)
+        labels = np.zeros(n, np.int64)
         traces = Traces(scores, predictions, labels, probs=probs, lengths=lengths)
         return self._inner.halt_traces(traces)
 
@@ -240,11 +261,19 @@ class Rule:
         lengths: Any = None,
         ids: Iterable[str | int] | None = None,
         classes: Any = None,
+        losses: Any = None,
+        columns: dict[str, Any] | None = None,
     ) -> Evaluation:
         """Applies the rule to traces, given as for :func:`calibrate`, and measures
-        accuracy, gap and halt times. They should be new: not those the rule was
-        made from, of which a warning is given."""
-        traces = traces_of(scores, predictions, labels, probs, lengths, ids, classes)
+        accuracy, gap and halt times; for every group, and in cost, where the rule speaks
+        of those and the traces have the columns. They should be new: not those the rule
+        was made from, of which a warning is given."""
+        terms = self.terms
+        regression = isinstance(terms.get("loss"), dict)
+        traces = traces_of(
+            scores, predictions, labels, probs, lengths, ids, classes, losses, regression
+        )
+        traces = traces._with(**(columns or {}))._held_to(terms, lenient=True)
         found, own, remembered = self._inner.evaluate(traces)
         if own or remembered:
             of = "these very" if own else "some of these"
@@ -261,13 +290,7 @@ class Rule:
 
     def describe(self) -> str:
         """What is promised, in words."""
-        sure, alpha = f"{100 * (1 - self.delta):g}%", f"{100 * self.alpha:g}%"
-        if self.promise is None:
-            return "Nothing is promised: the rule was screened, not certified."
-        start = f"With {sure} confidence, stopping early loses a right answer for at most {alpha}"
-        if self.promise == "marginal":
-            return f"{start} of all sequences, on average over halt times."
-        return f"{start} of the sequences halted by step t, for every step t."
+        return self._inner.describe()
 
     def shortfall(self) -> str | None:
         """Why no more could be certified, and what would help; None if nothing failed."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from .calibration import Score, found, options_of
+from .calibration import Loss, Score, found, options_of
 from .rule import Rule
 from .traces import _stream
 
@@ -32,6 +32,13 @@ def calibrate(
     grid_step: float | None = None,
     at_never: Literal["skip", "stop"] | None = None,
     screen_by: Literal["risk", "p-value"] | None = None,
+    loss: Loss | None = None,
+    scale: float | None = None,
+    by: str | None = None,
+    unit: str | None = None,
+    weight: str | None = None,
+    weight_bound: float | None = None,
+    cost: str | Sequence[float] | None = None,
 ) -> Rule:
     """Finds and certifies a rule from a DataFrame of traces, a row per sequence.
 
@@ -44,13 +51,15 @@ def calibrate(
     Parameters
     ----------
     df : pyspark.sql.DataFrame
-        The columns ``id`` and ``label``, and the lists ``predictions`` and ``scores``,
+        The columns ``id`` and, where it is known, ``label``, and the lists ``predictions``
+        and ``scores``,
         or the list of lists ``probs``, or all of them. Classes are numbers from 0. It
         is gone through several times: cache what is costly to compute, and what
         might come out differently the next time.
     fit, screen : pyspark.sql.DataFrame, optional
         Other traces to fit to and to screen on; without them, `df` is split.
     alpha, delta, method, score, fit_fraction, screen_fraction, seed, grid_step, at_never, screen_by
+    loss, scale, by, unit, weight, weight_bound, cost
         As for :func:`haltwise.calibrate`. What is set aside to screen (of the
         conditional method) is brought to the driver: with many traces, choose a small
         `screen_fraction`. To fit, no more than 10,000 traces are.
@@ -75,26 +84,49 @@ def calibrate(
         grid_step=grid_step,
         at_never=at_never,
         screen_by=screen_by,
+        loss=loss,
+        scale=scale,
+        by=by,
+        unit=unit,
+        weight=weight,
+        weight_bound=weight_bound,
+        cost=cost if cost is None or isinstance(cost, str) else [float(c) for c in cost],
     )
-    fitting = None if fit is None else _Frame(fit)
-    screening = None if screen is None else _Frame(screen)
-    return found(_core.calibrate_cluster(_Frame(df), fitting, screening, options))
+    fitting = None if fit is None else _Frame(fit, options)
+    screening = None if screen is None else _Frame(screen, options)
+    return found(_core.calibrate_cluster(_Frame(df, options), fitting, screening, options))
 
 
 class _Frame:
     """How the driver goes through a frame: each method is a job."""
 
-    def __init__(self, df: DataFrame) -> None:
+    def __init__(self, df: DataFrame, options: dict[str, Any]) -> None:
         from pyspark.sql import functions as f
 
         columns = [name for name in COLUMNS if name in df.columns]
         listed = next((name for name in ("scores", "probs") if name in columns), None)
-        if "id" not in columns or "label" not in columns or listed is None:
+        if "id" not in columns or listed is None:
             raise ValueError(
-                "the DataFrame needs the columns id and label, and predictions and scores or "
-                f"probs; found are {', '.join(df.columns)}"
+                "the DataFrame needs the column id, and predictions and scores or probs, and "
+                f"label where it is known; found are {', '.join(df.columns)}"
             )
-        self.df = df.select(f.col("id").cast("string").alias("id"), *columns[1:])
+        asked = [options[name] for name in ("by", "unit", "weight", "cost")]
+        asked = [name for name in asked if isinstance(name, str) and name not in COLUMNS]
+        if options["loss"] == "given":
+            asked.append("losses")
+        missing = [name for name in asked if name not in df.columns]
+        if missing:
+            raise ValueError(
+                f"the DataFrame has no column {missing[0]!r}; found are {', '.join(df.columns)}"
+            )
+        self.unit = options["unit"]
+        self.df = df.select(
+            f.col("id").cast("string").alias("id"), *columns[1:], *dict.fromkeys(asked)
+        )
+        if self.unit is not None:
+            # All of a unit on one machine: it counts as one.
+            self.df = self.df.withColumn(self.unit, f.col(self.unit).cast("string"))
+            self.df = self.df.repartition(self.unit)
         repeated = self.df.groupBy("id").count().where("count > 1").select("id").take(1)
         if repeated:
             raise ValueError(
@@ -102,9 +134,9 @@ class _Frame:
                 "so drop the repeat or give it an id of its own"
             )
 
-    def survey(self) -> list[str]:
+    def survey(self, who: str) -> list[str]:
         """What each partition looks like."""
-        parts = self._each(_core.Surveying)
+        parts = self._each(lambda: _core.Surveying(who))
         if not parts:
             raise ValueError("there are no traces")
         return parts
@@ -128,11 +160,13 @@ class _Frame:
     def rows(self, seed: int, below: int) -> bytes:
         """The sequences whose draws are below a number."""
 
+        drawn = "id" if self.unit is None else self.unit
+
         def keep(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
             for batch in batches:
-                draws = _core.draws(batch.column("id").to_pylist(), seed)
+                draws = _core.draws(batch.column(drawn).to_pylist(), seed)
                 yield batch.filter(pa.array(draws < below))
 
         table = self.df.mapInArrow(keep, self.df.schema).toArrow()

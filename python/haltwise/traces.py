@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
-from ._arrays import Array, classes_of, counts, floats
+from ._arrays import Array, classes_of, counts, floats, is_ragged
 from ._progress import bytes_bar
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ Progress = bool | Callable[[int, int], object]
 
 class Traces:
     """What a classifier said about a set of sequences: at each step a prediction
-    and a score in [0, 1], and the true label.
+    and a score in [0, 1], and the true label where it is known.
 
     Parameters
     ----------
@@ -36,8 +37,8 @@ class Traces:
     predictions : array of (n, T), or None
         The predicted class at each step. Without it, the class of the largest
         probability in float32, the first of equals.
-    labels : array of (n)
-        The true class.
+    labels : array of (n), or None
+        The true class; None or NaN where one is not known.
     probs : array of (n, T, K), or None
         The class probabilities at each step.
     lengths : array of (n), or None
@@ -48,6 +49,13 @@ class Traces:
     classes : sequence of K names, or None
         The classes in the order of `probs`; needed where labels are names and
         `probs` is given.
+    losses : array of (n, T), or None
+        What stopping at each step would cost, in [0, 1], for the loss ``"given"``.
+    regression : bool
+        Predictions and labels are numbers, not classes, for the loss ``"absolute"``.
+    columns : dict of arrays, or None
+        What else is known about the sequences, by name, for ``by=``, ``unit=``,
+        ``weight=`` (a value each) and ``cost=`` (a value per step).
 
     Classes are integers from 0, or names; arrays may be NumPy's, tensors or
     lists, of any float or integer type, and lists may hold rows of unequal
@@ -61,13 +69,22 @@ class Traces:
     Traces(2 sequences of 2 steps, 2 classes)
     """
 
-    labels: NDArray[np.uint32]
+    labels: NDArray[np.int64]
     predictions: Array | None
     scores: Array | None
     probs: Array | None
     lengths: NDArray[np.uint32] | None
     ids: list[str] | None
     classes: Array | None
+    numbers: Array | None
+    truth: NDArray[np.float32] | None
+    losses: Array | None
+    columns: dict[str, Any]
+    # What a promise speaks of, picked from the columns.
+    groups: list[str] | None = None
+    units: list[str] | None = None
+    weights: NDArray[np.float64] | None = None
+    costs: Array | None = None
 
     def __init__(
         self,
@@ -79,10 +96,12 @@ class Traces:
         lengths: Any = None,
         ids: Iterable[str | int] | None = None,
         classes: Any = None,
+        losses: Any = None,
+        regression: bool = False,
+        columns: dict[str, Any] | None = None,
     ) -> None:
-        if labels is None:
-            raise ValueError("labels are missing: the true class of each sequence is needed")
-        if probs is None and (scores is None or predictions is None):
+        steps = losses if predictions is None else predictions
+        if probs is None and (scores is None or steps is None):
             raise ValueError("give either probs, or both scores and predictions")
         found: list[Array | None] = [None if lengths is None else counts(lengths, "lengths")]
         self.scores, self.probs = None, None
@@ -92,10 +111,26 @@ class Traces:
         if probs is not None:
             self.probs, ends = floats(probs, "probs", ["n", "T", "K"])
             found.append(ends)
-        self.labels, self.predictions, ends, self.classes = classes_of(
-            labels, predictions, classes, probs is not None
-        )
+        self.losses, self.numbers, self.truth = None, None, None
+        if losses is not None:
+            self.losses, ends = floats(losses, "losses", ["n", "T"])
+            found.append(ends)
+        n = len(next(rows for rows in (self.scores, self.probs) if rows is not None))
+        if regression:
+            if predictions is None or labels is None:
+                raise ValueError("a regression needs predictions and labels: a number each")
+            self.numbers, ends = floats(predictions, "predictions", ["n", "T"])
+            self.truth = floats(labels, "labels", ["n"])[0].astype(np.float32)
+            self.labels, self.predictions = np.full(n, -1, np.int64), None
+            self.classes = None if classes is None else np.asarray(classes)
+        else:
+            if labels is None:
+                labels = np.full(n, np.nan)
+            self.labels, self.predictions, ends, self.classes = classes_of(
+                labels, predictions, classes, probs is not None
+            )
         found.append(ends)
+        self.columns = {name: _column(values, name) for name, values in (columns or {}).items()}
         self.lengths = _one_of(found)
         self.ids = None if ids is None else [str(id) for id in ids]
         if self.probs is None or self.classes is None:
@@ -114,7 +149,7 @@ class Traces:
 
     def _steps(self) -> Array:
         """An array that has a row per sequence and a column per step."""
-        for array in (self.scores, self.predictions, self.probs):
+        for array in (self.scores, self.predictions, self.probs, self.losses):
             if array is not None:
                 return array
         raise AssertionError("traces have scores or probs")
@@ -129,12 +164,74 @@ class Traces:
         which = np.arange(len(self))[which]
         part = object.__new__(Traces)
         part.labels = self.labels[which]
-        for name in ("predictions", "scores", "probs", "lengths"):
+        arrays = "predictions scores probs lengths numbers truth losses"
+        for name in arrays.split():
             array = getattr(self, name)
             setattr(part, name, None if array is None else array[which])
         part.ids = None if self.ids is None else [self.ids[i] for i in which]
         part.classes = self.classes
+        part.columns = {name: values[which] for name, values in self.columns.items()}
         return part
+
+    def _with(self, **more: Any) -> Traces:
+        """The same traces with these columns too."""
+        same = copy.copy(self)
+        same.columns = {**self.columns, **more}
+        return same
+
+    def _held_to(self, terms: dict[str, Any], lenient: bool) -> Traces:
+        """The same traces with what a rule or candidates speak of."""
+        loss = terms.get("loss", "gap")
+        return self._for(
+            loss=loss if isinstance(loss, str) else "absolute",
+            by=terms.get("by"),
+            unit=terms.get("unit"),
+            weight=terms.get("weight", {}).get("column"),
+            cost=terms.get("cost", {}).get("column"),
+            lenient=lenient,
+        )
+
+    def _for(
+        self,
+        *,
+        loss: str | None = None,
+        by: str | None = None,
+        unit: str | None = None,
+        weight: str | None = None,
+        cost: str | None = None,
+        lenient: bool = False,
+    ) -> Traces:
+        """The same traces with what a promise speaks of picked from the columns."""
+        same = copy.copy(self)
+
+        def column(name: str | None) -> Any:
+            if name is None or (lenient and name not in self.columns):
+                return None
+            if name not in self.columns:
+                known = ", ".join(self.columns) or "none"
+                raise ValueError(
+                    f"there is no column {name!r}; give it in columns={{...}}, or as an array. "
+                    f"There are: {known}"
+                )
+            return self.columns[name]
+
+        if loss != "given":
+            same.losses = None
+        groups = None if by == "label" else column(by)
+        if by == "label" and self.classes is not None and self.probs is None:
+            groups = [str(self.classes[label]) if label >= 0 else "" for label in self.labels]
+            if "" in groups:
+                groups = None
+        same.groups = None if groups is None else _texts(groups, by)
+        units = column(unit)
+        same.units = None if units is None else _texts(units, unit)
+        weights = column(weight)
+        if weights is not None:
+            same.weights = floats(weights, str(weight), ["n"])[0].astype(np.float64)
+        costs = column(cost)
+        if costs is not None:
+            same.costs = floats(costs, str(cost), ["n", "T"])[0]
+        return same
 
     def __repr__(self) -> str:
         few = "" if self.lengths is None else "up to "
@@ -144,40 +241,42 @@ class Traces:
         return f"{text}, {len(self.classes)} classes)" if self.classes is not None else f"{text})"
 
     @classmethod
-    def from_arrow(cls, table: Any) -> Traces:
+    def from_arrow(cls, table: Any, **columns: Any) -> Traces:
         """Traces from a pyarrow table, record batch or reader, or anything else
-        that speaks Arrow's C interface; columns as in a trace file."""
+        that speaks Arrow's C interface; columns as in a trace file. Further ones are
+        named as for :func:`read_traces`."""
         import pyarrow as pa
 
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         if not isinstance(table, pa.Table):
             table = pa.table(table)
-        return cls._from_stream("the Arrow table", _stream(table))
+        return cls._from_stream("the Arrow table", _stream(table), columns)
 
     @classmethod
-    def from_pandas(cls, frame: pd.DataFrame) -> Traces:
+    def from_pandas(cls, frame: pd.DataFrame, **columns: Any) -> Traces:
         """Traces from a pandas frame with one row per sequence (`label`, and the
         lists `predictions` and `scores`, or `probs`; optionally `id`) or one row
-        per step (`id`, `t`, `label`, `prediction`, `score`)."""
+        per step (`id`, `t`, `label`, `prediction`, `score`). Further columns are named
+        as for :func:`read_traces`."""
         import pyarrow as pa
 
         if "probs" in frame.columns:
             # Arrow takes lists of lists, not arrays of two axes.
             frame = frame.assign(probs=[np.asarray(p).tolist() for p in frame["probs"]])
         table = pa.Table.from_pandas(frame, preserve_index=False)
-        return cls._from_stream("the data frame", _stream(table))
+        return cls._from_stream("the data frame", _stream(table), columns)
 
     @classmethod
-    def from_polars(cls, frame: pl.DataFrame) -> Traces:
+    def from_polars(cls, frame: pl.DataFrame, **columns: Any) -> Traces:
         """Traces from a polars frame, with the columns of :meth:`from_pandas`."""
         buffer = io.BytesIO()
         frame.write_ipc_stream(buffer)
-        return cls._from_stream("the data frame", buffer.getvalue())
+        return cls._from_stream("the data frame", buffer.getvalue(), columns)
 
     @classmethod
-    def _from_stream(cls, name: str, stream: bytes) -> Traces:
-        return cls(**_core.read_arrow(name, stream))
+    def _from_stream(cls, name: str, stream: bytes, columns: dict[str, Any]) -> Traces:
+        return cls(**_known(_core.read_arrow(name, stream, _asked(**columns))))
 
     def to_pandas(self, rows: Layout = "sequence") -> pd.DataFrame:
         """A pandas frame with a row per sequence, or a row per step. Classes are
@@ -204,6 +303,12 @@ class Traces:
         assert self.probs is not None
         return self.probs.astype(np.float32, copy=False)
 
+    def _named_labels(self, named: Callable[[Any], Any]) -> Any:
+        """Labels by name or number, None where one is missing."""
+        if not (self.labels < 0).any():
+            return named(self.labels)
+        return [None if label < 0 else named(label) for label in self.labels]
+
     def _columns(self, rows: Layout) -> dict[str, Any]:
         if rows not in ("sequence", "step"):
             raise ValueError(f"rows must be 'sequence' or 'step', but {rows!r} was given")
@@ -225,12 +330,14 @@ class Traces:
             return {
                 "id": np.asarray(ids, dtype=object)[sequence] if n else [],
                 "t": t + 1,
-                "label": named(self.labels)[sequence],
+                "label": np.asarray(self._named_labels(named), dtype=object)[sequence]
+                if (self.labels < 0).any()
+                else named(self.labels)[sequence],
                 "prediction": named(predictions[within].astype(np.int64)),
                 "score": scores[within],
             }
         columns: dict[str, Any] = {} if self.ids is None else {"id": self.ids}
-        columns["label"] = named(self.labels)
+        columns["label"] = self._named_labels(named)
         cut = list(zip(range(n), lengths, strict=True))
         if predictions is not None:
             columns["predictions"] = [
@@ -261,13 +368,74 @@ def _stream(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def read_traces(paths: PathLike | Iterable[PathLike], *, progress: Progress = False) -> Traces:
+def _column(values: Any, name: str) -> Any:
+    """A column: a value per sequence, or one per step."""
+    return floats(values, name, ["n", "T"])[0] if is_ragged(values) else np.asarray(values)
+
+
+def _texts(values: Any, name: str | None) -> list[str]:
+    """The names of groups or units."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iubUOT":
+        raise ValueError(f"{name} must be strings, integers or booleans, one per sequence")
+    texts = [str(value).lower() if array.dtype.kind == "b" else str(value) for value in array]
+    for i, value in enumerate(array):
+        if value is None or value != value or not texts[i]:
+            raise ValueError(f"row {i + 1}, {name}: it is empty; fill it in, or drop the sequence")
+    return texts
+
+
+def _asked(
+    *,
+    by: str | None = None,
+    unit: str | None = None,
+    weight: str | None = None,
+    cost: str | None = None,
+    losses: bool = False,
+    regression: bool = False,
+) -> dict[str, Any]:
+    return {
+        "by": by,
+        "unit": unit,
+        "weight": weight,
+        "cost": cost,
+        "losses": losses,
+        "regression": regression,
+    }
+
+
+def _known(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Labels as they are given here: NaN where one is missing."""
+    labels = arguments.get("labels")
+    if labels is not None and labels.dtype.kind == "i":
+        gone = labels < 0
+        arguments["labels"] = np.where(gone, np.nan, labels) if gone.any() else labels
+    return arguments
+
+
+def read_traces(
+    paths: PathLike | Iterable[PathLike],
+    *,
+    by: str | None = None,
+    unit: str | None = None,
+    weight: str | None = None,
+    cost: str | None = None,
+    losses: bool = False,
+    regression: bool = False,
+    progress: Progress = False,
+) -> Traces:
     """Reads trace files (``.npz``, ``.parquet``, ``.arrow``, ``.jsonl``, ``.csv``),
     several as one set.
 
     Parameters
     ----------
     paths : path, or several
+    by, unit, weight, cost : str, optional
+        The names of further columns to read: for what each is, see :func:`calibrate`.
+    losses : bool
+        Read ``losses``, one per step.
+    regression : bool
+        Predictions and labels are numbers, not classes.
     progress : bool or callable
         Show a bar of tqdm; or call this with the bytes done and the bytes in all.
 
@@ -289,8 +457,9 @@ def read_traces(paths: PathLike | Iterable[PathLike], *, progress: Progress = Fa
         # Python's own exception for a file that cannot be opened.
         with open(file, "rb"):
             pass
+    asked = _asked(by=by, unit=unit, weight=weight, cost=cost, losses=losses, regression=regression)
     with bytes_bar(progress, "reading traces") as tell:
-        return Traces(**_core.read_traces(files, tell))
+        return Traces(**_known(_core.read_traces(files, asked, tell)))
 
 
 def write_traces(path: PathLike, traces: Traces, *, rows: Layout = "sequence") -> None:
@@ -305,14 +474,30 @@ def write_traces(path: PathLike, traces: Traces, *, rows: Layout = "sequence") -
 
 
 def traces_of(
-    scores: Any, predictions: Any, labels: Any, probs: Any, lengths: Any, ids: Any, classes: Any
+    scores: Any,
+    predictions: Any,
+    labels: Any,
+    probs: Any,
+    lengths: Any,
+    ids: Any,
+    classes: Any,
+    losses: Any = None,
+    regression: bool = False,
 ) -> Traces:
     """The traces that a function was given: as such, or as arrays."""
     if isinstance(scores, Traces):
-        others = (predictions, labels, probs, lengths, ids, classes)
+        others = (predictions, labels, probs, lengths, ids, classes, losses)
         if any(other is not None for other in others):
             raise ValueError("give traces alone, or the arrays they would be made of")
         return scores
     return Traces(
-        scores, predictions, labels, probs=probs, lengths=lengths, ids=ids, classes=classes
+        scores,
+        predictions,
+        labels,
+        probs=probs,
+        lengths=lengths,
+        ids=ids,
+        classes=classes,
+        losses=losses,
+        regression=regression,
     )

@@ -7,7 +7,7 @@
 use half::f16;
 use haltwise::Sequence;
 use haltwise::corridor::{CalibrateError, Fold};
-use haltwise::traces::{Key, Trace};
+use haltwise::traces::{About, Key, Numbers, Trace};
 use haltwise_io::{Take, visit_given};
 use numpy::ndarray::{ArrayView, ArrayView1, ArrayView2, Axis, Dimension, Ix1, Ix2, Ix3};
 use numpy::{PyReadonlyArray, PyReadonlyArray1, PyReadonlyArray2};
@@ -21,12 +21,21 @@ const ROWS_BETWEEN_SIGNALS: usize = 4096;
 /// The attributes of a `haltwise.Traces`.
 #[derive(FromPyObject)]
 pub(crate) struct Arrays<'py> {
-    labels: PyReadonlyArray1<'py, u32>,
+    /// -1 where a label is missing.
+    labels: PyReadonlyArray1<'py, i64>,
     predictions: Option<Integers<'py>>,
     scores: Option<Floats<'py, Ix2>>,
     probs: Option<Floats<'py, Ix3>>,
     lengths: Option<PyReadonlyArray1<'py, u32>>,
     ids: Option<Vec<String>>,
+    /// What a regression predicted, and the truth.
+    numbers: Option<Floats<'py, Ix2>>,
+    truth: Option<PyReadonlyArray1<'py, f32>>,
+    losses: Option<Floats<'py, Ix2>>,
+    groups: Option<Vec<String>>,
+    units: Option<Vec<String>>,
+    weights: Option<PyReadonlyArray1<'py, f64>>,
+    costs: Option<Floats<'py, Ix2>>,
 }
 
 /// Floats of any width.
@@ -52,12 +61,19 @@ pub(crate) enum Integers<'py> {
 
 /// The same arrays, to be read without Python.
 pub(crate) struct Views<'a> {
-    labels: ArrayView1<'a, u32>,
+    labels: ArrayView1<'a, i64>,
     predictions: Option<IntegersView<'a>>,
     scores: Option<FloatsView<'a, Ix2>>,
     probs: Option<FloatsView<'a, Ix3>>,
     lengths: Option<ArrayView1<'a, u32>>,
     ids: Option<&'a [String]>,
+    numbers: Option<FloatsView<'a, Ix2>>,
+    truth: Option<ArrayView1<'a, f32>>,
+    losses: Option<FloatsView<'a, Ix2>>,
+    groups: Option<&'a [String]>,
+    units: Option<&'a [String]>,
+    weights: Option<ArrayView1<'a, f64>>,
+    costs: Option<FloatsView<'a, Ix2>>,
     steps: usize,
 }
 
@@ -269,6 +285,13 @@ impl Arrays<'_> {
             probs: self.probs.as_ref().map(Floats::view),
             lengths: self.lengths.as_ref().map(|array| array.as_array()),
             ids: self.ids.as_deref(),
+            numbers: self.numbers.as_ref().map(Floats::view),
+            truth: self.truth.as_ref().map(|array| array.as_array()),
+            losses: self.losses.as_ref().map(Floats::view),
+            groups: self.groups.as_deref(),
+            units: self.units.as_deref(),
+            weights: self.weights.as_ref().map(|array| array.as_array()),
+            costs: self.costs.as_ref().map(Floats::view),
             steps: 0,
         };
         views.steps = views.check_shapes().map_err(value_error)?;
@@ -280,21 +303,32 @@ impl Views<'_> {
     /// Returns how many steps there are.
     fn check_shapes(&self) -> Result<usize, String> {
         let rows = self.labels.len();
-        let named: [(&str, Option<&[usize]>); 5] = [
+        let texts = |texts: Option<&[String]>| texts.map(|texts| [texts.len()]);
+        let (ids, groups, units) = (texts(self.ids), texts(self.groups), texts(self.units));
+        let named: [(&str, Option<&[usize]>); 11] = [
             ("predictions", self.predictions.as_ref().map(|v| v.shape())),
             ("scores", self.scores.as_ref().map(|v| v.shape())),
             ("probs", self.probs.as_ref().map(|v| v.shape())),
+            ("predictions", self.numbers.as_ref().map(|v| v.shape())),
+            ("losses", self.losses.as_ref().map(|v| v.shape())),
+            ("cost", self.costs.as_ref().map(|v| v.shape())),
             ("lengths", self.lengths.as_ref().map(|v| v.shape())),
-            ("ids", None),
+            ("ids", ids.as_ref().map(|n| &n[..])),
+            ("by", groups.as_ref().map(|n| &n[..])),
+            ("unit", units.as_ref().map(|n| &n[..])),
+            ("weight", self.weights.as_ref().map(|v| v.shape())),
         ];
         let mut steps: Option<(&str, usize)> = None;
         for (name, shape) in named {
             let Some(shape) = shape else { continue };
             if shape[0] != rows {
-                return Err(format!(
-                    "{rows} labels but {} rows of {name}; each sequence needs one of each",
-                    shape[0]
-                ));
+                return Err(match name {
+                    "ids" => format!("{rows} labels but {} ids", shape[0]),
+                    _ => format!(
+                        "{rows} labels but {} rows of {name}; each sequence needs one of each",
+                        shape[0]
+                    ),
+                });
             }
             let Some(&here) = shape.get(1) else { continue };
             match steps {
@@ -306,11 +340,6 @@ impl Views<'_> {
                 }
                 _ => steps = Some((name, here)),
             }
-        }
-        if let Some(ids) = self.ids
-            && ids.len() != rows
-        {
-            return Err(format!("{rows} labels but {} ids", ids.len()));
         }
         let steps = steps.map_or(0, |(_, steps)| steps);
         let lengths = self.lengths.iter().flat_map(|lengths| lengths.iter());
@@ -341,6 +370,7 @@ impl Views<'_> {
 
     fn feed(&self, take: &mut Take<'_>) -> Result<(), Failure> {
         let (mut classes, mut scores, mut probs) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut numbers, mut losses, mut costs) = (Vec::new(), Vec::new(), Vec::new());
         for (i, &label) in self.labels.iter().enumerate() {
             if i % ROWS_BETWEEN_SIGNALS == 0 {
                 check_signals()?;
@@ -354,7 +384,7 @@ impl Views<'_> {
             }
             take(Sequence {
                 id: self.ids.map(|ids| ids[i].as_str()),
-                label,
+                label: u32::try_from(label).ok(),
                 predictions: self.predictions.as_ref().map(|_| &classes[..]),
                 scores: self
                     .scores
@@ -364,6 +394,25 @@ impl Views<'_> {
                     .probs
                     .as_ref()
                     .map(|view| (&probs[..], view.shape()[2])),
+                numbers: self.numbers.as_ref().and_then(|view| {
+                    Some(Numbers {
+                        predictions: view.row(i, steps, &mut numbers),
+                        label: self.truth.as_ref()?[i],
+                    })
+                }),
+                losses: self
+                    .losses
+                    .as_ref()
+                    .map(|view| view.row(i, steps, &mut losses)),
+                about: About {
+                    group: self.groups.map(|groups| groups[i].as_str()),
+                    unit: self.units.map(|units| units[i].as_str()),
+                    weight: self.weights.as_ref().map(|weights| weights[i]),
+                    costs: self
+                        .costs
+                        .as_ref()
+                        .map(|view| view.row(i, steps, &mut costs)),
+                },
             })?;
         }
         Ok(())

@@ -2,12 +2,15 @@
 //! does the rest.
 
 use haltwise::corridor::Calibrated;
-use haltwise::plan::{AtNever, ScoreWord, ScreenBy, Word};
-use haltwise::{Ask, Given, Method, Plan};
+use haltwise::forecast::{Forecast, enough, forecast as foretell};
+use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
+use haltwise::terms::Cost;
+use haltwise::traces::Key;
+use haltwise::{Ask, Given, Method, Outputs, Plan};
 use pyo3::prelude::*;
 
 use crate::arrays::Arrays;
-use crate::failure::value_error;
+use crate::failure::{Failure, value_error};
 use crate::rule::Rule;
 
 /// What is asked for, in Python's words.
@@ -24,6 +27,20 @@ pub(crate) struct Options {
     grid_step: Option<f64>,
     at_never: Option<String>,
     screen_by: Option<String>,
+    loss: Option<String>,
+    scale: Option<f64>,
+    by: Option<String>,
+    unit: Option<String>,
+    weight: Option<String>,
+    weight_bound: Option<f64>,
+    /// The name of a column, or a cost per step.
+    cost: Option<Costs>,
+}
+
+#[derive(FromPyObject)]
+enum Costs {
+    Column(String),
+    Steps(Vec<f64>),
 }
 
 impl Options {
@@ -46,6 +63,16 @@ impl Options {
             grid_step: self.grid_step,
             at_never: word::<AtNever>(&self.at_never)?,
             screen_by: word::<ScreenBy>(&self.screen_by)?,
+            loss: word::<LossWord>(&self.loss)?,
+            scale: self.scale,
+            by: self.by.clone(),
+            unit: self.unit.clone(),
+            weight: self.weight.clone(),
+            weight_bound: self.weight_bound,
+            cost: self.cost.as_ref().map(|costs| match costs {
+                Costs::Column(name) => Cost::Column(name.clone()),
+                Costs::Steps(steps) => Cost::Steps(steps.clone()),
+            }),
         })
         .map_err(value_error)
     }
@@ -80,4 +107,38 @@ pub(crate) fn calibrate(
         })
     })?;
     Ok(found(calibrated))
+}
+
+/// What calibrating on so many traces would give, as JSON.
+#[pyfunction]
+pub(crate) fn forecast(
+    py: Python<'_>,
+    traces: Arrays<'_>,
+    sizes: Vec<u64>,
+    seed: u64,
+    options: Options,
+) -> PyResult<String> {
+    let plan = options.plan(false, false)?;
+    let views = traces.views()?;
+    let found = py.detach(|| {
+        let mut pilot = Outputs::new();
+        views.visit(&mut |trace| {
+            let key = Key::new(trace.id(), pilot.len() as u64);
+            pilot.add(key, trace).map_err(|e| e.to_string())
+        })?;
+        let going_on = || Python::attach(|py| py.check_signals().is_ok());
+        let found = foretell(&plan, &pilot, &sizes, seed, going_on);
+        found.map_err(|e| Failure::Value(e.to_string()))
+    })?;
+    #[derive(serde::Serialize)]
+    struct Found {
+        sizes: Vec<Forecast>,
+        enough: Option<u64>,
+    }
+    let enough = enough(&found);
+    serde_json::to_string(&Found {
+        sizes: found,
+        enough,
+    })
+    .map_err(value_error)
 }

@@ -6,20 +6,23 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use haltwise::corridor::{
-    CalibrateError, Counting, Drawn, EvidenceError, Fold, Kept, Room, Share, Source, Wanted,
+    Admission, CalibrateError, Counting, Drawn, EvidenceError, Fold, Kept, Room, Share, Source,
+    Wanted,
 };
 use haltwise::plan::Grid;
+use haltwise::terms::Terms;
 use haltwise::traces::{Fitting, Key, SetAside, Survey, Trace};
 use haltwise::{Evidence, Given, Proposal};
-use haltwise_io::{Format, visit_bytes};
+use haltwise_io::{Columns, Format, visit_bytes};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::calibrate::{Options, found};
 use crate::failure::{Failure, value_error};
 use crate::rule::Rule;
 
-/// Where each id falls in the draw of a seed.
+/// Where each id, or each unit, falls in the draw of a seed.
 #[pyfunction]
 pub(crate) fn draws(py: Python<'_>, ids: Vec<String>, seed: u64) -> Bound<'_, PyArray1<u64>> {
     let draw = |id: &String| Key::new(Some(id), 0).draw(seed);
@@ -29,7 +32,7 @@ pub(crate) fn draws(py: Python<'_>, ids: Vec<String>, seed: u64) -> Bound<'_, Py
 
 /// The rows of an Arrow stream. Each must have an id: machines have no positions
 /// in common.
-struct Rows<'b>(&'b [u8]);
+struct Rows<'b>(&'b [u8], Columns);
 
 impl Fold for Rows<'_> {
     type Error = Failure;
@@ -46,7 +49,7 @@ impl Fold for Rows<'_> {
         let mut state = start();
         // No rows at all are no file that anyone would read.
         if !self.0.is_empty() {
-            visit_bytes("the frame", Format::Arrow, self.0, &mut |trace| {
+            visit_bytes("the frame", Format::Arrow, self.0, &self.1, &mut |trace| {
                 let id = trace.id().ok_or("a sequence needs an id")?;
                 visit(&mut state, Key::new(Some(id), 0), trace).map_err(|e| e.to_string())
             })
@@ -58,48 +61,63 @@ impl Fold for Rows<'_> {
 
 /// What one machine's rows look like, as JSON.
 #[pyclass(module = "haltwise._core")]
-#[derive(Default)]
-pub(crate) struct Surveying(Survey);
+pub(crate) struct Surveying {
+    who: Who,
+    found: Survey,
+}
+
+/// Who may come in, as it travels.
+#[derive(Serialize, Deserialize)]
+struct Who {
+    terms: Terms,
+    seed: u64,
+}
 
 #[pymethods]
 impl Surveying {
     #[new]
-    fn new() -> Self {
-        Self::default()
+    fn new(who: &str) -> PyResult<Self> {
+        Ok(Self {
+            who: serde_json::from_str(who).map_err(value_error)?,
+            found: Survey::default(),
+        })
     }
 
     /// Looks at the rows of an Arrow stream.
     fn add(&mut self, py: Python<'_>, arrow: &[u8]) -> PyResult<()> {
-        let seen = py.detach(|| Source::survey(&Rows(arrow)))?;
-        self.0.add(&seen);
+        let Who { terms, seed } = &self.who;
+        let who = Admission::new(terms, *seed);
+        let seen = py.detach(|| Source::survey(&Rows(arrow, Columns::of(terms)), who))?;
+        self.found.add(&seen);
         Ok(())
     }
 
     fn finish(&self) -> PyResult<String> {
-        serde_json::to_string(&self.0).map_err(value_error)
+        serde_json::to_string(&self.found).map_err(value_error)
     }
 }
 
 /// What one machine counts, as JSON.
 #[pyclass(module = "haltwise._core")]
-pub(crate) struct Gathering(Option<Counting>);
+pub(crate) struct Gathering(Option<Counting>, Columns);
 
 #[pymethods]
 impl Gathering {
     #[new]
     fn new(proposal: &str) -> PyResult<Self> {
         let proposal: Proposal = serde_json::from_str(proposal).map_err(value_error)?;
+        let columns = Columns::of(proposal.plan().terms());
         let counting = Counting::new(Arc::new(proposal)).map_err(value_error)?;
-        Ok(Self(Some(counting)))
+        Ok(Self(Some(counting), columns))
     }
 
     /// Counts the rows of an Arrow stream.
     fn add(&mut self, py: Python<'_>, arrow: &[u8]) -> PyResult<()> {
-        let Some(counting) = &mut self.0 else {
+        let Self(Some(counting), columns) = self else {
             return Err(value_error("it is finished"));
         };
         py.detach(|| {
-            visit_bytes("the frame", Format::Arrow, arrow, &mut |trace| {
+            visit_bytes("the frame", Format::Arrow, arrow, columns, &mut |trace| {
                 let id = trace.id().ok_or("a sequence needs an id")?;
                 let counted = counting.visit(Key::new(Some(id), 0), trace);
                 counted.map(|_print| ()).map_err(|e| e.to_string())
@@ -120,18 +138,24 @@ impl Gathering {
 
 /// Traces on a cluster: a Python object that goes through them.
 struct Cluster {
-    /// It has `survey() -> [JSON]`, `rows(seed, below) -> bytes` and
+    /// It has `survey(who) -> [JSON]`, `rows(seed, below) -> bytes` and
     /// `count(proposal) -> [JSON]`.
     python: Py<PyAny>,
+    columns: Columns,
     survey: RefCell<Option<Survey>>,
 }
 
 impl Cluster {
-    fn new(python: Py<PyAny>) -> Self {
+    fn new(python: Py<PyAny>, terms: &Terms) -> Self {
         Self {
             python,
+            columns: Columns::of(terms),
             survey: RefCell::new(None),
         }
+    }
+
+    fn read<'b>(&self, rows: &'b [u8]) -> Rows<'b> {
+        Rows(rows, self.columns.clone())
     }
 
     /// Of all sequences, at least those whose draws are below a number.
@@ -144,12 +168,9 @@ impl Cluster {
         })?)
     }
 
-    fn texts(&self, method: &str, argument: Option<&str>) -> Result<Vec<String>, Failure> {
+    fn texts(&self, method: &str, argument: &str) -> Result<Vec<String>, Failure> {
         Ok(Python::attach(|py| {
-            let called = match argument {
-                Some(argument) => self.python.call_method1(py, method, (argument,)),
-                None => self.python.call_method0(py, method),
-            };
+            let called = self.python.call_method1(py, method, (argument,));
             called?.extract(py)
         })?)
     }
@@ -171,20 +192,30 @@ impl Source for Cluster {
         Ok(Room::Share(1.0))
     }
 
-    fn survey(&self) -> Result<Survey, Failure> {
+    /// A unit's rows are brought to one machine before they are counted.
+    fn counts_units(&self, _grid: &Grid) -> Result<bool, Failure> {
+        Ok(true)
+    }
+
+    fn survey(&self, who: Admission<'_>) -> Result<Survey, Failure> {
         if let Some(survey) = &*self.survey.borrow() {
             return Ok(survey.clone());
         }
         let mut sum = Survey::default();
-        for part in self.texts("survey", None)? {
+        let who = Who {
+            terms: who.terms().clone(),
+            seed: who.seed(),
+        };
+        let who = serde_json::to_string(&who).map_err(damaged)?;
+        for part in self.texts("survey", &who)? {
             sum.add(&serde_json::from_str(&part).map_err(damaged)?);
         }
         self.survey.replace(Some(sum.clone()));
         Ok(sum)
     }
 
-    fn fitting(&self, wanted: Share) -> Result<Drawn, Failure> {
-        let whole = self.survey()?;
+    fn fitting(&self, wanted: Share<'_>) -> Result<Drawn, Failure> {
+        let whole = self.survey(wanted.who)?;
         let n = whole.sequences() as f64;
         let all = SetAside::share(wanted.share.unwrap_or(1.0), wanted.seed);
         // Those with the smallest draws; a little more than enough is fetched.
@@ -192,26 +223,26 @@ impl Source for Cluster {
         let enough = SetAside::share((1.2 * most + 10.0) / n, wanted.seed);
         let few = enough.below < all.below;
         let rows = self.rows(if few { enough } else { all })?;
-        let drawn = Drawn::from_part(&Rows(&rows), wanted, Some(whole.clone()))?;
+        let drawn = Drawn::from_part(&self.read(&rows), wanted, Some(whole.clone()))?;
         if !few || drawn.fitting.len() >= Fitting::MOST {
             return Ok(drawn);
         }
-        Drawn::from_part(&Rows(&self.rows(all)?), wanted, Some(whole))
+        Drawn::from_part(&self.read(&self.rows(all)?), wanted, Some(whole))
     }
 
     fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Failure> {
-        let whole = self.survey()?;
+        let whole = self.survey(wanted.who)?;
         let rows = match wanted.screen {
             Some(screen) => self.rows(screen)?,
             None => Vec::new(),
         };
-        Ok(Rows(&rows).parts(wanted)?.of(whole))
+        Ok(self.read(&rows).parts(wanted)?.of(whole))
     }
 
     fn count(&self, proposal: &Proposal) -> Result<Evidence, Failure> {
         let json = serde_json::to_string(proposal).map_err(damaged)?;
         let mut sum: Option<Evidence> = None;
-        for part in self.texts("count", Some(&json))? {
+        for part in self.texts("count", &json)? {
             let part: Evidence = serde_json::from_str(&part).map_err(damaged)?;
             let refuse = |e: EvidenceError| Failure::Value(e.to_string());
             match &mut sum {
@@ -236,9 +267,9 @@ pub(crate) fn calibrate_cluster(
     let plan = options.plan(fit.is_some(), screen.is_some())?;
     let calibrated = py.detach(|| {
         let (traces, fit, screen) = (
-            Cluster::new(traces),
-            fit.map(Cluster::new),
-            screen.map(Cluster::new),
+            Cluster::new(traces, plan.terms()),
+            fit.map(|fit| Cluster::new(fit, plan.terms())),
+            screen.map(|screen| Cluster::new(screen, plan.terms())),
         );
         plan.calibrate(Given {
             traces: &traces,

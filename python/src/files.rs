@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use haltwise::terms::LABEL;
 use haltwise::traces::Trace;
-use haltwise_io::{Format, Layout, TraceWriter, WriteOptions, visit_bytes, visit_traces};
+use haltwise_io::{Columns, Format, Layout, TraceWriter, WriteOptions, visit_bytes, visit_traces};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
@@ -12,10 +13,46 @@ use pyo3::types::PyDict;
 use crate::arrays::Arrays;
 use crate::failure::{Failure, unread, unwritten};
 
+/// The columns to read beside those that every trace has, in Python's words.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Asked {
+    by: Option<String>,
+    unit: Option<String>,
+    weight: Option<String>,
+    cost: Option<String>,
+    losses: bool,
+    regression: bool,
+}
+
+impl Asked {
+    fn columns(&self) -> Columns {
+        Columns {
+            group: self.by.clone(),
+            unit: self.unit.clone(),
+            weight: self.weight.clone(),
+            costs: self.cost.clone(),
+            losses: self.losses,
+            numbers: self.regression,
+            ..Columns::default()
+        }
+    }
+}
+
 /// Rows as they come, one after the other.
 #[derive(Default)]
-struct Columns {
-    labels: Vec<u32>,
+struct Gathered {
+    /// -1 where a label is missing.
+    labels: Vec<i64>,
+    /// Whether classes are predicted.
+    predicts: bool,
+    numbers: Vec<f32>,
+    truth: Vec<f32>,
+    losses: Vec<f32>,
+    groups: Vec<String>,
+    units: Vec<String>,
+    weights: Vec<f64>,
+    costs: Vec<f32>,
     predictions: Vec<u32>,
     scores: Vec<f32>,
     probs: Vec<f32>,
@@ -27,7 +64,7 @@ struct Columns {
     classes: Option<usize>,
 }
 
-impl Columns {
+impl Gathered {
     fn add(&mut self, row: &Trace<'_>) -> Result<(), String> {
         let classes = row.classes();
         match self.classes {
@@ -39,7 +76,20 @@ impl Columns {
             _ => self.classes = Some(classes),
         }
         self.scores_given = row.given_scores().is_some();
-        self.labels.push(row.label());
+        self.labels.push(row.label().map_or(-1, i64::from));
+        self.predicts = row.predicts();
+        if let Some(numbers) = row.numbers() {
+            self.numbers.extend_from_slice(numbers.predictions);
+            self.truth.push(numbers.label);
+        }
+        self.losses
+            .extend_from_slice(row.losses().unwrap_or_default());
+        let about = row.about();
+        self.groups.extend(about.group.map(str::to_owned));
+        self.units.extend(about.unit.map(str::to_owned));
+        self.weights.extend(about.weight);
+        self.costs
+            .extend_from_slice(about.costs.unwrap_or_default());
         self.predictions.extend_from_slice(row.predictions());
         self.scores.extend_from_slice(row.scores());
         self.probs
@@ -50,14 +100,46 @@ impl Columns {
     }
 
     /// The arguments of a `haltwise.Traces`.
-    fn into_arguments(self, py: Python<'_>, classes: Vec<String>) -> PyResult<Bound<'_, PyDict>> {
+    fn into_arguments<'py>(
+        self,
+        py: Python<'py>,
+        classes: Vec<String>,
+        asked: &Asked,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let arguments = PyDict::new(py);
         let (n, t_max) = (self.labels.len(), longest(&self.lengths));
         let width = self.classes.unwrap_or(0);
-        let predictions = padded(self.predictions, &self.lengths, 1)?;
-        let predictions: Bound<'_, PyArray1<u32>> = predictions.into_pyarray(py);
-        let predictions: Bound<'_, PyArray2<u32>> = predictions.reshape([n, t_max])?;
-        arguments.set_item("predictions", predictions)?;
+        if self.predicts {
+            let predictions = padded(self.predictions, &self.lengths, 1)?;
+            let predictions: Bound<'_, PyArray1<u32>> = predictions.into_pyarray(py);
+            let predictions: Bound<'_, PyArray2<u32>> = predictions.reshape([n, t_max])?;
+            arguments.set_item("predictions", predictions)?;
+        }
+        let per_step = |values: Vec<f32>| -> PyResult<Bound<'py, PyArray2<f32>>> {
+            let values = padded(values, &self.lengths, 1)?.into_pyarray(py);
+            values.reshape([n, t_max])
+        };
+        if asked.regression {
+            arguments.set_item("predictions", per_step(self.numbers)?)?;
+            arguments.set_item("regression", true)?;
+        }
+        if asked.losses {
+            arguments.set_item("losses", per_step(self.losses)?)?;
+        }
+        let columns = PyDict::new(py);
+        if let Some(name) = asked.by.as_ref().filter(|name| *name != LABEL) {
+            columns.set_item(name, self.groups)?;
+        }
+        if let Some(name) = &asked.unit {
+            columns.set_item(name, self.units)?;
+        }
+        if let Some(name) = &asked.weight {
+            columns.set_item(name, self.weights.into_pyarray(py))?;
+        }
+        if let Some(name) = &asked.cost {
+            columns.set_item(name, per_step(self.costs)?)?;
+        }
+        arguments.set_item("columns", columns)?;
         if self.scores_given || width == 0 {
             let scores = padded(self.scores, &self.lengths, 1)?.into_pyarray(py);
             let scores: Bound<'_, PyArray2<f32>> = scores.reshape([n, t_max])?;
@@ -77,7 +159,11 @@ impl Columns {
         if !classes.is_empty() {
             arguments.set_item("classes", classes)?;
         }
-        arguments.set_item("labels", self.labels.into_pyarray(py))?;
+        if asked.regression {
+            arguments.set_item("labels", self.truth.into_pyarray(py))?;
+        } else if self.labels.iter().any(|&label| label >= 0) {
+            arguments.set_item("labels", self.labels.into_pyarray(py))?;
+        }
         Ok(arguments)
     }
 }
@@ -116,9 +202,10 @@ fn padded<T: Copy + Default>(values: Vec<T>, lengths: &[u32], width: usize) -> P
 pub(crate) fn read_traces(
     py: Python<'_>,
     paths: Vec<PathBuf>,
+    asked: Asked,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
-    let mut columns = Columns::default();
+    let (mut gathered, columns) = (Gathered::default(), asked.columns());
     let read = py.detach(|| {
         // What Python raised while being told, Ctrl-C first of all.
         let raised = std::cell::RefCell::new(None);
@@ -136,15 +223,15 @@ pub(crate) fn read_traces(
         };
         let mut visit = |row: &Trace<'_>| match &*raised.borrow() {
             Some(_) => Err("interrupted".to_string()),
-            None => columns.add(row),
+            None => gathered.add(row),
         };
-        let read = visit_traces(&paths, &mut tell, &mut visit);
+        let read = visit_traces(&paths, &columns, &mut tell, &mut visit);
         match raised.into_inner() {
             Some(error) => Err(Failure::Python(error)),
             None => read.map_err(|e| Failure::Python(unread(e))),
         }
     });
-    columns.into_arguments(py, read?)
+    gathered.into_arguments(py, read?, &asked)
 }
 
 /// Reads an Arrow stream that is in memory. `name` stands for it in messages.
@@ -153,10 +240,14 @@ pub(crate) fn read_arrow<'py>(
     py: Python<'py>,
     name: &str,
     bytes: &[u8],
+    asked: Asked,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let mut columns = Columns::default();
-    let read = py.detach(|| visit_bytes(name, Format::Arrow, bytes, &mut |row| columns.add(row)));
-    columns.into_arguments(py, read.map_err(unread)?)
+    let (mut gathered, columns) = (Gathered::default(), asked.columns());
+    let read = py.detach(|| {
+        let mut add = |row: &Trace<'_>| gathered.add(row);
+        visit_bytes(name, Format::Arrow, bytes, &columns, &mut add)
+    });
+    gathered.into_arguments(py, read.map_err(unread)?, &asked)
 }
 
 /// Writes a trace file, whole or not at all.

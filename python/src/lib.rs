@@ -11,15 +11,17 @@ mod evidence;
 mod failure;
 mod files;
 mod model;
+mod monitor;
 mod rule;
 mod stream;
+mod votes;
 
 use pyo3::prelude::*;
 
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use crate::calibrate::calibrate;
+    use crate::calibrate::{calibrate, forecast};
     #[pymodule_export]
     use crate::cluster::{Gathering, Surveying, calibrate_cluster, draws};
     #[pymodule_export]
@@ -29,9 +31,13 @@ mod _core {
     #[pymodule_export]
     use crate::model::Model;
     #[pymodule_export]
+    use crate::monitor::Monitor;
+    #[pymodule_export]
     use crate::rule::Rule;
     #[pymodule_export]
     use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::votes::count_votes;
 
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

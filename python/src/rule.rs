@@ -5,9 +5,10 @@ use haltwise::evaluate::Evaluator;
 use haltwise::plan::Delta;
 use haltwise::rule::halted_needed;
 use haltwise::score::{Score, ScoreSource};
-use haltwise::traces::{Key, SetRecord, Traces};
+use haltwise::traces::{Key, SetRecord};
 use haltwise::{Decision, State};
 use haltwise_io::{parse_rule, rule_json, write_rule};
+use haltwise_report::words;
 use numpy::ndarray::Ix2;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
@@ -122,6 +123,11 @@ impl Rule {
         Ok(halts.into_pyarray(py))
     }
 
+    /// What is promised, in words.
+    fn describe(&self) -> String {
+        words::promise(&self.0)
+    }
+
     /// The name of the score that the rule judges.
     fn score(&self) -> &'static str {
         name_of(self.0.source())
@@ -134,14 +140,17 @@ impl Rule {
         let views = traces.views()?;
         let rule = &self.0;
         let (evaluation, set, remembered) = py.detach(|| {
-            let mut builder = Traces::builder().source(rule.source().clone());
-            let (mut set, mut remembered) = (SetRecord::default(), 0);
+            let mut evaluator = Evaluator::for_rule(rule);
+            let (mut set, mut remembered, mut position) = (SetRecord::default(), 0, 0);
             views
                 .visit(&mut |trace| {
-                    let key = Key::new(trace.id(), set.sequences);
-                    let print = builder.add(key, trace).map_err(|e| e.to_string())?;
-                    set += SetRecord::one(print);
-                    remembered += u64::from(rule.remembers(print));
+                    let key = Key::new(trace.id(), position);
+                    position += 1;
+                    let print = evaluator.push(key, trace).map_err(|e| e.to_string())?;
+                    if let Some(print) = print {
+                        set += SetRecord::one(print);
+                        remembered += u64::from(rule.remembers(print));
+                    }
                     Ok(())
                 })
                 .map_err(|failure| {
@@ -150,9 +159,7 @@ impl Rule {
                         rule.source()
                     ))
                 })?;
-            let mut evaluator = Evaluator::for_rule(rule);
-            let evaluated = evaluator.add(&builder.finish());
-            let evaluation = evaluated.and_then(|()| evaluator.finish());
+            let evaluation = evaluator.finish();
             let evaluation = evaluation.map_err(|e| Failure::Value(e.to_string()))?;
             Ok::<_, Failure>((evaluation, set, remembered))
         })?;

@@ -50,3 +50,12 @@ def walks() -> tuple[np.ndarray, np.ndarray]:
     y = rng.permutation(np.repeat(["down", "up"], 500))
     drift = np.where(y == "up", 0.6, -0.6)[:, None, None]
     return np.cumsum(drift + rng.normal(size=(1000, 2, 20)), axis=2), y
+
+
+@pytest.fixture(scope="session")
+def command() -> str:
+    """The haltwise binary that the Rust tests built."""
+    path = Path(os.environ.get("HALTWISE_BINARY", ROOT / "target/debug/haltwise"))
+    if not path.exists():
+        pytest.skip("the haltwise binary is not built; cargo build makes it")
+    return str(path)

@@ -8,7 +8,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from test_golden import command  # noqa: F401
 
 import haltwise
 

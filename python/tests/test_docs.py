@@ -22,14 +22,15 @@ from haltwise import _core
 matplotlib.use("Agg")
 
 
-def test_the_quickstart_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["python.md", "promises.md"])
+def test_the_pages_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs/python.md").read_text()
+    text = (ROOT / "docs" / page).read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     assert len(blocks) >= 8
     namespace: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "docs/python.md", "exec"), namespace)
+        exec(compile(block, page, "exec"), namespace)
 
 
 @pytest.mark.parametrize("name", [m.name for m in pkgutil.iter_modules(haltwise.__path__)])

@@ -143,7 +143,7 @@ def test_a_rule_shows_itself(rule):
 
 def test_only_what_was_certified_promises(traces):
     screened = haltwise.calibrate(traces, method="screen-only")
-    assert screened.promise is None and "Nothing is promised" in screened.describe()
+    assert screened.promise is None and screened.describe().startswith("Nothing")
     marginal = haltwise.calibrate(traces, method="marginal")
     assert "on average" in marginal.describe()
 

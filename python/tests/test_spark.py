@@ -107,16 +107,45 @@ def test_any_number_of_executors_gives_the_rule_of_one_machine(executors, traces
                 here = haltwise.calibrate(traces, **options, **dict.fromkeys(roles, other))
                 there = spark.calibrate(df, **options, **dict.fromkeys(roles, others))
                 assert there.to_json() == here.to_json(), asked
-            # Ids that come out differently the next time are noticed.
+            # Other promises: groups, units, weights, costs, losses; without labels.
             from pyspark.sql import functions as f
 
+            number = f.expr("cast(substring(id, 2) as int)")
+            with_columns = (
+                df.withColumn("site", f.when(number % 3 == 0, "a").otherwise("b"))
+                .withColumn("patient", f.floor(number / 5))
+                .withColumn("w", f.when(number % 2 == 0, 1.0).otherwise(0.5))
+                .withColumn("tokens", f.transform("scores", lambda score: f.lit(2.0)))
+            ).cache()
+            numbers = np.arange(len(traces))
+            columns = {
+                "site": np.where(numbers % 3 == 0, "a", "b"),
+                "patient": numbers // 5,
+                "w": np.where(numbers % 2 == 0, 1.0, 0.5),
+                "tokens": np.full(traces.scores.shape, 2.0),
+            }
+            for asked in (
+                {"loss": "disagreement", "by": "site"},
+                {"unit": "patient"},
+                {"weight": "w", "weight_bound": 1.0, "method": "conditional"},
+                {"cost": "tokens", "by": "label"},
+            ):
+                here = haltwise.calibrate(traces._with(**columns), **asked)
+                there = spark.calibrate(with_columns, **asked)
+                assert there.to_json() == here.to_json(), asked
+            free = spark.calibrate(df.drop("label"), loss="disagreement")
+            assert (
+                free.thresholds.tolist()
+                == haltwise.calibrate(traces, loss="disagreement").thresholds.tolist()
+            )
+            # Ids that come out differently the next time are noticed.
             anew = f.udf(lambda id: f"{id}-{np.random.default_rng().random()}").asNondeterministic()
             renamed = df.withColumn("id", anew("id"))
             with pytest.raises(ValueError, match="voids the guarantee"):
                 spark.calibrate(renamed, method="conditional")
             with pytest.raises(ValueError, match="the id 's\\d+' comes twice"):
                 spark.calibrate(df.union(df.limit(1)))
-            with pytest.raises(ValueError, match="needs the columns id and label"):
+            with pytest.raises(ValueError, match="needs the column id"):
                 spark.calibrate(df.drop("id"))
     finally:
         cluster.stop()

@@ -10,6 +10,7 @@ import pytest
 from conftest import simulated
 
 from haltwise import Traces, _core, calibrate, read_traces, write_traces
+from haltwise.traces import _asked
 
 
 def same(left: Traces, right: Traces) -> None:
@@ -148,7 +149,7 @@ def test_files_that_are_wrong_say_so(tmp_path):
         write_traces(tmp_path / "none" / "t.npz", simulated(3))
     # The core says so too, whoever calls it.
     with pytest.raises(FileNotFoundError, match="none.npz: there is no such file"):
-        _core.read_traces([str(tmp_path / "none.npz")], None)
+        _core.read_traces([str(tmp_path / "none.npz")], _asked(), None)
     with pytest.raises(ValueError, match="rows must be"):
         write_traces(tmp_path / "t.parquet", simulated(3), rows="column")
 

@@ -11,6 +11,7 @@ use haltwise_io::read_rule;
 use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
 use serde::Serialize;
 
+use crate::promise;
 use crate::read::{OPTIONS, padded};
 use crate::reader::{QuestionArgs, RuleReaderArgs};
 use crate::show::{self, count, number, percent};
@@ -93,11 +94,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let questions = questions(&args)?;
     let reader_args = &args.reader.0;
     let reader = reader_args.connect(rule.classifier(), |text| show::warn(text))?;
-    let promised = check(&args, &rule, &reader)?;
+    let mismatches = rule
+        .classifier()
+        .map(|record| Mismatch::between(record, &reader.record()));
+    let promised = promise::check(&args.rule, &rule, mismatches, "read", args.force)?;
     let documents = by_document(&questions);
     let desk = Mutex::new(Desk::new(&args, &reader));
     let at_desk = || desk.lock().unwrap_or_else(PoisonError::into_inner);
-    let asked = for_each(documents.len(), reader_args.concurrency, |d| {
+    let asked = for_each(documents.len(), reader_args.server.concurrency, |d| {
         let members: Vec<&Question> = documents[d].iter().map(|&q| &questions[q]).collect();
         let ends = reader.part_ends(&members[0].document)?;
         for question in members {
@@ -196,61 +200,8 @@ fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
         question: question.trim().to_owned(),
         options: args.options.clone(),
         label: None,
+        answer: None,
     }])
-}
-
-/// Refuses a rule that was calibrated for another reader. Returns whether its
-/// promise holds for this one.
-fn check(args: &Args, rule: &Rule, reader: &Reader) -> anyhow::Result<bool> {
-    let file = show::file(&args.rule);
-    let Some(record) = rule.classifier() else {
-        let unknown = format!("{file}: the rule does not say which model it was calibrated for");
-        if !args.force {
-            bail!("{unknown}; calibrate it on traces of `haltwise read`, or use it with --force");
-        }
-        show::warn(format_args!("{unknown}: nothing is promised"));
-        return Ok(false);
-    };
-    let (voids, others): (Vec<_>, Vec<_>) = Mismatch::between(record, &reader.record())
-        .into_iter()
-        .partition(|mismatch| mismatch.voids);
-    let list = |mismatches: &[Mismatch]| {
-        let line = |m: &Mismatch| {
-            let value =
-                |v: &Option<String>| v.as_ref().map_or("unknown".into(), |v| format!("{v:?}"));
-            format!(
-                "\n  {}: {}, but here {}",
-                m.what,
-                value(&m.rule),
-                value(&m.here)
-            )
-        };
-        mismatches.iter().map(line).collect::<String>()
-    };
-    if !others.is_empty() {
-        show::warn(format_args!(
-            "{file}: the rule was calibrated with another server, which may answer a little \
-             differently{}",
-            list(&others)
-        ));
-    }
-    if rule.promise().is_none() {
-        show::warn(format_args!(
-            "{file}: the rule was screened, not certified: nothing is promised"
-        ));
-    }
-    if voids.is_empty() {
-        return Ok(rule.promise().is_some());
-    }
-    let differs = format!(
-        "{file}: the rule was calibrated for another reader{}",
-        list(&voids)
-    );
-    if !args.force {
-        bail!("{differs}\nCalibrate one for this reader, or use it with --force");
-    }
-    show::warn(format_args!("{differs}\nNothing is promised"));
-    Ok(false)
 }
 
 /// How many options the questions had that the rule was calibrated on.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use haltwise::corridor::Calibrated;
 use haltwise::{Given, Plan, Rule};
-use haltwise_io::{Files, rule_json, trace_files, write_rule};
+use haltwise_io::{Columns, Files, rule_json, trace_files, write_rule};
 use haltwise_report::words;
 
 use crate::memory::MemoryArgs;
@@ -17,8 +17,8 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, styled};
 /// Find a stopping rule and certify what it may cost
 ///
 /// Reads what a classifier said about each sequence (a prediction, a score or
-/// class probabilities per step, and the true label), and writes a rule: one
-/// threshold per step. The traces must not have been used to train the
+/// class probabilities per step, and the true label where it is known), and writes a
+/// rule: one threshold per step. The traces must not have been used to train the
 /// classifier.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -29,6 +29,8 @@ Examples:
   haltwise calibrate --method conditional --screen january.csv february.csv -o rule.json
   haltwise calibrate monday.jsonl tuesday.jsonl --alpha 0.05 -o rule.json
 
+  haltwise calibrate unlabelled.parquet --loss disagreement -o rule.json
+  haltwise calibrate visits.parquet --by hospital --unit patient -o rule.json
   haltwise calibrate traces/ --memory 8GiB -o rule.json
 
 Trace files: .npz .parquet .arrow .jsonl .csv; several, folders of them and patterns are read as
@@ -84,10 +86,13 @@ fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
         let progress = RefCell::new(progress);
         let mut shown = [(); 3].map(|()| |done, total| (progress.borrow_mut())(done, total));
         let [of_traces, of_fit, of_screen] = &mut shown;
-        let traces = args.memory.files(&args.traces, plan.grid(), of_traces)?;
+        let traces = args.memory.files(&args.traces, plan, of_traces)?;
         let other = |paths: &[PathBuf], progress| match paths {
             [] => Ok(None),
-            paths => Files::new(paths, args.memory.bytes(), progress).map(Some),
+            paths => {
+                let files = Files::new(paths, args.memory.bytes(), progress)?;
+                Ok(Some(files.with(Columns::of(plan.terms()))))
+            }
         };
         let fit = other(&args.fit, of_fit)?;
         let screen = other(&args.screen, of_screen)?;
@@ -153,6 +158,13 @@ fn describe(rule: &Rule) -> String {
     if rule.promise().is_some() {
         text += &format!("\n{}\n", heading("How it was certified"));
         text += &show::paragraph(&words::certification(rule));
+        let groups = words::groups_needed(rule);
+        if !groups.is_empty() {
+            text += &show::paragraph("Where tests failed, group by group:");
+            for line in groups {
+                text += &format!("    {line}\n");
+            }
+        }
     }
     text + "\n"
 }

@@ -1,21 +1,17 @@
 //! `haltwise decide`: scores of many live streams in, decisions out.
 
-use std::borrow::Cow;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use haltwise::score::{ScoreSource, StepError};
-use haltwise::stream::{Limits, Message, Outcome, Refusal, Streams};
+use haltwise::stream::{Limits, Message, Outcome, Streams};
 use haltwise::{Rule, Step};
 use haltwise_io::read_rule;
-use serde::Deserialize;
-use serde_json::error::Category;
-use serde_json::value::RawValue;
+use haltwise_serve::Line;
 
-use crate::show::{self, count, shortened};
+use crate::show::{self, count};
 
 /// Apply a rule to live streams: scores in, decisions out
 ///
@@ -204,139 +200,6 @@ impl Faults {
     }
 }
 
-/// The fields of a line of input, as they stand there.
-#[derive(Deserialize)]
-struct Fields<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    score: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    probs: Option<&'a RawValue>,
-    #[serde(borrow)]
-    prediction: Option<&'a RawValue>,
-    #[serde(borrow)]
-    t: Option<&'a RawValue>,
-    #[serde(borrow)]
-    end: Option<&'a RawValue>,
-}
-
-/// Whatever stands there, `null` included: a step with an unusable score is a
-/// step all the same.
-fn present<'a, D: serde::Deserializer<'a>>(value: D) -> Result<Option<&'a RawValue>, D::Error> {
-    Deserialize::deserialize(value).map(Some)
-}
-
-/// One line of input.
-struct Line<'a> {
-    id: Cow<'a, str>,
-    score: Option<&'a RawValue>,
-    probs: Option<&'a RawValue>,
-    prediction: Option<&'a RawValue>,
-    t: Option<u64>,
-    end: bool,
-}
-
-impl<'a> Line<'a> {
-    fn parse(line: &'a [u8]) -> Result<Self, String> {
-        // A list of the fields' values would be taken as well.
-        if !line.starts_with(b"{") {
-            return Err("it is no JSON object, such as {\"id\": \"a\", \"score\": 0.93}".into());
-        }
-        let fields: Fields<'a> = serde_json::from_slice(line).map_err(|e| {
-            let what = match e.classify() {
-                Category::Eof => "it breaks off",
-                Category::Data => "a field comes twice",
-                Category::Syntax | Category::Io => "it cannot be read on",
-            };
-            format!(
-                "it is no sound JSON object: {what} at column {}",
-                e.column()
-            )
-        })?;
-        let id = fields.id.ok_or("it has no \"id\"")?;
-        let t = |raw: &RawValue| match raw.get().parse() {
-            Ok(t) if t > 0 => Ok(t),
-            _ => Err(format!(
-                "\"t\" is {}, and not a step, counted from 1",
-                shortened(raw.get())
-            )),
-        };
-        let end = match fields.end.map(RawValue::get) {
-            None | Some("false") => false,
-            Some("true") => true,
-            Some(raw) => {
-                return Err(format!(
-                    "\"end\" is {}, and neither true nor false",
-                    shortened(raw)
-                ));
-            }
-        };
-        Ok(Self {
-            id: stream_id(id.get())?,
-            score: fields.score,
-            probs: fields.probs,
-            prediction: fields.prediction,
-            t: fields.t.map(t).transpose()?,
-            end,
-        })
-    }
-
-    /// Whether it is a step, not only word that the stream is over.
-    fn has_step(&self) -> bool {
-        self.score.is_some() || self.probs.is_some()
-    }
-
-    /// What the classifier said, as far as the rule looks at it; the class
-    /// probabilities are kept in `probs`.
-    fn step<'p>(&self, rule: &Rule, probs: &'p mut Vec<f32>) -> Result<Step<'p>, String> {
-        let score = self.score.map(|raw| {
-            let parsed = raw.get().parse::<f32>();
-            parsed.map_err(|_| format!("the score {} is not a number", shortened(raw.get())))
-        });
-        let score = score.transpose()?;
-        let takes_probs = *rule.source() != ScoreSource::Confidence || rule.classes().is_some();
-        let given = self.probs.filter(|_| takes_probs);
-        if let Some(raw) = given {
-            *probs = serde_json::from_str(raw.get()).map_err(|_| {
-                format!(
-                    "\"probs\" is {}, and not a list of numbers",
-                    shortened(raw.get())
-                )
-            })?;
-        }
-        let learned = matches!(rule.source(), ScoreSource::Gap(_));
-        let prediction = self.prediction.filter(|_| learned);
-        Ok(Step {
-            prediction: prediction.map(|raw| class(raw.get())).transpose()?,
-            score,
-            probs: given.map(|_| &probs[..]),
-        })
-    }
-
-    /// Why its step has no score.
-    fn words(&self, error: StepError) -> String {
-        match (error, self.prediction) {
-            // As it was given: a name has no number.
-            (StepError::Prediction { classes, .. }, Some(given)) => format!(
-                "the prediction {} is none of the {classes} classes, counted from 0",
-                shortened(given.get())
-            ),
-            (error, _) => error.to_string(),
-        }
-    }
-
-    /// Why its stream does not take it.
-    fn refused(&self, refusal: &Refusal) -> String {
-        let id = shortened(&self.id);
-        match refusal {
-            Refusal::Nothing => "neither a \"score\" nor \"probs\" nor \"end\": true".into(),
-            Refusal::NoRoom { .. } => format!("stream {id}: {refusal}; raise --max-streams"),
-            _ => format!("stream {id}: {refusal}"),
-        }
-    }
-}
-
 /// All open streams.
 struct Desk<'r> {
     rule: &'r Rule,
@@ -392,40 +255,6 @@ impl<'r> Desk<'r> {
             (Some(problem), None) => Err(problem.into()),
             (Some(problem), Some(missing)) => Err(format!("{missing}; {problem}").into()),
         })
-    }
-}
-
-/// A predicted class as a number. A name becomes one that only tells it from
-/// others, which is all a score without class probabilities looks at; it is none
-/// that a class has.
-fn class(raw: &str) -> Result<u32, String> {
-    if !raw.starts_with(['"', '-']) && !raw.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(format!(
-            "the prediction {} is neither a number nor a string",
-            shortened(raw)
-        ));
-    }
-    // What stands in quotes is a name, as in trace files.
-    let named = || xxhash_rust::xxh3::xxh3_64(raw.as_bytes()) as u32 | 1 << 31;
-    Ok(raw.parse().unwrap_or_else(|_| named()))
-}
-
-/// The id of a line as it is echoed and compared: a JSON string or number.
-fn stream_id(raw: &str) -> Result<Cow<'_, str>, String> {
-    match raw.as_bytes().first() {
-        // Two ways to write a string are one id.
-        Some(b'"') if raw.contains('\\') => {
-            let text: String = serde_json::from_str(raw)
-                .map_err(|_| format!("the id {} is no text that can be read", shortened(raw)))?;
-            serde_json::to_string(&text)
-                .map(Into::into)
-                .map_err(|e| e.to_string())
-        }
-        Some(b'"' | b'-' | b'0'..=b'9') => Ok(raw.into()),
-        _ => Err(format!(
-            "the id {} is neither a string nor a number",
-            shortened(raw)
-        )),
     }
 }
 

@@ -15,7 +15,7 @@ use haltwise_report::{Compared, Context, report_comparison};
 use crate::dataset::Padded;
 use crate::plan::plan;
 use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
-use crate::{score, train};
+use crate::{production, score, train};
 
 /// See the whole story on a built-in dataset, ending in a report
 ///
@@ -32,6 +32,11 @@ pub(crate) struct Args {
     /// The seed of the split and of the training
     #[arg(long, default_value_t = 0)]
     seed: u64,
+
+    /// Then serve the adaptive rule, replay strokes as live streams, have the writers change,
+    /// and show the alarm
+    #[arg(long)]
+    production: bool,
 
     /// Print the evaluations as one JSON object instead of words
     #[arg(long)]
@@ -116,14 +121,25 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         results.push(Compared::new(name, rule, evaluated.evaluation));
     }
     write_report(&folder.join("report.html"), &results)?;
+    say(table(&results))?;
+    let alarm = match args.production {
+        false => None,
+        true => Some(production::replay(
+            &model,
+            &set.select(&places[3]),
+            &folder.join("adaptive.json"),
+            folder,
+            args.json,
+        )?),
+    };
     if args.json {
-        let object: serde_json::Map<_, _> = results
+        let mut object: serde_json::Map<_, _> = results
             .iter()
             .map(|r| Ok((r.name.clone(), serde_json::to_value(&r.evaluation)?)))
             .collect::<anyhow::Result<_>>()?;
+        object.extend(alarm.map(|status| ("production".to_owned(), status)));
         show::print_json(&object)?;
     }
-    say(table(&results))?;
     say(farewell(folder, start))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -196,7 +212,7 @@ fn table(results: &[Compared]) -> String {
         text += &format!(
             "  {name:<14}{:>10}{:>10}{:>10}{:>12}{:>16}\n",
             percent_column(e.t_avg),
-            percent_column(e.early_accuracy),
+            percent_column(e.accuracy.map_or(0.0, |a| a.early)),
             percent_column(e.gap),
             percent_column(first),
             percent_column(largest),
@@ -212,7 +228,7 @@ fn table(results: &[Compared]) -> String {
             "  {:<14}{:>10}{:>10}\n\n",
             "read to the end",
             "100.0%",
-            percent_column(e.late_accuracy)
+            percent_column(e.accuracy.map_or(0.0, |a| a.late))
         );
         let alpha = percent(rule.alpha().get());
         text += &show::paragraph(&format!(

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use haltwise::Rule;
 use haltwise::evaluate::Evaluation;
-use haltwise_io::{Files, read_rule, trace_files};
+use haltwise_io::{Columns, Files, read_rule, trace_files};
+use haltwise_report::format::short;
 use haltwise_report::{
     Compared, Context, Standing, judge, report_comparison, report_evaluation, words,
 };
@@ -73,8 +74,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// A rule, and what it does to the traces of files, of which none is kept.
 fn evaluated(path: &Path, traces: &[PathBuf]) -> anyhow::Result<Evaluated> {
     let rule = read_rule(path)?;
-    let found = show::reading(|progress| Files::new(traces, u64::MAX, progress)?.evaluate(&rule))
-        .with_context(|| {
+    let found = show::reading(|progress| {
+        let columns = Columns::of(rule.terms());
+        Files::new(traces, u64::MAX, progress)?
+            .with(columns)
+            .evaluate(&rule)
+    })
+    .with_context(|| {
         let score = rule.source();
         format!(
             "{}: the rule judges a score that is {score}",
@@ -129,17 +135,20 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
     let error = |se: f64| format!("± {:.2} points (standard error)", 100.0 * se);
     let interval =
         |(low, high): (f64, f64)| format!("95% interval {}–{}", percent(low), percent(high));
-    row(
-        "accuracy, read to the end",
-        percent_column(e.late_accuracy),
-        error(e.late_accuracy_se),
-    );
-    row(
-        "accuracy, stopping early",
-        percent_column(e.early_accuracy),
-        error(e.early_accuracy_se),
-    );
-    row("gap", percent_column(e.gap), interval(e.gap_interval));
+    if let Some(accuracy) = e.accuracy {
+        row(
+            "accuracy, read to the end",
+            percent_column(accuracy.late),
+            error(accuracy.late_se),
+        );
+        row(
+            "accuracy, stopping early",
+            percent_column(accuracy.early),
+            error(accuracy.early_se),
+        );
+    }
+    let loss = words::loss(rule);
+    row(loss, percent_column(e.gap), interval(e.gap_interval));
     for (share, gap) in &e.gap_earliest {
         let Some(gap) = gap else { continue };
         let share_of = share.parse().map_or_else(|_| share.clone(), percent);
@@ -149,7 +158,7 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
             .copied()
             .unwrap_or((0.0, 1.0));
         row(
-            &format!("gap, first {share_of} to halt"),
+            &format!("{loss}, first {share_of} to halt"),
             percent_column(*gap),
             interval(around),
         );
@@ -167,9 +176,56 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
         let note = "of the steps there were: not all sequences have t_max".into();
         row("steps read", percent_column(e.steps_read), note);
     }
+    if let Some(cost) = e.cost {
+        let note = format!("{} of {} to the end", short(cost.mean), short(cost.full));
+        row("mean cost", percent_column(cost.mean / cost.full), note);
+    }
+    if e.unlabelled > 0 {
+        let note = "of the sequences have no label".into();
+        let share = e.unlabelled as f64 / e.n as f64;
+        row("unlabelled", percent_column(share), note);
+    }
+    if e.thinned > 0 {
+        let all = (e.n + e.thinned) as u64;
+        let note = format!("of {} kept, as the weights say", number(all));
+        row("in the declared mix", number(e.n as u64), note);
+    }
     text += "\n";
+    if !e.by_group.is_empty() {
+        let by = rule.terms().by.as_deref().unwrap_or("group");
+        text += &heading(&format!("For every {by}"));
+        text += &groups(rule, e);
+        text += "\n";
+    }
     text += &heading("Step by step");
     text + &steps(rule, e)
+}
+
+/// One line per group.
+fn groups(rule: &Rule, e: &Evaluation) -> String {
+    let loss = words::loss(rule);
+    let head = [
+        "",
+        "sequences",
+        "t_avg",
+        loss,
+        "95% interval",
+        "highest by a step",
+    ];
+    let mut lines = vec![head.map(str::to_owned)];
+    for group in &e.by_group {
+        let highest = group.by_step.iter().filter_map(|step| step.gap_by);
+        let (low, high) = group.gap_interval;
+        lines.push([
+            group.group.clone(),
+            number(group.n as u64),
+            format!("{:.3}", group.t_avg),
+            percent(group.gap),
+            format!("{}–{}", percent(low), percent(high)),
+            percent(highest.fold(0.0, f64::max)),
+        ]);
+    }
+    show::columns(&lines)
 }
 
 /// Whether the promise was kept on these traces, as far as they can tell.
@@ -186,7 +242,15 @@ fn verdict(rule: &Rule, e: &Evaluation) -> String {
 fn steps(rule: &Rule, e: &Evaluation) -> String {
     let mut text = format!(
         "  {:>6}  {:>9}  {:>9}  {:>9}  {:>8}  {}\n",
-        "step", "threshold", "halted", "halted by", "gap by", "95% interval"
+        "step",
+        "threshold",
+        "halted",
+        "halted by",
+        match words::loss(rule) {
+            "gap" => "gap by",
+            _ => "loss by",
+        },
+        "95% interval"
     );
     let halting: Vec<_> = e.by_step.iter().filter(|s| s.halted > 0).collect();
     const SHOWN: usize = 24;
@@ -201,9 +265,9 @@ fn steps(rule: &Rule, e: &Evaluation) -> String {
         if halting.len() > SHOWN && (SHOWN / 2..halting.len() - SHOWN / 2).contains(&i) {
             continue;
         }
-        let threshold = match rule.thresholds().values()[step.t - 1] {
-            f32::INFINITY => "never".into(),
-            value => value.to_string(),
+        let threshold = match rule.thresholds().values().get(step.t - 1) {
+            None | Some(&f32::INFINITY) => "never".into(),
+            Some(value) => value.to_string(),
         };
         let (low, high) = step.gap_by_interval;
         text += &format!(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use haltwise_io::{Files, read_proposal, trace_files, write_evidence};
+use haltwise_io::{Columns, Files, read_proposal, trace_files, write_evidence};
 
 use crate::show::{self, count};
 
@@ -44,7 +44,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     show::check_output(&args.output, &[&args.candidates])?;
     let part = show::reading(|progress| {
         // Nothing is kept but the counts.
-        Files::new(&args.traces, u64::MAX, progress)?.evidence(&proposal)
+        {
+            let columns = Columns::of(proposal.plan().terms());
+            Files::new(&args.traces, u64::MAX, progress)?
+                .with(columns)
+                .evidence(&proposal)
+        }
     })?;
     write_evidence(&args.output, &part)?;
     let read: u64 = part.inputs().iter().map(|input| input.sequences).sum();

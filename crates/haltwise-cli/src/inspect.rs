@@ -8,7 +8,7 @@ use anyhow::bail;
 use haltwise::Rule;
 use haltwise::rule::Test;
 use haltwise::traces::{Classifier, Trace};
-use haltwise_io::{read_rule, read_traces_seeing, rule_json, trace_files};
+use haltwise_io::{Columns, read_rule, read_traces_seeing, rule_json, trace_files};
 use haltwise_lstm::Model;
 use haltwise_report::words;
 use serde::Serialize;
@@ -126,8 +126,12 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
     text += &describe_classifier(rule.classifier());
     if let Some(expected) = rule.expected() {
         let (read, gap) = (percent(expected.t_avg), percent(expected.gap));
+        let loss = words::loss(rule);
+        let cost = expected.cost.map_or_else(String::new, |cost| {
+            format!(", mean cost {}", haltwise_report::format::short(cost))
+        });
         text += &format!(
-            "  {:<16}reads {read} of t_max, gap {gap} (while certifying)\n",
+            "  {:<16}reads {read} of t_max{cost}, {loss} {gap} (while certifying)\n",
             "expected"
         );
     }
@@ -175,8 +179,10 @@ fn line(rule: &Rule, test: &Test) -> String {
         (true, false) => "passed",
         (false, _) => "failed: the walk ended",
     };
+    let group = test.group.and_then(|group| rule.groups().get(group));
+    let group = group.map_or_else(String::new, |group| format!(" (worst for {group})"));
     format!(
-        "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {verdict}\n",
+        "  {:>10}  {threshold:>9}  {:>8}  {:>8}  {:>6}  {:>9.2e}  {verdict}{group}\n",
         test.opens,
         test.step,
         show::number(test.halted),
@@ -197,8 +203,10 @@ struct Summary {
     classes: usize,
     probabilities: bool,
     score: haltwise::score::ScoreSource,
-    late_accuracy: f64,
-    first_step_accuracy: f64,
+    /// How many sequences have a label; only those tell about accuracy.
+    labelled: usize,
+    late_accuracy: Option<f64>,
+    first_step_accuracy: Option<f64>,
     fingerprint: haltwise::traces::Fingerprint,
     #[serde(skip_serializing_if = "Option::is_none")]
     classifier: Option<Classifier>,
@@ -207,14 +215,20 @@ struct Summary {
 impl Summary {
     fn of(path: &Path) -> anyhow::Result<Self> {
         let paths = [path.to_path_buf()];
-        let (mut labels, mut per_step) = (BTreeSet::new(), None);
+        let (mut labels, mut labelled, mut per_step) = (BTreeSet::new(), 0, None);
         let mut see = |trace: &Trace<'_>| {
-            labels.insert(trace.label());
+            labels.extend(trace.label());
+            labelled += usize::from(trace.label().is_some());
             let probs = trace.classes();
             per_step = Some(probs.min(per_step.unwrap_or(probs)));
         };
         let traces = show::reading(|progress| {
-            read_traces_seeing(&trace_files(&paths)?, progress, &mut see)
+            read_traces_seeing(
+                &trace_files(&paths)?,
+                &Columns::default(),
+                progress,
+                &mut see,
+            )
         })?;
         let per_step = per_step.unwrap_or(0);
         let (mut late, mut first) = (0_usize, 0_usize);
@@ -222,7 +236,7 @@ impl Summary {
             first += usize::from(correct[0]);
             late += usize::from(correct[correct.len() - 1]);
         }
-        let share = |hits| hits as f64 / traces.len().max(1) as f64;
+        let share = |hits| (labelled > 0).then(|| hits as f64 / labelled as f64);
         Ok(Self {
             sequences: traces.len(),
             t_max: traces.t_max(),
@@ -234,6 +248,7 @@ impl Summary {
             },
             probabilities: per_step > 0,
             score: traces.source().clone(),
+            labelled,
             late_accuracy: share(late),
             first_step_accuracy: share(first),
             fingerprint: traces.record().fingerprint,
@@ -269,14 +284,17 @@ impl Summary {
             },
         );
         row("score", self.score.to_string());
-        row(
-            "accuracy",
-            format!(
-                "{} at the end, {} after the first step",
-                percent(self.late_accuracy),
-                percent(self.first_step_accuracy)
-            ),
-        );
+        if self.labelled < self.sequences {
+            let labelled = show::number(self.labelled as u64);
+            row("labelled", format!("{labelled} of them"));
+        }
+        if let (Some(late), Some(first)) = (self.late_accuracy, self.first_step_accuracy) {
+            let (late, first) = (percent(late), percent(first));
+            row(
+                "accuracy",
+                format!("{late} at the end, {first} after the first step"),
+            );
+        }
         row("fingerprint", self.fingerprint.to_string());
         text + &describe_classifier(self.classifier.as_ref())
     }

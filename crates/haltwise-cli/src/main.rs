@@ -12,19 +12,27 @@ mod decide;
 mod demo;
 mod evaluate;
 mod evidence;
+mod forecast;
 mod inspect;
 mod memory;
+mod monitor;
 mod pages;
 mod plan;
+mod production;
+mod promise;
+#[cfg(feature = "proxy")]
+mod proxy;
 mod read;
 mod reader;
 mod reproduce;
 mod score;
 mod screen;
+mod serve;
 mod show;
 mod simulate;
 mod stop;
 mod train;
+mod vote;
 
 use std::num::IntErrorKind;
 use std::process::ExitCode;
@@ -50,6 +58,7 @@ Start here:
   haltwise calibrate traces.npz -o rule.json   find and certify a rule
   haltwise evaluate rule.json test.npz         see what it does to other traces
   haltwise decide rule.json < scores.jsonl     apply it to live streams
+  haltwise monitor rule.json audits.npz        see whether it still keeps its promise
 
 Exit codes: 0 done, 1 failed, 2 wrong usage. NO_COLOR switches colours off.")]
 struct Cli {
@@ -67,9 +76,15 @@ enum Verb {
     Evidence(evidence::Args),
     Certify(certify::Args),
     Evaluate(evaluate::Args),
+    Forecast(forecast::Args),
     Decide(decide::Args),
+    Serve(serve::Args),
+    Monitor(monitor::Args),
     Read(read::Args),
     Ask(ask::Args),
+    Vote(Box<vote::Args>),
+    #[cfg(feature = "proxy")]
+    Proxy(proxy::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
@@ -146,9 +161,15 @@ fn main() -> ExitCode {
         Verb::Evidence(args) => evidence::run(args),
         Verb::Certify(args) => certify::run(args),
         Verb::Evaluate(args) => evaluate::run(args),
+        Verb::Forecast(args) => forecast::run(args),
         Verb::Decide(args) => decide::run(args),
+        Verb::Serve(args) => serve::run(args),
+        Verb::Monitor(args) => monitor::run(args),
         Verb::Read(args) => read::run(args),
         Verb::Ask(args) => ask::run(args),
+        Verb::Vote(args) => vote::run(*args),
+        #[cfg(feature = "proxy")]
+        Verb::Proxy(args) => proxy::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),

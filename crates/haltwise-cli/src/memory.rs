@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use haltwise::Plan;
 use haltwise::corridor::Room;
-use haltwise::plan::Grid;
-use haltwise_io::{Files, LEAST_MEMORY};
+use haltwise_io::{Columns, Files, LEAST_MEMORY};
 
 use crate::show::{self, count};
 
@@ -59,11 +59,12 @@ impl MemoryArgs {
     pub(crate) fn files<'p>(
         &self,
         paths: &[PathBuf],
-        grid: &Grid,
+        plan: &Plan,
         progress: &'p mut dyn FnMut(u64, u64),
     ) -> haltwise_io::Result<Files<'p>> {
-        let files = Files::new(paths, self.memory, progress)?;
-        let needed = files.needed(grid)?;
+        let columns = Columns::of(plan.terms());
+        let files = Files::new(paths, self.memory, progress)?.with(columns);
+        let needed = files.needed(plan.grid())?;
         if needed.bytes > NOTABLE || needed.room != Room::All {
             show::note(format!(
                 "{} of {} in all take about {}",

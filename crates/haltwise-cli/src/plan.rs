@@ -2,11 +2,12 @@
 //! one.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use haltwise::plan::{AtNever, ScoreWord, ScreenBy, Word};
+use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
+use haltwise::terms::Cost;
 use haltwise::{Ask, Method, Plan};
 
 /// What is asked of the rule, and how to find it.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct PlanArgs {
     /// How to find the rule [default: adaptive]
     #[arg(long, value_parser = words::<Method>())]
@@ -42,6 +43,45 @@ pub(crate) struct PlanArgs {
     /// What the conditional method asks of a threshold while screening [default: risk]
     #[arg(long, value_parser = words::<ScreenBy>())]
     screen_by: Option<ScreenBy>,
+
+    #[command(flatten)]
+    terms: TermsArgs,
+}
+
+/// What is promised, and to whom.
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "What is promised, and to whom")]
+struct TermsArgs {
+    /// What is lost by stopping early [default: gap]
+    #[arg(long, value_parser = words::<LossWord>())]
+    loss: Option<LossWord>,
+
+    /// With --loss absolute: how much further from the truth counts as a loss of 1
+    #[arg(long, value_name = "S")]
+    scale: Option<f64>,
+
+    /// Promise it for every value of this column (a hospital, a device), or of the true `label`
+    #[arg(long, value_name = "COLUMN")]
+    by: Option<String>,
+
+    /// Sequences with the same value in this column (a patient, a driver) are one draw: they are
+    /// split and certified as a whole
+    #[arg(long, value_name = "COLUMN")]
+    unit: Option<String>,
+
+    /// Promise it for a declared shift: this column says how much more often each sequence is met
+    /// where the rule will be used
+    #[arg(long, value_name = "COLUMN")]
+    weight: Option<String>,
+
+    /// With --weight: what no weight exceeds; about 1/B of the traces count
+    #[arg(long, value_name = "B")]
+    weight_bound: Option<f64>,
+
+    /// What reading a step costs, for rules that cost least: a column with a cost per step, or
+    /// costs such as 1,1,4 (the last one also for later steps) [default: every step as much]
+    #[arg(long, value_name = "COSTS", value_parser = |text: &str| Ok::<_, String>(Cost::of(text)))]
+    cost: Option<Cost>,
 }
 
 /// The numbers a guarantee is stated in.
@@ -83,7 +123,31 @@ impl PlanArgs {
             grid_step: self.levels.grid_step,
             at_never: self.at_never,
             screen_by: self.screen_by,
+            loss: self.terms.loss,
+            scale: self.terms.scale,
+            by: self.terms.by.clone(),
+            unit: self.terms.unit.clone(),
+            weight: self.terms.weight.clone(),
+            weight_bound: self.terms.weight_bound,
+            cost: self.terms.cost.clone(),
         })
+    }
+
+    /// What is to be promised about.
+    pub(crate) fn loss(&self) -> Option<LossWord> {
+        self.terms.loss
+    }
+
+    /// The column to promise by.
+    pub(crate) fn by(&self) -> Option<&str> {
+        self.terms.by.as_deref()
+    }
+
+    /// The same promise about disagreements, which needs no labels.
+    pub(crate) fn without_labels(&self) -> Self {
+        let mut free = self.clone();
+        free.terms.loss = Some(LossWord::Disagreement);
+        free
     }
 }
 

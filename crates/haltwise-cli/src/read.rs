@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reading = Reading::new(&reader, &questions)?;
     let journal = journal_path(&args.output);
     tell_on_ctrl_c(&bar, &journal)?;
-    let ran = reading.run(&journal, args.reader.concurrency, &|progress| {
+    let ran = reading.run(&journal, args.reader.server.concurrency, &|progress| {
         bar.show(progress)
     });
     bar.bar.finish_and_clear();
@@ -86,7 +86,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses a format without a place for what the traces are worthless without.
-fn check_output(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_output(path: &Path) -> anyhow::Result<()> {
     if let Format::Jsonl | Format::Csv = Format::of(path)? {
         bail!(
             "{}: this format has no place for the model and the template that the traces are \
@@ -110,7 +110,7 @@ fn labels(questions: &[Question], path: &Path) -> anyhow::Result<Vec<u32>> {
     questions.iter().map(label).collect()
 }
 
-fn journal_path(output: &Path) -> PathBuf {
+pub(crate) fn journal_path(output: &Path) -> PathBuf {
     let mut name = OsString::from(output);
     name.push(".journal");
     name.into()
@@ -118,7 +118,7 @@ fn journal_path(output: &Path) -> PathBuf {
 
 /// What is there for the next run, where there is anything. Nothing was counted
 /// while the journal could not be used.
-fn kept(bar: &Bar, journal: &Path) -> Option<String> {
+pub(crate) fn kept(bar: &Bar, journal: &Path) -> Option<String> {
     let progress = bar.last();
     (progress.answered > 0).then(|| {
         format!(
@@ -132,7 +132,7 @@ fn kept(bar: &Bar, journal: &Path) -> Option<String> {
 
 /// Has Ctrl-C say what is kept and end the program at once: every answer is in
 /// the journal when the next is asked for.
-fn tell_on_ctrl_c(bar: &Arc<Bar>, journal: &Path) -> anyhow::Result<()> {
+pub(crate) fn tell_on_ctrl_c(bar: &Arc<Bar>, journal: &Path) -> anyhow::Result<()> {
     let (bar, journal) = (Arc::clone(bar), journal.to_path_buf());
     ctrlc::set_handler(move || {
         bar.bar.finish_and_clear();
@@ -171,11 +171,12 @@ fn write(
         right += usize::from(predictions.last() == Some(&labels[i]));
         writer.write(Sequence {
             id: Some(&questions[i].id),
-            label: labels[i],
+            label: Some(labels[i]),
             predictions: Some(&predictions),
             // The largest probability.
             scores: None,
             probs: Some((&probs, classes)),
+            ..Sequence::default()
         })?;
     }
     writer.finish()?;
@@ -251,15 +252,15 @@ fn report(
 
 /// How far the reading is, on standard error: a line that moves on a terminal,
 /// a line every half minute elsewhere.
-struct Bar {
-    bar: ProgressBar,
+pub(crate) struct Bar {
+    pub(crate) bar: ProgressBar,
     state: Mutex<(Progress, Instant, Instant)>,
 }
 
 const QUIET: Duration = Duration::from_secs(30);
 
 impl Bar {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bar = ProgressBar::hidden();
         if io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
@@ -274,11 +275,11 @@ impl Bar {
         }
     }
 
-    fn last(&self) -> Progress {
+    pub(crate) fn last(&self) -> Progress {
         self.state.lock().map(|state| state.0).unwrap_or_default()
     }
 
-    fn show(&self, progress: Progress) {
+    pub(crate) fn show(&self, progress: Progress) {
         let Ok(mut state) = self.state.lock() else {
             return;
         };
@@ -306,14 +307,17 @@ fn words(progress: Progress, elapsed: Duration) -> String {
     );
     let here = progress.answered - progress.earlier;
     if here > 0 && seconds > 0.0 {
-        let rate = progress.tokens.sent as f64 / seconds;
         let left = seconds / here as f64 * (progress.total - progress.answered) as f64;
-        text += &format!(
-            ", {} tokens/s ({} from the cache), {} left",
-            number(rate as u64),
-            percent(progress.tokens.cached as f64 / progress.tokens.sent.max(1) as f64),
-            indicatif::HumanDuration(Duration::from_secs_f64(left.ceil())),
-        );
+        let left = indicatif::HumanDuration(Duration::from_secs_f64(left.ceil()));
+        let rate = |tokens: u64| number((tokens as f64 / seconds) as u64);
+        text += &match progress.generated {
+            0 => format!(
+                ", {} tokens/s ({} from the cache), {left} left",
+                rate(progress.tokens.sent),
+                percent(progress.tokens.cached as f64 / progress.tokens.sent.max(1) as f64),
+            ),
+            generated => format!(", {} tokens/s generated, {left} left", rate(generated)),
+        };
     }
     text
 }
@@ -333,10 +337,20 @@ mod tests {
                 sent: 20_000,
                 cached: 15_000,
             },
+            generated: 0,
+        };
+        let ten = Duration::from_secs(10);
+        assert_eq!(
+            words(progress, ten),
+            "60 of 100 answers, 2,000 tokens/s (75% from the cache), 20 seconds left"
+        );
+        let votes = Progress {
+            generated: 700,
+            ..progress
         };
         assert_eq!(
-            words(progress, Duration::from_secs(10)),
-            "60 of 100 answers, 2,000 tokens/s (75% from the cache), 20 seconds left"
+            words(votes, ten),
+            "60 of 100 answers, 70 tokens/s generated, 20 seconds left"
         );
     }
 }

@@ -1,5 +1,5 @@
 //! Which model reads, where it is and how it is asked: what `read` and `ask`
-//! have in common.
+//! have in common, and of it what `vote` needs as well.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use haltwise_llm::{
     ApiKey, CHAT_FORMATS, Endpoint, Letters, Question, Reader, Record, Server, ServerOptions,
-    Split, Template, Unit, read_questions, shuffle_options,
+    Split, Template, Unit, read_free_questions, read_questions, shuffle_options,
 };
 
-/// The server, and how it is asked.
+/// Where the server is.
 #[derive(clap::Args)]
-pub(crate) struct ReaderArgs {
+pub(crate) struct ServerArgs {
     /// The address of an OpenAI-compatible server (vLLM, llama.cpp, SGLang)
     #[arg(long, value_name = "URL", help_heading = "Server")]
     pub(crate) server: String,
@@ -22,15 +22,6 @@ pub(crate) struct ReaderArgs {
     /// The model's name on the server [default: the only one there is]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(crate) model: Option<String>,
-
-    /// How the server is asked [default: completions]
-    #[arg(long, value_enum, help_heading = "Server")]
-    endpoint: Option<EndpointArg>,
-
-    /// How many of the likeliest tokens to ask for [default: 20]
-    #[arg(long, value_name = "N", help_heading = "Server",
-          value_parser = clap::value_parser!(u32).range(2..=10_000))]
-    logprobs: Option<u32>,
 
     /// Seconds that one answer may take
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds,
@@ -41,7 +32,7 @@ pub(crate) struct ReaderArgs {
     #[arg(long, value_name = "N", default_value_t = 6, help_heading = "Server")]
     retries: u32,
 
-    /// Documents that are read at the same time
+    /// Documents or questions that are asked about at the same time
     #[arg(long, value_name = "N", default_value = "4", help_heading = "Server")]
     pub(crate) concurrency: NonZeroUsize,
 
@@ -61,7 +52,40 @@ pub(crate) struct ReaderArgs {
         allow_hyphen_values = true,
         help_heading = "Server"
     )]
-    server_flags: Option<String>,
+    pub(crate) server_flags: Option<String>,
+}
+
+impl ServerArgs {
+    /// How to talk to it.
+    pub(crate) fn options(
+        &self,
+        endpoint: Endpoint,
+        notice: impl Fn(&str) + Send + Sync + 'static,
+    ) -> ServerOptions {
+        let mut options = ServerOptions::new(&self.server);
+        options.endpoint = endpoint;
+        options.timeout = Duration::from_secs_f64(self.timeout);
+        options.retries = self.retries;
+        options.api_key = ApiKey::from_env(&self.api_key_env);
+        options.notice = Arc::new(notice);
+        options
+    }
+}
+
+/// The server, and how it is asked.
+#[derive(clap::Args)]
+pub(crate) struct ReaderArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+
+    /// How the server is asked [default: completions]
+    #[arg(long, value_enum, help_heading = "Server")]
+    endpoint: Option<EndpointArg>,
+
+    /// How many of the likeliest tokens to ask for [default: 20]
+    #[arg(long, value_name = "N", help_heading = "Server",
+          value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    logprobs: Option<u32>,
 
     /// A file with the prompt's template [default: the paper's wording]
     #[arg(long, value_name = "FILE", help_heading = "Prompt")]
@@ -94,8 +118,8 @@ pub(crate) struct ReaderArgs {
     parts: Option<NonZeroUsize>,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum EndpointArg {
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+pub(crate) enum EndpointArg {
     /// /v1/completions: the prompt as it is
     Completions,
     /// /v1/chat/completions: the server adds the model's chat format
@@ -169,11 +193,19 @@ pub(crate) struct QuestionArgs {
 
 impl QuestionArgs {
     pub(crate) fn read(&self, path: &std::path::Path) -> anyhow::Result<Vec<Question>> {
-        let mut questions = read_questions(path, self.documents.as_deref())?;
+        Ok(self.shuffled(read_questions(path, self.documents.as_deref())?))
+    }
+
+    /// Questions that need neither documents nor options.
+    pub(crate) fn read_free(&self, path: &std::path::Path) -> anyhow::Result<Vec<Question>> {
+        Ok(self.shuffled(read_free_questions(path, self.documents.as_deref())?))
+    }
+
+    fn shuffled(&self, mut questions: Vec<Question>) -> Vec<Question> {
         if let Some(seed) = self.shuffle_options {
             shuffle_options(&mut questions, seed);
         }
-        Ok(questions)
+        questions
     }
 }
 
@@ -186,17 +218,13 @@ impl ReaderArgs {
         notice: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<Reader> {
         let recorded = |name: &str| record.and_then(|r| r.get(name)).map(String::as_str);
-        let mut options = ServerOptions::new(&self.server);
-        options.endpoint = match (self.endpoint, recorded("endpoint")) {
+        let endpoint = match (self.endpoint, recorded("endpoint")) {
             (Some(EndpointArg::Chat), _) | (None, Some("chat")) => Endpoint::Chat,
             _ => Endpoint::Completions,
         };
+        let mut options = self.server.options(endpoint, notice);
         let logprobs = recorded("logprobs").and_then(|n| n.parse().ok());
         options.logprobs = self.logprobs.or(logprobs).unwrap_or(options.logprobs);
-        options.timeout = Duration::from_secs_f64(self.timeout);
-        options.retries = self.retries;
-        options.api_key = ApiKey::from_env(&self.api_key_env);
-        options.notice = Arc::new(notice);
         if self.chat_format.is_some() && options.endpoint == Endpoint::Chat {
             bail!("--chat-format goes with --endpoint completions: with chat, the server adds it");
         }
@@ -209,10 +237,11 @@ impl ReaderArgs {
             },
             split: self.split(recorded("split"))?,
             flags: self
+                .server
                 .server_flags
                 .clone()
                 .or(recorded("flags").map(str::to_owned)),
-            server: Server::connect(options, self.model.as_deref().or(recorded("model")))?,
+            server: Server::connect(options, self.server.model.as_deref().or(recorded("model")))?,
         })
     }
 
@@ -261,7 +290,7 @@ fn unescaped(text: &str) -> String {
         .replace("\\f", "\u{c}")
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if seconds > 0.0 && seconds <= 1e6 => Ok(seconds),
         _ => Err("give a number of seconds above 0".into()),

@@ -167,10 +167,11 @@ pub(crate) fn write_traces(
             let probs = steps.start * scores.classes..steps.end * scores.classes;
             writer.write(Sequence {
                 id: Some(&format!("{}:{}", set.name(), places[sequence] + 1)),
-                label,
+                label: Some(label),
                 predictions: Some(&scores.predictions[steps.clone()]),
                 scores: Some(&safety[steps]),
                 probs: with_probs.then(|| (&scores.probabilities[probs], scores.classes)),
+                ..Sequence::default()
             })?;
         }
         done(scores.lengths.len());
@@ -184,7 +185,7 @@ pub(crate) fn write_traces(
 
 /// How safe the model finds it to stop: by the head that was trained for just
 /// that, where there is one, else by how likely it finds its prediction right.
-fn safety(scores: &Scores) -> Cow<'_, [f32]> {
+pub(crate) fn safety(scores: &Scores) -> Cow<'_, [f32]> {
     match &scores.gap {
         Some(gap) => gap.iter().map(|gap| 1.0 - gap).collect(),
         None => Cow::Borrowed(&scores.confidence),

@@ -68,7 +68,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let classifier = show::classifier(&args.traces)?;
     let t_max = args.t_max.unwrap_or(0) as usize;
     let (proposal, remarks) = show::reading(|progress| {
-        let traces = args.memory.files(&args.traces, plan.grid(), progress)?;
+        let traces = args.memory.files(&args.traces, &plan, progress)?;
         let given = Given {
             classifier,
             ..Given::one(&traces)

@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
 use haltwise::Outputs;
 use haltwise::traces::Classifier;
-use haltwise_io::{check_writable, read_metadata, trace_files, write_whole};
+use haltwise_io::{Columns, check_writable, read_metadata, trace_files, write_whole};
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -69,15 +69,6 @@ fn harmless(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(shown + rest)
-}
-
-/// At most 60 characters of a text that may be of any length, and a mark if there
-/// are more.
-pub(crate) fn shortened(text: &str) -> Cow<'_, str> {
-    match text.char_indices().nth(60) {
-        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
-        None => Cow::Borrowed(text),
-    }
 }
 
 /// Prints to standard output, without escape codes where it is no terminal. If
@@ -160,8 +151,8 @@ pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
 }
 
 /// Reads trace files, with all that they say.
-pub(crate) fn read_outputs(paths: &[PathBuf]) -> anyhow::Result<Outputs> {
-    reading(|progress| haltwise_io::read_outputs(&trace_files(paths)?, progress))
+pub(crate) fn read_outputs(paths: &[PathBuf], columns: &Columns) -> anyhow::Result<Outputs> {
+    reading(|progress| haltwise_io::read_outputs(&trace_files(paths)?, columns, progress))
 }
 
 /// Reads files with a progress bar on a terminal if it takes long.
@@ -330,12 +321,6 @@ mod tests {
         let shown = harmless(&text);
         assert!(!shown.contains(char::is_control));
         assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), value);
-    }
-
-    #[test]
-    fn text_of_any_length_is_cut() {
-        assert_eq!(shortened("short"), "short");
-        assert_eq!(shortened(&"é".repeat(1000)), format!("{}…", "é".repeat(60)));
     }
 
     #[test]

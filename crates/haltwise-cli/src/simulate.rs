@@ -142,10 +142,10 @@ impl Drawing<'_> {
             self.walk.draw(number, &mut sequence);
             writer.write(Sequence {
                 id: Some(&number.to_string()),
-                label: sequence.label,
+                label: Some(sequence.label),
                 predictions: Some(&sequence.predictions),
                 scores: Some(&sequence.scores),
-                probs: None,
+                ..Sequence::default()
             })?;
         }
         Ok(writer.finish()?)

@@ -57,10 +57,10 @@ fn write(path: &Path, sequences: &[Drawn]) {
     for (i, drawn) in sequences.iter().enumerate() {
         let row = Sequence {
             id: Some(&format!("s{i}")),
-            label: drawn.label,
+            label: Some(drawn.label),
             predictions: Some(&drawn.predictions),
-            scores: None,
             probs: Some((&drawn.probs, 2)),
+            ..Sequence::default()
         };
         writer.write(row).unwrap();
     }

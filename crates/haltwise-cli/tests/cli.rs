@@ -1164,10 +1164,14 @@ fn a_device_that_is_not_there_is_refused_by_name() {
 #[test]
 fn the_demo_tells_the_whole_story() {
     let folder = TempDir::new().unwrap();
-    let run = ran(haltwise().current_dir(&folder).arg("demo"));
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(["demo", "--production"]));
     assert_eq!(run.code, 0, "{}", run.stderr);
     for expected in [
         "10,992 pen strokes",
+        "of them audited: no alarm",
+        "Alarm after",
         "marginal",
         "conditional",
         "The report is",
@@ -1185,6 +1189,11 @@ fn the_demo_tells_the_whole_story() {
     }
     let page = fs::read_to_string(made.join("report.html")).unwrap();
     assert!(page.contains("conditional") && page.contains("<svg"));
+    // The verdict of the store that the server left behind is the one it gave.
+    let args = "monitor haltwise-demo/adaptive.json haltwise-demo/audits --json";
+    let verdict = ran(haltwise().current_dir(&folder).args(args.split(' '))).stdout;
+    let verdict: Value = serde_json::from_str(&verdict).unwrap();
+    assert_eq!(verdict["alarm"], true);
     // Our own model, our own split: the conditional promise holds on the test strokes.
     let args = [
         "evaluate",

@@ -1,4 +1,4 @@
-//! `read` and `ask` with a real model on a real server: SmolLM2-135M-Instruct on
+//! `read`, `ask` and `vote` with a real model on a real server: SmolLM2-135M-Instruct on
 //! llama.cpp. `make test` installs both; without them these tests are skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -214,4 +214,168 @@ fn killed_and_resumed_on_a_real_server_the_file_is_the_same() {
         read("whole.parquet") == read("t.parquet"),
         "killed after {before} lines"
     );
+}
+
+const VOTE: [&str; 13] = [
+    "vote",
+    "sums.jsonl",
+    "--samples",
+    "4",
+    "--max-tokens",
+    "16",
+    "--answer",
+    "number",
+    "--template",
+    "template.txt",
+    "--concurrency",
+    "1",
+    "--server",
+];
+
+/// Questions without labels, and a prompt that asks for a short answer.
+fn sums() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    let question = |i: usize| json!({"id": i, "question": format!("What is {i} + {}?", i + 1)});
+    let text: Vec<String> = (2..8).map(|i| question(i).to_string()).collect();
+    fs::write(folder.path().join("sums.jsonl"), text.join("\n")).unwrap();
+    let template = "{{ question }} Answer with the number alone.";
+    fs::write(folder.path().join("template.txt"), template).unwrap();
+    folder
+}
+
+#[test]
+fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
+    let Some((url, _turn)) = server() else {
+        return;
+    };
+    let folder = sums();
+    for wave in ["1", "4"] {
+        let args = |output| [&VOTE[..], &[url, "--wave", wave, "-o", output]].concat();
+        haltwise()
+            .current_dir(&folder)
+            .args(args("whole.parquet"))
+            .assert()
+            .success();
+        let journal = folder.path().join("t.parquet.journal");
+        let waves = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+            .current_dir(&folder)
+            .args(args("t.parquet"))
+            .spawn()
+            .unwrap();
+        while waves() < 4 && child.try_wait().unwrap().is_none() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let before = waves();
+        assert!((4..25).contains(&before), "killed after {before} lines");
+        let said = ran(haltwise()
+            .current_dir(&folder)
+            .args(args("t.parquet"))
+            .arg("--json"));
+        assert_eq!(said.code, 0, "{}", said.stderr);
+        let said: Value = serde_json::from_str(&said.stdout).unwrap();
+        assert_eq!((&said["votes"], &said["samples"]), (&json!(24), &json!(4)));
+        let read = |name| fs::read(folder.path().join(name)).unwrap();
+        assert!(
+            read("whole.parquet") == read("t.parquet"),
+            "killed after {before} lines of waves of {wave}"
+        );
+        fs::remove_file(folder.path().join("t.parquet")).unwrap();
+    }
+
+    let calibrate = [
+        "calibrate",
+        "--loss",
+        "disagreement",
+        "--method",
+        "screen-only",
+        "--alpha",
+        "0.9",
+    ];
+    let files = ["whole.parquet", "-o", "rule.json"];
+    haltwise()
+        .current_dir(&folder)
+        .args(calibrate)
+        .args(files)
+        .assert()
+        .success();
+    let live = [
+        "vote",
+        "sums.jsonl",
+        "--rule",
+        "rule.json",
+        "--server",
+        url,
+        "--concurrency",
+        "1",
+    ];
+    let run = ran(haltwise().current_dir(&folder).args(live));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let answers: Vec<Value> = run
+        .stdout
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect();
+    assert_eq!(answers.len(), 6);
+    assert!(answers.iter().any(|a| a["votes"].as_u64() < Some(4)));
+    #[cfg(feature = "proxy")]
+    openai_sees_one_server(url, folder.path());
+}
+
+/// OpenAI's own client, through the proxy, before the real server.
+#[cfg(feature = "proxy")]
+fn openai_sees_one_server(url: &str, folder: &Path) {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openai/bin/python");
+    let python = std::env::var_os("HALTWISE_OPENAI_PYTHON").map_or(default, PathBuf::from);
+    if !python.is_file() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED the proxy: no openai; run `make openai`"
+        );
+        let required = std::env::var_os("HALTWISE_REQUIRE_LLAMA").is_some();
+        assert!(!required, "OpenAI's client is required and not installed");
+        return;
+    }
+    // Two votes, whatever they are.
+    let path = folder.join("rule.json");
+    let mut rule: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    rule["thresholds"] = json!([null, 0.0, null, null]);
+    fs::write(&path, rule.to_string()).unwrap();
+    let mut proxy = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+        .current_dir(folder)
+        .args(["proxy", "--rule", "rule.json", "--server", url])
+        .args(["--listen", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(proxy.stderr.take().unwrap()).lines();
+    let address = lines.find_map(|line| {
+        let line = line.ok()?;
+        line.strip_prefix("Listening on ").map(str::to_owned)
+    });
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openai_client.py");
+    let output = Command::new(python)
+        .arg(script)
+        .arg(address.unwrap())
+        .output()
+        .unwrap();
+    proxy.kill().unwrap();
+    proxy.wait().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["model"], "SmolLM2-135M-Instruct");
+    for name in ["haltwise", "streamed_haltwise"] {
+        assert_eq!(
+            (&said[name]["votes"], &said[name]["of"]),
+            (&json!(2), &json!(4))
+        );
+    }
+    assert!(!said["text"].as_str().unwrap().is_empty());
+    assert!(!said["streamed"].as_str().unwrap().is_empty());
+    assert!(said["completion_tokens"].as_u64() > Some(1));
+    assert!(said["streamed_tokens"].as_u64() > Some(1));
+    assert!(["stop", "length"].contains(&said["finish"].as_str().unwrap()));
 }

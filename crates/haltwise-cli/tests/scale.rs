@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Ran, haltwise, ran};
 use haltwise::Sequence;
-use haltwise_io::{TraceWriter, WriteOptions, visit_traces};
+use haltwise_io::{Columns, TraceWriter, WriteOptions, visit_traces};
 use tempfile::TempDir;
 
 /// A folder to work in, with made-up traces in it.
@@ -63,7 +63,7 @@ impl Work {
 fn cut(from: &Path, into: &Path, sizes: &[usize]) {
     std::fs::create_dir(into).unwrap();
     let mut rows = Vec::new();
-    visit_traces(&[from], &mut |_, _| {}, &mut |row| {
+    visit_traces(&[from], &Columns::default(), &mut |_, _| {}, &mut |row| {
         let id = row.id().unwrap().to_owned();
         let (predictions, scores) = (row.predictions().to_vec(), row.scores().to_vec());
         rows.push((id, row.label(), predictions, scores));
@@ -83,7 +83,7 @@ fn cut(from: &Path, into: &Path, sizes: &[usize]) {
                 label: *label,
                 predictions: Some(predictions),
                 scores: Some(scores),
-                probs: None,
+                ..Sequence::default()
             };
             writer.write(row).unwrap();
         }

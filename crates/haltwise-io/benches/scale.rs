@@ -86,10 +86,10 @@ fn generate(folder: &Path, n: u64, steps: usize) {
             let id = number.to_string();
             let sequence = Sequence {
                 id: Some(&id),
-                label: sequence.label,
+                label: Some(sequence.label),
                 predictions: Some(&sequence.predictions),
                 scores: Some(&sequence.scores),
-                probs: None,
+                ..Sequence::default()
             };
             writer.write(sequence).unwrap();
         }

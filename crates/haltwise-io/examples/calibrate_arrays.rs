@@ -32,7 +32,7 @@ fn main() {
             for (i, &label) in labels.iter().enumerate() {
                 let row = i * steps..(i + 1) * steps;
                 take(Sequence {
-                    label,
+                    label: Some(label),
                     predictions: Some(&predictions[row.clone()]),
                     scores: Some(&scores[row]),
                     ..Sequence::default()

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haltwise::corridor::{CalibrateError, Counting, EvidenceError, Fold, Room};
-use haltwise::evaluate::{EvaluateError, Evaluation, Evaluator};
+use haltwise::evaluate::{Evaluation, Evaluator};
 use haltwise::plan::Grid;
-use haltwise::traces::{Fingerprint, Key, SetRecord, Trace, Traces, TracesBuilder};
-use haltwise::{Evidence, Proposal, Rule};
+use haltwise::traces::{Key, SetRecord, Trace};
+use haltwise::{Proposal, Rule};
 
 use crate::error::{Error, Result};
 use crate::evidence_file::{EvidencePart, Input};
-use crate::traces::{Extent, Place, Snapshot, fold_traces};
+use crate::traces::{Columns, Extent, Place, Snapshot, fold_traces};
 
 /// Told now and then how many bytes of how many are done.
 type Progress<'p> = &'p mut dyn FnMut(u64, u64);
@@ -22,6 +22,7 @@ type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 /// meanwhile.
 pub struct Files<'p> {
     snapshot: Snapshot,
+    columns: Columns,
     memory: u64,
     progress: RefCell<Progress<'p>>,
 }
@@ -30,6 +31,7 @@ impl std::fmt::Debug for Files<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Files")
             .field("snapshot", &self.snapshot)
+            .field("columns", &self.columns)
             .field("memory", &self.memory)
             .finish_non_exhaustive()
     }
@@ -55,9 +57,16 @@ impl<'p> Files<'p> {
     pub fn new<P: AsRef<Path>>(paths: &[P], memory: u64, progress: Progress<'p>) -> Result<Self> {
         Ok(Self {
             snapshot: Snapshot::new(paths)?,
+            columns: Columns::default(),
             memory,
             progress: RefCell::new(progress),
         })
+    }
+
+    /// Reads these columns too.
+    pub fn with(mut self, columns: Columns) -> Self {
+        self.columns = columns;
+        self
     }
 
     /// The files.
@@ -101,7 +110,7 @@ impl<'p> Files<'p> {
         visit: impl Fn(&mut S, Place, &Trace<'_>) -> std::result::Result<(), String> + Sync,
     ) -> Result<Vec<S>> {
         let mut progress = self.progress.borrow_mut();
-        let states = fold_traces(&self.files(), &mut **progress, start, visit)?;
+        let states = fold_traces(&self.files(), &self.columns, &mut **progress, start, visit)?;
         self.snapshot.check_unchanged()?;
         Ok(states)
     }
@@ -121,22 +130,18 @@ impl<'p> Files<'p> {
             let print = counting
                 .visit(key(place, trace), trace)
                 .map_err(|e| e.to_string())?;
-            inputs[place.file] += SetRecord::one(print);
+            inputs[place.file] += print.map(SetRecord::one).unwrap_or_default();
             Ok(())
         })?;
         let mut sums = vec![SetRecord::default(); files.len()];
-        let mut evidence: Option<Evidence> = None;
+        let mut counted = Vec::new();
         for (inputs, counting) in states {
             for (sum, input) in std::iter::zip(&mut sums, inputs) {
                 *sum += input;
             }
-            let counted = counting.and_then(Counting::finish).map_err(refuse)?;
-            match &mut evidence {
-                None => evidence = Some(counted),
-                Some(sum) => sum.add(&counted).map_err(refuse)?,
-            }
+            counted.push(counting);
         }
-        let evidence = evidence.ok_or_else(|| refuse(EvidenceError::None))?;
+        let evidence = Counting::sum(counted).map_err(refuse)?;
         let input = |(path, set): (&PathBuf, SetRecord)| Input {
             file: path.display().to_string(),
             sequences: set.sequences,
@@ -156,20 +161,18 @@ impl<'p> Files<'p> {
             let run = runs.last_mut();
             run.map_or(Ok(()), |run| run.push(rule, trace))
         })?;
-        let refuse = |e: String| Error::new(self.first(), e);
+        let refuse = |e| Error::new(self.first(), e);
         // In input order again: by it, ties are broken.
-        let runs: std::result::Result<Vec<Run>, String> =
-            states.into_iter().flatten().map(Run::finish).collect();
-        let mut runs = runs.map_err(refuse)?;
+        let mut runs: Vec<Run> = states.into_iter().flatten().collect();
         runs.sort_by_key(|run| run.start);
         let mut all = Evaluator::for_rule(rule);
         let (mut set, mut remembered) = (SetRecord::default(), 0);
         for run in runs {
-            all.append(run.evaluator);
+            all.append(run.evaluator).map_err(refuse)?;
             set += run.set;
             remembered += run.remembered;
         }
-        let evaluation = all.finish().map_err(|e| refuse(e.to_string()))?;
+        let evaluation = all.finish().map_err(refuse)?;
         Ok(Evaluated {
             evaluation,
             own: rule.made_from(set),
@@ -240,7 +243,6 @@ fn kept(extent: Extent, grid: &Grid) -> u64 {
 struct Run {
     start: u64,
     next: u64,
-    block: TracesBuilder,
     evaluator: Evaluator,
     set: SetRecord,
     remembered: u64,
@@ -251,37 +253,21 @@ impl Run {
         Self {
             start,
             next: start,
-            block: Traces::builder().source(rule.source().clone()),
             evaluator: Evaluator::for_rule(rule),
             set: SetRecord::default(),
             remembered: 0,
         }
     }
 
-    /// Takes one more, scored as the rule demands.
     fn push(&mut self, rule: &Rule, trace: &Trace<'_>) -> std::result::Result<(), String> {
-        let (found, t_max) = (trace.len(), rule.t_max());
-        if found > t_max && !rule.reads_on() {
-            return Err(EvaluateError::TooLong { found, t_max }.to_string());
-        }
         let key = Key::new(trace.id(), self.next);
-        let print: Fingerprint = self.block.add(key, trace).map_err(|e| e.to_string())?;
-        self.set += SetRecord::one(print);
-        self.remembered += u64::from(rule.remembers(print));
         self.next += 1;
-        match self.block.take_block() {
-            Some(block) => self.judge(&block),
-            None => Ok(()),
+        let print = self.evaluator.push(key, trace).map_err(|e| e.to_string())?;
+        if let Some(print) = print {
+            self.set += SetRecord::one(print);
+            self.remembered += u64::from(rule.remembers(print));
         }
-    }
-
-    fn judge(&mut self, block: &Traces) -> std::result::Result<(), String> {
-        self.evaluator.add(block).map_err(|e| e.to_string())
-    }
-
-    fn finish(mut self) -> std::result::Result<Self, String> {
-        let rest = std::mem::take(&mut self.block).finish();
-        self.judge(&rest).map(|()| self)
+        Ok(())
     }
 }
 

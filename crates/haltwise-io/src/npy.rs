@@ -335,16 +335,66 @@ impl<'a> Array<'a> {
         }
     }
 
+    /// The row's one value as a class, of which −1 says that it is not known.
+    /// What is neither is handed to `refuse`.
+    pub(crate) fn class(&self, refuse: impl Fn(i128) -> Problem) -> Checked<Option<u32>> {
+        match (self.header.dtype.kind, self.whole()) {
+            ('i' | 'u' | 'b', Some(-1)) => Ok(None),
+            ('i' | 'u' | 'b', Some(number)) => match u32::try_from(number) {
+                Ok(class) => Ok(Some(class)),
+                Err(_) => Err(refuse(number)),
+            },
+            _ => Err(self.wrong_type("integers", "np.int64")),
+        }
+    }
+
+    /// The row's one value, a float or an integer.
+    pub(crate) fn number(&self) -> Checked<f64> {
+        match (self.float(&self.row), self.whole()) {
+            (Some(number), _) => Ok(number),
+            (None, Some(number)) => Ok(number as f64),
+            (None, None) => Err(self.wrong_type("numbers", "np.float64")),
+        }
+    }
+
     /// The row's one value as a whole number, also where a float holds it.
     pub(crate) fn whole(&self) -> Option<i128> {
         self.whole_number(&self.row)
     }
 
     fn whole_number(&self, value: &[u8]) -> Option<i128> {
+        let Dtype { kind, size, .. } = self.header.dtype;
+        match (kind, size) {
+            ('u' | 'b', 1..) => return Some(self.bits(value)?.into()),
+            ('i', 1..) => {
+                // Up to the top and down again, the sign is carried along.
+                let unused = 64 - 8 * size;
+                return Some((((self.bits(value)? << unused) as i64) >> unused).into());
+            }
+            _ => {}
+        }
+        let float = self.float(value)?;
+        // Up to 2⁵³ a float holds every whole number.
+        let is_whole = float.fract() == 0.0 && float.abs() <= 2f64.powi(53);
+        is_whole.then_some(float as i128)
+    }
+
+    /// A value as a float, where it is one.
+    fn float(&self, value: &[u8]) -> Option<f64> {
+        let Dtype { kind, size, .. } = self.header.dtype;
+        let bits = self.bits(value)?;
+        match (kind, size) {
+            ('f', 2) => Some(f16::from_bits(bits as u16).to_f64()),
+            ('f', 4) => Some(f32::from_bits(bits as u32).into()),
+            ('f', 8) => Some(f64::from_bits(bits)),
+            _ => None,
+        }
+    }
+
+    /// The bits of a value of at most 8 bytes.
+    fn bits(&self, value: &[u8]) -> Option<u64> {
         let Dtype {
-            kind,
-            big_endian,
-            size,
+            big_endian, size, ..
         } = self.header.dtype;
         let mut bytes = [0; 8];
         let used = bytes.get_mut(..size).filter(|u| u.len() == value.len())?;
@@ -352,22 +402,7 @@ impl<'a> Array<'a> {
         if big_endian {
             used.reverse();
         }
-        let bits = u64::from_le_bytes(bytes);
-        let float = match (kind, size) {
-            ('u' | 'b', 1..) => return Some(bits.into()),
-            ('i', 1..) => {
-                // Up to the top and down again, the sign is carried along.
-                let unused = 64 - 8 * size;
-                return Some((((bits << unused) as i64) >> unused).into());
-            }
-            ('f', 2) => f16::from_bits(bits as u16).to_f64(),
-            ('f', 4) => f32::from_bits(bits as u32).into(),
-            ('f', 8) => f64::from_bits(bits),
-            _ => return None,
-        };
-        // Up to 2⁵³ a float holds every whole number.
-        let is_whole = float.fract() == 0.0 && float.abs() <= 2f64.powi(53);
-        is_whole.then_some(float as i128)
+        Some(u64::from_le_bytes(bytes))
     }
 
     /// The row's one value as text.
@@ -388,7 +423,10 @@ impl<'a> Array<'a> {
             'S' => out.push_str(std::str::from_utf8(&self.row).map_err(|_| not_text())?),
             kind => match self.whole() {
                 Some(number) if matches!(kind, 'i' | 'u') => out.push_str(&number.to_string()),
-                _ => return Err(self.wrong_type("strings or integers", "str")),
+                Some(number) if kind == 'b' => {
+                    out.push_str(if number == 0 { "false" } else { "true" });
+                }
+                _ => return Err(self.wrong_type("strings, integers or booleans", "str")),
             },
         }
         // NumPy pads text with zeros.

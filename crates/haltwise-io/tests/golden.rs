@@ -159,8 +159,11 @@ fn means(all: &Traces, splits: &[Split], method: impl Fn(&Split) -> Rule + Sync)
         results.iter().map(value).sum::<f64>() / results.len() as f64
     };
     Means::from([
-        ("late_accuracy".into(), mean(&|e| e.late_accuracy)),
-        ("early_accuracy".into(), mean(&|e| e.early_accuracy)),
+        ("late_accuracy".into(), mean(&|e| e.accuracy.unwrap().late)),
+        (
+            "early_accuracy".into(),
+            mean(&|e| e.accuracy.unwrap().early),
+        ),
         ("gap_20".into(), mean(&|e| e.gap_earliest["0.2"].unwrap())),
         ("gap_50".into(), mean(&|e| e.gap_earliest["0.5"].unwrap())),
         ("gap".into(), mean(&|e| e.gap)),

@@ -3,31 +3,46 @@
 use std::error::Error;
 
 use haltwise::Sequence;
-use haltwise::traces::Trace;
-use haltwise_io::{Layout, TraceWriter, WriteOptions, visit_traces};
+use haltwise::traces::{About, Numbers, Trace};
+use haltwise_io::{Columns, Layout, TraceWriter, WriteOptions, visit_traces};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// A sequence that owns what it holds.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct Owned {
     id: Option<String>,
-    label: u32,
+    label: Option<u32>,
     predictions: Vec<u32>,
+    predicts: bool,
     scores: Vec<f32>,
     probs: Option<Vec<f32>>,
     scores_given: bool,
+    numbers: Option<(Vec<f32>, f32)>,
+    losses: Option<Vec<f32>>,
+    group: Option<String>,
+    unit: Option<String>,
+    weight: Option<f64>,
+    costs: Option<Vec<f32>>,
 }
 
 impl Owned {
     fn of(row: &Trace<'_>) -> Self {
+        let about = row.about();
         Self {
             id: row.id().map(str::to_owned),
             label: row.label(),
             predictions: row.predictions().to_vec(),
+            predicts: row.predicts(),
             scores: row.scores().to_vec(),
             probs: row.probs().map(<[f32]>::to_vec),
             scores_given: row.given_scores().is_some(),
+            numbers: row.numbers().map(|n| (n.predictions.to_vec(), n.label)),
+            losses: row.losses().map(<[f32]>::to_vec),
+            group: about.group.map(str::to_owned),
+            unit: about.unit.map(str::to_owned),
+            weight: about.weight,
+            costs: about.costs.map(<[f32]>::to_vec),
         }
     }
 
@@ -36,9 +51,20 @@ impl Owned {
         Sequence {
             id: self.id.as_deref(),
             label: self.label,
-            predictions: Some(&self.predictions),
+            predictions: self.predicts.then_some(&self.predictions[..]),
             scores: self.scores_given.then_some(&self.scores[..]),
             probs: self.probs.as_deref().map(|probs| (probs, classes(probs))),
+            numbers: self.numbers.as_ref().map(|(predictions, label)| Numbers {
+                predictions,
+                label: *label,
+            }),
+            losses: self.losses.as_deref(),
+            about: About {
+                group: self.group.as_deref(),
+                unit: self.unit.as_deref(),
+                weight: self.weight,
+                costs: self.costs.as_deref(),
+            },
         }
     }
 }
@@ -78,42 +104,133 @@ fn build(name: Option<String>, label: u32, steps: &[Step], kind: Kind) -> Owned 
     };
     Owned {
         id: name,
-        label,
+        label: Some(label),
         predictions,
+        predicts: true,
         scores,
         probs: (kind != Kind::Given).then_some(probs),
         scores_given: kind != Kind::Largest,
+        ..Owned::default()
     }
 }
 
-fn sequences() -> impl Strategy<Value = Vec<Owned>> {
+/// What sequences have beside predictions and scores.
+#[derive(Debug, Clone, Copy)]
+struct Extras {
+    numbers: bool,
+    losses: bool,
+    /// Only with losses can classes go unpredicted.
+    predicts: bool,
+    group: bool,
+    unit: bool,
+    weight: bool,
+    costs: bool,
+}
+
+fn extras() -> impl Strategy<Value = Extras> {
+    any::<[bool; 7]>().prop_map(
+        |[numbers, losses, predicts, group, unit, weight, costs]| Extras {
+            numbers,
+            losses,
+            predicts,
+            group,
+            unit,
+            weight,
+            costs,
+        },
+    )
+}
+
+impl Extras {
+    fn columns(self) -> Columns {
+        let named = |there: bool, name: &str| there.then(|| name.to_owned());
+        Columns {
+            group: named(self.group, "site"),
+            unit: named(self.unit, "Patient, \"ü\""),
+            weight: named(self.weight, "w"),
+            costs: named(self.costs, "tokens"),
+            losses: self.losses,
+            numbers: self.numbers,
+            optional: false,
+        }
+    }
+
+    /// Adds them to the `i`-th sequence.
+    fn add_to(self, i: usize, row: &mut Owned) {
+        let steps = row.scores.len();
+        let per_step = |scale: f32| -> Vec<f32> {
+            let value = |t: usize| (i * 31 + t * 7) as f32 % 11.0 * scale;
+            (0..steps).map(value).collect()
+        };
+        if self.numbers {
+            row.numbers = Some((per_step(-0.3), i as f32 / 3.0));
+            row.label = None;
+        }
+        if self.losses {
+            row.losses = Some(per_step(0.09));
+        }
+        // What reading finds where no classes were predicted.
+        if row.probs.is_none() && (self.numbers || self.losses && !self.predicts) {
+            row.predicts = false;
+            row.predictions.fill(0);
+        } else if self.numbers
+            && let Some(probs) = &row.probs
+        {
+            row.predictions = probs.chunks(4).map(|step| largest(step).0).collect();
+        }
+        let text = |of: usize| ["a", "b c", "7", "τ"][i % of].to_owned();
+        row.group = self.group.then(|| text(2));
+        row.unit = self.unit.then(|| text(4));
+        row.weight = self.weight.then_some(i as f64 / 7.0);
+        row.costs = self.costs.then(|| per_step(1.3));
+    }
+}
+
+fn sequences() -> impl Strategy<Value = (Extras, Vec<Owned>)> {
     let kind = prop_oneof![
         Just(Kind::Given),
         Just(Kind::GivenWithProbs),
         Just(Kind::Largest)
     ];
     let sequence = ("[^\\x00\\s]{1,8}", 0..4_u32, vec(step(), 1..12));
-    (kind, any::<bool>(), vec(sequence, 1..20)).prop_map(|(kind, with_ids, rows)| {
-        let rows = rows.into_iter().enumerate();
-        rows.map(|(i, (name, label, steps))| {
-            let id = with_ids.then(|| format!("{name}{i}"));
-            build(id, label, &steps, kind)
-        })
-        .collect()
-    })
+    let every = prop_oneof![Just(1_usize), 1..4_usize];
+    let rows = vec(sequence, 1..20);
+    (kind, any::<bool>(), every, extras(), rows).prop_map(
+        |(kind, with_ids, labelled, extras, rows)| {
+            let rows = rows.into_iter().enumerate();
+            let rows = rows.map(|(i, (name, label, steps))| {
+                let id = with_ids.then(|| format!("{name}{i}"));
+                let mut row = build(id, label, &steps, kind);
+                // Some labels are missing, or none, or, of few rows, all.
+                row.label = row.label.filter(|_| (i + 1) % labelled == 0);
+                extras.add_to(i, &mut row);
+                row
+            });
+            (extras, rows.collect())
+        },
+    )
 }
 
-fn round_trip(name: &str, layout: Layout, rows: &[Owned]) -> Result<Vec<Owned>, Box<dyn Error>> {
+fn round_trip(
+    name: &str,
+    layout: Layout,
+    columns: Columns,
+    rows: &[Owned],
+) -> Result<Vec<Owned>, Box<dyn Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join(name);
-    let metadata = vec![("made by".to_owned(), "a \"test\"".to_owned())];
-    let mut writer = TraceWriter::create(&path, WriteOptions { layout, metadata })?;
+    let options = WriteOptions {
+        layout,
+        metadata: vec![("made by".to_owned(), "a \"test\"".to_owned())],
+        columns: columns.clone(),
+    };
+    let mut writer = TraceWriter::create(&path, options)?;
     for row in rows {
         writer.write(row.given())?;
     }
     writer.finish()?;
     let mut read = Vec::new();
-    visit_traces(&[path], &mut |_, _| {}, &mut |row| {
+    visit_traces(&[path], &columns, &mut |_, _| {}, &mut |row| {
         read.push(Owned::of(row));
         Ok(())
     })?;
@@ -124,22 +241,30 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_row_per_sequence_brings_everything_back(rows in sequences()) {
+    fn a_row_per_sequence_brings_everything_back((extras, rows) in sequences()) {
         for name in ["t.npz", "t.parquet", "t.arrow", "t.feather", "t.jsonl"] {
-            prop_assert_eq!(&round_trip(name, Layout::PerSequence, &rows).unwrap(), &rows, "{}", name);
+            let read = round_trip(name, Layout::PerSequence, extras.columns(), &rows).unwrap();
+            prop_assert_eq!(&read, &rows, "{}", name);
         }
     }
 
     #[test]
-    fn a_row_per_step_brings_back_all_but_probabilities(rows in sequences()) {
+    fn a_row_per_step_brings_back_all_but_probabilities((extras, rows) in sequences()) {
         let expected: Vec<Owned> = rows.iter().enumerate().map(|(i, row)| Owned {
             id: row.id.clone().or(Some((i + 1).to_string())),
             probs: None,
             scores_given: true,
+            // Where numbers are predicted, classes followed from probabilities.
+            predicts: row.predicts && !extras.numbers,
+            predictions: match extras.numbers {
+                true => vec![0; row.scores.len()],
+                false => row.predictions.clone(),
+            },
             ..row.clone()
         }).collect();
         for name in ["t.csv", "t.parquet", "t.arrow"] {
-            prop_assert_eq!(&round_trip(name, Layout::PerStep, &rows).unwrap(), &expected, "{}", name);
+            let read = round_trip(name, Layout::PerStep, extras.columns(), &rows).unwrap();
+            prop_assert_eq!(&read, &expected, "{}", name);
         }
     }
 }
@@ -161,7 +286,7 @@ fn many_batches_and_row_groups_come_back_in_order() {
         .collect();
     for name in ["t.parquet", "t.arrow", "t.npz"] {
         assert_eq!(
-            round_trip(name, Layout::PerSequence, &rows).unwrap(),
+            round_trip(name, Layout::PerSequence, Columns::default(), &rows).unwrap(),
             rows,
             "{name}"
         );

@@ -3,11 +3,13 @@
 
 use std::path::Path;
 
-use haltwise::corridor::{Share, Source};
+use haltwise::corridor::{Admission, Share, Source};
 use haltwise::simulate::{Walk, Walked};
+use haltwise::terms::Terms;
 use haltwise::{Ask, Given, Method, Plan, Sequence};
 use haltwise_io::{
-    Extent, Files, Snapshot, TraceWriter, WriteOptions, fold_traces, read_outputs, read_traces,
+    Columns, Extent, Files, Snapshot, TraceWriter, WriteOptions, fold_traces, read_outputs,
+    read_traces,
 };
 
 /// Writes a range of made-up sequences, with or without ids.
@@ -20,10 +22,10 @@ fn write(path: &Path, numbers: std::ops::Range<u64>, ids: bool) {
         let id = number.to_string();
         let sequence = Sequence {
             id: ids.then_some(&id[..]),
-            label: sequence.label,
+            label: Some(sequence.label),
             predictions: Some(&sequence.predictions),
             scores: Some(&sequence.scores),
-            probs: None,
+            ..Sequence::default()
         };
         writer.write(sequence).unwrap();
     }
@@ -51,7 +53,7 @@ fn files_larger_than_memory_give_the_rule_of_what_they_hold() {
     for ids in [true, false] {
         let folder = folder(ids);
         let files = Snapshot::new(&[folder.path()]).unwrap().files();
-        let outputs = read_outputs(&files, &mut |_, _| {}).unwrap();
+        let outputs = read_outputs(&files, &Columns::default(), &mut |_, _| {}).unwrap();
         for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
             let expected = plan(method).calibrate(Given::one(&outputs)).unwrap();
             // All of it, and as little as is possible: then a part screens.
@@ -76,8 +78,13 @@ fn what_is_set_aside_for_fitting_does_not_depend_on_where_it_lies() {
         let folder = folder(ids);
         let mut quiet = |_, _| {};
         let files = Files::new(&[folder.path()], u64::MAX, &mut quiet).unwrap();
-        let outputs = read_outputs(&files.files(), &mut |_, _| {}).unwrap();
-        let wanted = Share { share, seed: 2 };
+        let outputs = read_outputs(&files.files(), &Columns::default(), &mut |_, _| {}).unwrap();
+        let terms = Terms::default();
+        let wanted = Share {
+            share,
+            seed: 2,
+            who: Admission::new(&terms, 2),
+        };
         let drawn = files.fitting(wanted).unwrap();
         let expected = outputs.fitting(wanted).unwrap();
         assert_eq!(drawn.aside, expected.aside);
@@ -90,10 +97,17 @@ fn what_is_set_aside_for_fitting_does_not_depend_on_where_it_lies() {
 fn every_sequence_is_shown_once_with_its_place() {
     let folder = folder(true);
     let files = Snapshot::new(&[folder.path()]).unwrap().files();
-    let states = fold_traces(&files, &mut |_, _| {}, Vec::new, |seen, place, row| {
-        seen.push((place.position, place.file, row.id().unwrap().to_owned()));
-        Ok(())
-    });
+    let none = Columns::default();
+    let states = fold_traces(
+        &files,
+        &none,
+        &mut |_, _| {},
+        Vec::new,
+        |seen, place, row| {
+            seen.push((place.position, place.file, row.id().unwrap().to_owned()));
+            Ok(())
+        },
+    );
     let mut seen: Vec<_> = states.unwrap().into_iter().flatten().collect();
     seen.sort();
     let expected = (0..1500_u64).map(|i| (i, usize::from(i >= 700), i.to_string()));
@@ -123,7 +137,10 @@ fn files_that_change_while_they_are_read_are_refused() {
             }
         };
         let files = Files::new(&[folder.path()], u64::MAX, &mut meddle).unwrap();
-        let message = files.survey().unwrap_err().to_string();
+        let message = files
+            .survey(Admission::new(&Terms::default(), 0))
+            .unwrap_err()
+            .to_string();
         // Caught in the act, the file's content no longer fits its metadata.
         assert!(message.contains(name), "{message}");
         assert!(
@@ -142,9 +159,11 @@ fn sequences_unlike_the_others_are_named_with_their_file() {
     std::fs::write(folder.path().join("b.jsonl"), without.repeat(20)).unwrap();
     let mut quiet = |_, _| {};
     let files = Files::new(&[folder.path()], u64::MAX, &mut quiet).unwrap();
+    let terms = Terms::default();
     let read = files.fitting(Share {
         share: Some(0.9),
         seed: 0,
+        who: Admission::new(&terms, 0),
     });
     let message = read.unwrap_err().to_string();
     assert!(message.contains("b.jsonl: line 1: "), "{message}");

@@ -12,14 +12,18 @@ mod reader;
 mod reading;
 mod reply;
 mod server;
+mod votes;
 
 pub use answer::Answer;
 pub use document::{Split, Unit};
 pub use error::{Error, Result};
 pub use letters::Letters;
 pub use prompt::{CHAT_FORMATS, Template};
-pub use questions::{Question, parse_questions, read_questions, shuffle_options};
+pub use questions::{
+    Question, parse_questions, read_free_questions, read_questions, shuffle_options,
+};
 pub use reader::{Asked, Mismatch, Reader, Record};
 pub use reading::{Progress, Reading, by_document, for_each};
 pub use reply::Tokens;
 pub use server::{ApiKey, Endpoint, Server, ServerOptions};
+pub use votes::{Extract, Sample, Sampling, Voter, Voting, seed_of};

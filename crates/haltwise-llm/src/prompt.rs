@@ -47,6 +47,21 @@ pub const CHAT_FORMATS: [(&str, &str); 8] = [
 pub struct Template {
     source: String,
     environment: Environment<'static>,
+    needs: Needs,
+}
+
+/// What a template must have a place for, beside the question.
+#[derive(Debug, Clone, Copy)]
+struct Needs {
+    context: bool,
+    options: bool,
+}
+
+impl Needs {
+    const ALL: Self = Self {
+        context: true,
+        options: true,
+    };
 }
 
 const NAME: &str = "prompt";
@@ -64,6 +79,7 @@ impl Default for Template {
         Self {
             source: PAPER.to_owned(),
             environment: environment(PAPER).unwrap_or_default(),
+            needs: Needs::ALL,
         }
     }
 }
@@ -85,9 +101,24 @@ fn environment(source: &str) -> Result<Environment<'static>, minijinja::Error> {
 impl Template {
     /// A template, checked by filling it in once.
     pub fn new(source: &str) -> crate::Result<Self> {
+        Self::checked(source, Needs::ALL)
+    }
+
+    /// A template for questions of which some have documents or options, or none
+    /// has: only what there is needs a place.
+    pub fn for_questions(source: &str, questions: &[Question]) -> crate::Result<Self> {
+        let needs = Needs {
+            context: questions.iter().any(|q| !q.document.is_empty()),
+            options: questions.iter().any(|q| !q.options.is_empty()),
+        };
+        Self::checked(source, needs)
+    }
+
+    fn checked(source: &str, needs: Needs) -> crate::Result<Self> {
         let template = Self {
             source: source.to_owned(),
             environment: environment(source).map_err(wrong)?,
+            needs,
         };
         template.check()?;
         Ok(template)
@@ -103,7 +134,7 @@ impl Template {
                 names.join(", ")
             )));
         };
-        Self::new(&frame.replace(PROMPT, &self.source))
+        Self::checked(&frame.replace(PROMPT, &self.source), self.needs)
     }
 
     /// The template's text.
@@ -148,12 +179,12 @@ impl Template {
     /// Refuses a template that leaves out what the model needs to know.
     fn check(&self) -> crate::Result<()> {
         let filled = self.fill("THE DOCUMENT", &sample("THE QUESTION"), &Letters::default())?;
-        for (name, text) in [
-            ("context", "THE DOCUMENT"),
-            ("question", "THE QUESTION"),
-            ("options", "SECOND OPTION"),
+        for (name, text, needed) in [
+            ("context", "THE DOCUMENT", self.needs.context),
+            ("question", "THE QUESTION", true),
+            ("options", "SECOND OPTION", self.needs.options),
         ] {
-            if !filled.contains(text) {
+            if needed && !filled.contains(text) {
                 return Err(Error::input(format_args!(
                     "the template has no place for the {name}; it needs {{{{ context }}}}, \
                      {{{{ question }}}} and a loop over options with option.letter and option.text"
@@ -171,6 +202,7 @@ fn sample(question: &str) -> Question {
         question: question.into(),
         options: vec!["FIRST OPTION".into(), "SECOND OPTION".into()],
         label: None,
+        answer: None,
     }
 }
 
@@ -279,6 +311,23 @@ mod tests {
             let error = Template::new(source).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn only_what_questions_have_needs_a_place() {
+        let free = Question {
+            options: Vec::new(),
+            ..sample("Who?")
+        };
+        let plain = Template::for_questions("{{ question }}!", &[free]).unwrap();
+        let chat = plain.in_chat("llama2").unwrap();
+        assert_eq!(chat.source(), "[INST] {{ question }}! [/INST]");
+        let error = Template::for_questions("{{ question }}!", &[sample("Who?")]).unwrap_err();
+        assert!(
+            error.to_string().contains("no place for the options"),
+            "{error}"
+        );
+        assert!(Template::for_questions("x", &[]).is_err());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Multiple-choice questions about documents, from the files they come in.
+//! Questions from the files they come in: about documents, with options to choose
+//! from; or free ones, for votes.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -17,14 +18,17 @@ use crate::letters::OPTIONS;
 pub struct Question {
     /// What the file calls it; unique in the file.
     pub id: String,
-    /// The document. Questions about the same text share it.
+    /// The document. Questions about the same text share it. Empty where a free
+    /// question is about none.
     pub document: Arc<str>,
     /// What is asked.
     pub question: String,
-    /// 2 to 26 answers.
+    /// 2 to 26 answers; none where a free question has none to choose from.
     pub options: Vec<String>,
     /// The right one, counted from 0, where it is known.
     pub label: Option<usize>,
+    /// The right answer to a question without options, where it is known.
+    pub answer: Option<String>,
 }
 
 /// What is wrong with a line of a file.
@@ -37,7 +41,15 @@ type Parsed<T> = std::result::Result<T, String>;
 pub fn read_questions(path: &Path, documents: Option<&Path>) -> crate::Result<Vec<Question>> {
     let text =
         read_text(path).map_err(|e| Error::file(path, format_args!("cannot read it: {e}")))?;
-    parse(&text, documents, path.parent()).map_err(|e| Error::file(path, e))
+    parse(&text, documents, path.parent(), false).map_err(|e| Error::file(path, e))
+}
+
+/// The same for questions to vote on: neither a document nor options are needed,
+/// and the label of a question without options is the right answer itself.
+pub fn read_free_questions(path: &Path, documents: Option<&Path>) -> crate::Result<Vec<Question>> {
+    let text =
+        read_text(path).map_err(|e| Error::file(path, format_args!("cannot read it: {e}")))?;
+    parse(&text, documents, path.parent(), true).map_err(|e| Error::file(path, e))
 }
 
 /// The text of a file, or why there is none.
@@ -51,11 +63,17 @@ pub fn parse_questions(
     text: &str,
     documents: Option<&Path>,
 ) -> std::result::Result<Vec<Question>, String> {
-    parse(text, documents, None)
+    parse(text, documents, None, false)
 }
 
-fn parse(text: &str, documents: Option<&Path>, beside: Option<&Path>) -> Parsed<Vec<Question>> {
+fn parse(
+    text: &str,
+    documents: Option<&Path>,
+    beside: Option<&Path>,
+    free: bool,
+) -> Parsed<Vec<Question>> {
     let mut intake = Intake {
+        free,
         documents,
         beside,
         texts: HashMap::new(),
@@ -90,6 +108,8 @@ pub fn shuffle_options(questions: &mut [Question], seed: u64) {
 }
 
 struct Intake<'a> {
+    /// Whether questions need neither a document nor options.
+    free: bool,
     documents: Option<&'a Path>,
     /// The folder that the questions are in.
     beside: Option<&'a Path>,
@@ -109,8 +129,12 @@ impl Intake<'_> {
             self.quality_question(parsed(fields)?, number)
         } else if has("instructions") && has("input") {
             self.l_eval(parsed(fields)?, number)
+        } else if self.free && has("question") {
+            self.free(parsed(fields)?, number)
         } else if has("document") {
             self.ours(parsed(fields)?, number)
+        } else if self.free {
+            Err("it has no \"question\"".into())
         } else {
             Err(
                 "it has neither \"document\" (ours) nor \"article\" (QuALITY) nor \
@@ -184,30 +208,7 @@ impl Intake<'_> {
     }
 
     fn ours(&mut self, line: Ours, number: usize) -> Parsed<()> {
-        let text = match self.documents {
-            None if is_file_name(&line.document, self.beside) => {
-                return Err(format!(
-                    "its document is {:?}, the name of a file and not a text; say in which \
-                     folder the file is, with --documents FOLDER",
-                    line.document
-                ));
-            }
-            None => self.text(&line.document)?,
-            Some(folder) => {
-                if !stays_inside(&line.document) {
-                    return Err(format!(
-                        "its document is {:?}, which leads out of the folder {}; name files \
-                         that are in it, without \"..\"",
-                        line.document,
-                        folder.display()
-                    ));
-                }
-                let file = folder.join(&line.document);
-                let text =
-                    read_text(&file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-                self.text(&text)?
-            }
-        };
+        let text = self.named(&line.document)?;
         let label = match line.label {
             None => None,
             Some(Label::Position(label)) => Some(label),
@@ -216,12 +217,63 @@ impl Intake<'_> {
                 Some(place.ok_or_else(|| format!("the label {label:?} is none of the options"))?)
             }
         };
-        let id = match line.id {
-            None => number.to_string(),
-            Some(Id::Number(id)) => id.to_string(),
-            Some(Id::Text(id)) => id,
-        };
+        let id = line.id.map_or(number.to_string(), Id::text);
         self.add(id, &text, &line.question, line.options, label)
+    }
+
+    /// A question with or without a document, with or without options.
+    fn free(&mut self, line: Free, number: usize) -> Parsed<()> {
+        let id = line.id.map_or(number.to_string(), Id::text);
+        if line.question.trim().is_empty() {
+            return Err(format!("the question {id} is empty"));
+        }
+        let document = match &line.document {
+            None => "".into(),
+            Some(document) => self.named(document)?,
+        };
+        if !line.options.is_empty() {
+            let label = match line.label {
+                None => None,
+                Some(label) => Some(label.place(&line.options)?),
+            };
+            return self.add(id, &document, &line.question, line.options, label);
+        }
+        if !self.ids.insert(id.clone()) {
+            return Err(format!("the id {id} occurs twice"));
+        }
+        self.questions.push(Question {
+            id,
+            document,
+            question: line.question.trim().to_owned(),
+            options: Vec::new(),
+            label: None,
+            answer: line.label.map(Right::text),
+        });
+        Ok(())
+    }
+
+    /// A document as a line of ours has it: its text, or the name of a file.
+    fn named(&mut self, document: &str) -> Parsed<Arc<str>> {
+        match self.documents {
+            None if is_file_name(document, self.beside) => Err(format!(
+                "its document is {document:?}, the name of a file and not a text; say in which \
+                 folder the file is, with --documents FOLDER"
+            )),
+            None => self.text(document),
+            Some(folder) => {
+                if !stays_inside(document) {
+                    return Err(format!(
+                        "its document is {document:?}, which leads out of the folder {}; name \
+                         files that are in it, without \"..\"",
+                        folder.display()
+                    ));
+                }
+                let file = folder.join(document);
+                let text =
+                    read_text(&file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+                self.text(&text)
+            }
+        }
     }
 
     /// A document's text, the same for all questions about it.
@@ -272,6 +324,7 @@ impl Intake<'_> {
                 .map(|option| option.trim().to_owned())
                 .collect(),
             label,
+            answer: None,
         });
         Ok(())
     }
@@ -359,6 +412,55 @@ struct Ours {
 enum Id {
     Number(i64),
     Text(String),
+}
+
+impl Id {
+    fn text(self) -> String {
+        match self {
+            Self::Number(id) => id.to_string(),
+            Self::Text(id) => id,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Free {
+    id: Option<Id>,
+    document: Option<String>,
+    question: String,
+    #[serde(default)]
+    options: Vec<String>,
+    label: Option<Right>,
+}
+
+/// The right answer to a free question: a number, or words.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a label is the right answer, a string or a number"
+)]
+enum Right {
+    Number(serde_json::Number),
+    Text(String),
+}
+
+impl Right {
+    fn text(self) -> String {
+        match self {
+            Self::Number(number) => number.to_string(),
+            Self::Text(text) => text,
+        }
+    }
+
+    /// Which of the options it is: by its place from 0, or by its text.
+    fn place(self, options: &[String]) -> Parsed<usize> {
+        let place = match &self {
+            Self::Number(place) => place.as_u64().map(|place| place as usize),
+            Self::Text(text) => options.iter().position(|option| option == text),
+        };
+        place.ok_or_else(|| format!("the label {:?} is none of the options", self.text()))
+    }
 }
 
 #[derive(Deserialize)]
@@ -571,6 +673,63 @@ mod tests {
             assert!(error.contains(expected), "{expected:?} is not in {error}");
         }
         assert!(read("\n").unwrap_err().contains("no question"));
+    }
+
+    #[test]
+    fn free_questions_need_neither_documents_nor_options() {
+        let read = |text: &str| parse(text, None, None, true);
+        let text = r#"{"id": "a", "question": " How many? ", "label": "1,000"}
+{"question": "How many?", "label": 7.5}
+{"question": "Which?", "options": ["red", "blue"], "label": "blue"}
+{"question": "Which?", "options": ["red", "blue"], "label": 0}
+{"document": "d", "question": "Which?", "options": ["red", "blue"]}
+{"document": "d", "question": "Why?"}"#;
+        let questions = read(text).unwrap();
+        let told: Vec<_> = questions
+            .iter()
+            .map(|q| (q.id.as_str(), q.label, q.answer.as_deref()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("a", None, Some("1,000")),
+                ("2", None, Some("7.5")),
+                ("3", Some(1), None),
+                ("4", Some(0), None),
+                ("5", None, None),
+                ("6", None, None),
+            ]
+        );
+        assert_eq!(questions[0].question, "How many?");
+        for (line, expected) in [
+            (r#"{"label": 1}"#, "line 1: it has no \"question\""),
+            (r#"{"question": " "}"#, "is empty"),
+            (r#"{"question": "q", "lable": 1}"#, "unknown field `lable`"),
+            (
+                r#"{"question": "q", "label": [1]}"#,
+                "a label is the right answer",
+            ),
+            (
+                r#"{"question": "q", "options": ["a", "b"], "label": "c"}"#,
+                "none of the options",
+            ),
+            (
+                r#"{"question": "q", "options": ["a", "b"], "label": 2}"#,
+                "is 2, of 2",
+            ),
+            (
+                r#"{"question": "q", "options": ["a"]}"#,
+                "1 options; 2 to 26",
+            ),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(expected), "{expected:?} is not in {error}");
+        }
+        assert!(
+            read("{\"id\": 1, \"question\": \"q\"}\n{\"id\": 1, \"question\": \"r\"}")
+                .unwrap_err()
+                .contains("occurs twice")
+        );
     }
 
     #[test]

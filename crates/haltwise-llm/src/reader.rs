@@ -109,6 +109,12 @@ impl Mismatch {
         let names = [
             "model", "endpoint", "logprobs", "template", "letters", "split",
         ];
+        Self::among(&names, rule, here)
+    }
+
+    /// In which of these things a record differs from another, and whether the
+    /// server is another version.
+    pub(crate) fn among(names: &[&str], rule: &Record, here: &Record) -> Vec<Self> {
         let also = ["server", "flags"];
         let mismatch = |what: &&str| Self {
             what: (*what).to_owned(),

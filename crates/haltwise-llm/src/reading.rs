@@ -39,6 +39,8 @@ pub struct Progress {
     pub earlier: usize,
     /// Tokens of the prompts of this run.
     pub tokens: Tokens,
+    /// Tokens that were generated in this run, where answers are more than one.
+    pub generated: u64,
 }
 
 /// The questions about each document, documents in the order they are met.
@@ -94,7 +96,7 @@ impl<'a> Reading<'a> {
         workers: NonZeroUsize,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> crate::Result<Vec<Vec<Answer>>> {
-        let (journal, entries) = Journal::open(journal, &self.key())?;
+        let (journal, entries) = Journal::open::<Entry>(journal, &self.key())?;
         let mut answered: Vec<Vec<bool>> = vec![Vec::new(); self.questions.len()];
         for (document, ends) in std::iter::zip(&self.documents, &self.ends) {
             document
@@ -115,7 +117,7 @@ impl<'a> Reading<'a> {
                 answered: earlier,
                 total,
                 earlier,
-                tokens: Tokens::default(),
+                ..Progress::default()
             },
         ));
         progress(locked(&state).1);
@@ -224,7 +226,7 @@ pub fn for_each<E: Send>(
     failure.map_or(Ok(()), Err)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -240,6 +242,7 @@ mod tests {
             question: String::new(),
             options: Vec::new(),
             label: None,
+            answer: None,
         };
         let questions = ["a", "b", "a", "c", "b"].map(question);
         assert_eq!(by_document(&questions), [vec![0, 2], vec![1, 4], vec![3]]);

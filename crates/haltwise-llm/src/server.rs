@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -109,6 +110,8 @@ pub struct Server {
     model: String,
     software: Option<String>,
     is_llama_cpp: bool,
+    /// Whether it has refused to make several completions at a time.
+    one_at_a_time: AtomicBool,
 }
 
 /// An answer may be this long: one token with its alternatives is far less.
@@ -146,6 +149,7 @@ impl Server {
             model: model.unwrap_or_default().to_owned(),
             software: None,
             is_llama_cpp: false,
+            one_at_a_time: AtomicBool::new(false),
         };
         server.find_model(model)?;
         Ok(server)
@@ -159,6 +163,16 @@ impl Server {
     /// The server's program and version, where it says so.
     pub fn software(&self) -> Option<&str> {
         self.software.as_deref()
+    }
+
+    /// Whether it is llama.cpp's, which can be told to forget what it has read.
+    pub(crate) fn is_llama_cpp(&self) -> bool {
+        self.is_llama_cpp
+    }
+
+    /// Whether it has refused to make several completions at a time.
+    pub(crate) fn one_at_a_time(&self) -> &AtomicBool {
+        &self.one_at_a_time
     }
 
     /// The options it was connected with.
@@ -295,11 +309,25 @@ impl Server {
             .map_or(0, |((at, c), _)| at + c.len_utf8()))
     }
 
-    fn post_json(&self, path: &str, request: &Value) -> crate::Result<Value> {
+    pub(crate) fn post_json(&self, path: &str, request: &Value) -> crate::Result<Value> {
         let request = request.to_string();
         self.with_retries(|| {
             let body = self.post(path, &request)?;
             reply::json(&body).map_err(Failure::Lasting)
+        })
+    }
+
+    /// The same, or `None` where the server refuses the request for good.
+    pub(crate) fn post_unless_refused(
+        &self,
+        path: &str,
+        request: &Value,
+    ) -> crate::Result<Option<Value>> {
+        let request = request.to_string();
+        self.with_retries(|| match self.post(path, &request) {
+            Ok(body) => reply::json(&body).map(Some).map_err(Failure::Lasting),
+            Err(Failure::Lasting(_)) => Ok(None),
+            Err(passing) => Err(passing),
         })
     }
 
@@ -403,7 +431,7 @@ impl Server {
         }
     }
 
-    fn error(&self, problem: impl fmt::Display) -> Error {
+    pub(crate) fn error(&self, problem: impl fmt::Display) -> Error {
         Error::Server {
             server: self.base.clone(),
             problem: problem.to_string(),

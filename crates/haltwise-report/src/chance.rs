@@ -48,9 +48,8 @@ pub(crate) fn p_value(seen: Counts, alpha: f64) -> f64 {
 /// Whether gaps above α are more than chance explains with so many looks. The
 /// looks must be chosen without a look at the sequences: all steps, or those
 /// from where the rule opens.
-pub(crate) fn beyond_chance(looks: impl IntoIterator<Item = Counts>, alpha: f64) -> bool {
-    let looks = looks.into_iter();
-    let mut p_values: Vec<f64> = looks.map(|seen| p_value(seen, alpha)).collect();
+pub(crate) fn beyond_chance(looks: impl IntoIterator<Item = f64>) -> bool {
+    let mut p_values: Vec<f64> = looks.into_iter().collect();
     p_values.sort_by(f64::total_cmp);
     let share = LEVEL / p_values.len() as f64;
     let ranked = p_values.iter().enumerate();
@@ -60,10 +59,15 @@ pub(crate) fn beyond_chance(looks: impl IntoIterator<Item = Counts>, alpha: f64)
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{Counts, LEVEL, p_value};
+    use haltwise::evaluate::CONFIDENCE;
 
     fn seen(gaps: u64, halted: u64) -> Counts {
         Counts { halted, gaps }
+    }
+
+    fn beyond_chance<const N: usize>(looks: [Counts; N], alpha: f64) -> bool {
+        super::beyond_chance(looks.map(|seen| p_value(seen, alpha)))
     }
 
     #[test]

@@ -121,8 +121,13 @@ fn summary_row(i: usize, compared: &Compared) -> Markup {
                 }
             }
             td { (level(alpha)) }
-            td { (percent(evaluation.early_accuracy)) }
-            td { (percent(evaluation.late_accuracy)) }
+            @match evaluation.accuracy {
+                Some(accuracy) => {
+                    td { (percent(accuracy.early)) }
+                    td { (percent(accuracy.late)) }
+                },
+                None => { td { "–" } td { "–" } },
+            }
             td {
                 span.over[evaluation.gap > alpha] { (percent(evaluation.gap)) } " "
                 span.se { (interval(evaluation.gap_interval)) }

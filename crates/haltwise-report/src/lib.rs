@@ -6,6 +6,7 @@ mod comparison;
 mod evaluation;
 mod experiment;
 mod figure;
+mod forecast;
 pub mod format;
 mod page;
 mod palette;
@@ -19,8 +20,8 @@ pub mod words;
 
 pub use comparison::{Compared, comparison_figures, report_comparison};
 pub use evaluation::{
-    Judgement, Standing, accuracy_figure, evaluation_figures, gap_figure, halt_histogram,
-    halting_figure, judge, report_evaluation, thresholds_figure,
+    Judgement, Standing, accuracy_figure, evaluation_figures, gap_figure, groups_figure,
+    halt_histogram, halting_figure, judge, report_evaluation, thresholds_figure,
 };
 pub use experiment::{
     Cell, DatasetResults, Experiment, HaltedBy, MethodResults, PAPER, PaperRow, Rate, ResultsTable,
@@ -28,6 +29,7 @@ pub use experiment::{
     report_experiment, splits_figure, sweep_figure,
 };
 pub use figure::Figure;
+pub use forecast::{Foretold, forecast_figure, sentence as forecast_sentence};
 pub use page::Context;
 pub use palette::Theme;
 #[cfg(feature = "png")]

@@ -4,18 +4,38 @@
 
 use haltwise::corridor::Counts;
 use haltwise::plan::Delta;
-use haltwise::rule::{FamilyKind, FamilyRecord, Lengths, Promise, Test, Thresholds, halted_needed};
+use haltwise::rule::{
+    FamilyKind, FamilyRecord, Lengths, Promise, Proof, Test, Thresholds, halted_needed,
+};
 use haltwise::score::ScoreSource;
+use haltwise::terms::Loss;
 use haltwise::{Method, Rule};
 
-use crate::format::{confidence, count, count_of, level, percent};
+use crate::format::{confidence, count, count_of, level, percent, short};
+
+/// What is lost by stopping early, in a word.
+pub fn loss(rule: &Rule) -> &'static str {
+    match rule.terms().loss {
+        Loss::Gap => "gap",
+        Loss::Disagreement => "disagreement",
+        Loss::Given | Loss::Absolute { .. } => "mean loss",
+    }
+}
+
+/// Whether what is lost is 0 or 1 for each sequence, and counted as such.
+pub(crate) fn counts_sequences(rule: &Rule) -> bool {
+    let terms = rule.terms();
+    terms.unit.is_none() && matches!(terms.loss, Loss::Gap | Loss::Disagreement)
+}
 
 /// A title for what a rule does.
 pub(crate) fn title(rule: &Rule) -> String {
-    let alpha = level(rule.alpha().get());
+    let (alpha, loss) = (level(rule.alpha().get()), loss(rule));
     match rule.promise() {
-        Some(Promise::Conditional) => format!("Stopping early, gap at most {alpha} by every step"),
-        Some(Promise::Marginal) => format!("Stopping early, gap at most {alpha} on average"),
+        Some(Promise::Conditional) => {
+            format!("Stopping early, {loss} at most {alpha} by every step")
+        }
+        Some(Promise::Marginal) => format!("Stopping early, {loss} at most {alpha} on average"),
         None => "Stopping early by a rule that was only screened".into(),
     }
 }
@@ -42,18 +62,64 @@ pub fn family(kind: FamilyKind) -> &'static str {
 
 /// What the rule promises.
 pub fn promise(rule: &Rule) -> String {
-    let alpha = level(rule.alpha().get());
     let sure = confidence(rule.delta().get());
-    match rule.promise() {
-        None => "Nothing: the rule was screened, not certified.".into(),
-        Some(Promise::Marginal) => format!(
-            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
-             all sequences, on average over halt times. (Those that halt first may fare worse.)"
+    let Some(promise) = rule.promise() else {
+        return "Nothing: the rule was screened, not certified.".into();
+    };
+    let whom = match promise {
+        Promise::Marginal => "all sequences, on average over halt times",
+        Promise::Conditional => "the sequences halted by step t, for every step t",
+    };
+    let alpha = level(rule.alpha().get());
+    let mut text = format!("With {sure} confidence, ");
+    text += &match rule.terms().loss {
+        Loss::Gap => {
+            format!("stopping early loses a right answer for at most {alpha} of {whom}")
+        }
+        Loss::Disagreement => {
+            format!("the early answer is not the full one for at most {alpha} of {whom}")
+        }
+        Loss::Given => format!(
+            "the mean loss of stopping early is at most {} over {whom}",
+            rule.alpha().get()
         ),
-        Some(Promise::Conditional) => format!(
-            "With {sure} confidence, stopping early loses a right answer for at most {alpha} of \
-             the sequences halted by step t, for every step t."
+        Loss::Absolute { scale } => format!(
+            "stopping early is further from the truth than reading on by at most {} on average \
+             over {whom} (errors of {scale} and more count as {scale})",
+            rule.alpha().get() * scale
         ),
+    };
+    text += &for_whom(rule);
+    text.push('.');
+    if promise == Promise::Marginal {
+        text += " (Those that halt first may fare worse.)";
+    }
+    text
+}
+
+/// What a promise says beside its number: for which groups, units and mixes it
+/// holds.
+fn for_whom(rule: &Rule) -> String {
+    let terms = rule.terms();
+    let mut text = String::new();
+    if let Some(by) = &terms.by {
+        text += &format!(", and for every {by} ({})", some(rule.groups()));
+    }
+    if let Some(unit) = &terms.unit {
+        text += &format!(", each {unit} counted once");
+    }
+    if let Some(weight) = &terms.weight {
+        text += &format!(", in the mix that {} declares", weight.column);
+    }
+    text
+}
+
+/// Names, of many only some.
+fn some(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    match names.len() {
+        0..=SHOWN => names.join(", "),
+        n => format!("{} and {} others", names[..SHOWN].join(", "), n - SHOWN),
     }
 }
 
@@ -68,7 +134,38 @@ pub fn guarantee(rule: &Rule) -> String {
              has changed.",
             count_of(set.sequences, "trace", "traces")
         );
+        text += &assumptions(rule);
         text += &lengths(rule);
+    }
+    text
+}
+
+/// What the promise assumes beside that.
+pub(crate) fn assumptions(rule: &Rule) -> String {
+    let terms = rule.terms();
+    let mut text = String::new();
+    if matches!(rule.proof(), Proof::FewLabels { .. }) {
+        text += " Not every sequence had a label; it is assumed that those which had are a random \
+                 part of all.";
+    }
+    if terms.loss == Loss::Disagreement {
+        text += " No label was used; since a right answer is lost only where the answers differ, \
+                 no more of those are lost either.";
+    }
+    if let Some(unit) = &terms.unit {
+        text += &format!(
+            " What is drawn independently is each {unit}; its sequences may have anything in \
+             common, and its loss is the mean over those of them that have halted."
+        );
+    }
+    if let Some(weight) = &terms.weight {
+        text += &format!(
+            " It holds where sequences are met as often as {} says, if that is right.",
+            weight.column
+        );
+    }
+    if matches!(terms.loss, Loss::Given) {
+        text += " Steps count from the first at which the rule may halt.";
     }
     text
 }
@@ -101,12 +198,25 @@ pub fn expectation(rule: &Rule) -> String {
         return format!("No saving: every sequence is read to its end.{accuracy}");
     };
     let t_max = rule.t_max();
+    let costs = match rule.terms().loss {
+        Loss::Gap => format!(
+            "loses a right answer for {} of the sequences",
+            percent(expected.gap)
+        ),
+        Loss::Disagreement => format!(
+            "gives another answer than the full one for {} of the sequences",
+            percent(expected.gap)
+        ),
+        Loss::Given | Loss::Absolute { .. } => format!("loses {:.3} on average", expected.gap),
+    };
+    let spends = expected.cost.map_or_else(String::new, |cost| {
+        format!(", at a mean cost of {}", short(cost))
+    });
     format!(
-        "On average it reads {:.1} of {t_max} steps ({}), and loses a right answer for {} of the \
-         sequences, as measured while certifying.{accuracy}",
+        "On average it reads {:.1} of {t_max} steps ({}){spends}, and {costs}, as measured while \
+         certifying.{accuracy}",
         expected.t_avg * t_max as f64,
         percent(expected.t_avg),
-        percent(expected.gap)
     )
 }
 
@@ -243,6 +353,40 @@ fn failed_curve(rule: &Rule) -> Option<(&FamilyRecord, &Test)> {
     curves().find_map(first_test)
 }
 
+/// How many more traces each group would need for the last rule that failed,
+/// where the promise is by group: one line each, the neediest first.
+pub fn groups_needed(rule: &Rule) -> Vec<String> {
+    let failed = rule.trail().iter().filter(|test| !test.rejected);
+    let mut lines = Vec::new();
+    for test in failed {
+        let Some(group) = test.group.and_then(|group| rule.groups().get(group)) else {
+            continue;
+        };
+        let seen = Counts {
+            halted: test.halted,
+            gaps: test.gaps,
+        };
+        let line = match needed(rule, seen, rule.delta().get()) {
+            Some(needed) => format!(
+                "{group}: {} had halted by step {}; about {} would be needed",
+                count(test.halted),
+                test.step,
+                count(needed)
+            ),
+            None => format!(
+                "{group}: {} of {} by step {} are not below alpha; more traces would not help",
+                count(test.gaps),
+                count(test.halted),
+                test.step
+            ),
+        };
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines
+}
+
 /// How many must have halted for a test at this level to pass, at the share of
 /// gaps that was seen.
 fn needed(rule: &Rule, seen: Counts, level: f64) -> Option<u64> {
@@ -260,12 +404,26 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
         Some(threshold) => format!("halting from step {} on at {threshold}", test.opens),
         None => format!("never halting at step {}", test.opens),
     };
+    let halted = match rule.terms().unit {
+        None => count_of(test.halted, "halted sequence", "halted sequences"),
+        Some(_) => count_of(test.halted, "unit that halted", "units that halted"),
+    };
+    let lost = match (test.sums, rule.terms().loss) {
+        (Some(sums), _) => format!("a loss of {:.1}", sums[0] as f64 / 255.0),
+        (None, Loss::Disagreement) => count_of(test.gaps, "disagreement", "disagreements"),
+        (None, _) if test.labelled.is_some() => {
+            count_of(test.gaps, "disagreement", "disagreements")
+        }
+        _ => count_of(test.gaps, "gap", "gaps"),
+    };
+    let group = test.group.and_then(|group| rule.groups().get(group));
+    let group = group.map_or_else(String::new, |group| {
+        let by = rule.terms().by.as_deref().unwrap_or_default();
+        format!(" where {by} is {group}")
+    });
     let found = format!(
-        "{tried} gives {} among {} by step {} (p-value {:.2e}, more than {at}).",
-        count_of(test.gaps, "gap", "gaps"),
-        count_of(test.halted, "halted sequence", "halted sequences"),
-        test.step,
-        test.p_value,
+        "{tried} gives {lost} among {halted} by step {}{group} (p-value {:.2e}, more than {at}).",
+        test.step, test.p_value,
     );
     match needed(rule, seen, at) {
         Some(needed) if seen.halted == 0 => format!(

@@ -128,7 +128,7 @@ fn generate_outputs(n: usize, seed: u64) -> Outputs {
             probs.extend((0..CLASSES).map(|k| if k == class { top } else { rest }));
         }
         let sequence = Sequence {
-            label,
+            label: Some(label),
             predictions: Some(&predictions),
             scores: Some(&scores),
             probs: Some((&probs, CLASSES as usize)),

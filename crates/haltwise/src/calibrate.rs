@@ -10,11 +10,13 @@
 use crate::error::CalibrateError;
 use crate::evidence::Evidence;
 use crate::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
+use crate::parts::Fitting;
 use crate::plan::{Method, Plan, ScoreWord};
-use crate::proposal::{Aside, Proposal, score_of};
+use crate::proposal::{Aside, Proposal, Role, check_terms, score_of};
 use crate::rule::Rule;
 use crate::source::{Drawn, Kept, Room, Share, Source, Wanted};
 use crate::survey::Survey;
+use crate::trace::Traces;
 
 /// The sets that a plan works on.
 #[derive(Debug)]
@@ -129,12 +131,13 @@ impl Plan {
             let rule = proposal.screened_rule(&survey);
             return Ok(Calibrated { rule, remarks });
         }
+        let usual = proposal.proof().is_usual();
         let evidence = match kept {
-            Some(kept) => {
+            Some(kept) if usual => {
                 let counted = proposal.count_kept(kept);
                 counted.map_err(|e| traces.refuse(e))?
             }
-            None => traces.count(&proposal)?,
+            _ => traces.count(&proposal)?,
         };
         if evidence.alike() > 0 {
             remarks.push(Remark::Alike(evidence.alike()));
@@ -181,10 +184,13 @@ impl Plan {
             let drawn = source.fitting(Share {
                 share: None,
                 seed: 0,
+                who: self.admission(),
             })?;
             survey = drawn.survey.clone();
             survey.longest = survey.longest.max(t_max);
-            survey.set.sequences = certifying.unwrap_or(survey.set.sequences);
+            let n = certifying.unwrap_or(survey.set.sequences);
+            survey = of_size(survey, n);
+            groups_of(&drawn.fitting, self, &survey, false).map_err(refuse)?;
             others = self::others(Some(&drawn), None);
             let score = score_of(&plan, Some(&drawn.fitting), &survey).map_err(refuse)?;
             proposal = Proposal::new(&plan, score, Some(&drawn.fitting), None, &survey);
@@ -199,12 +205,14 @@ impl Plan {
                 score: score.as_ref(),
                 grid: plan.grid(),
                 others: &Others::default(),
+                who: self.admission(),
             })?;
             survey = kept.survey.clone();
             survey.longest = survey.longest.max(t_max);
             others = self::others(None, Some(&kept));
-            let screening = Some(&kept.screening).filter(|_| plan.screens());
-            let score = kept.screening.source().clone();
+            let groups: Vec<&Traces> = kept.screening.values().collect();
+            let screening = Some(&groups[..]).filter(|_| plan.screens());
+            let score = score.clone().unwrap_or_else(|| survey.plain_source());
             proposal = Proposal::new(&plan, score, None, screening, &survey);
         }
         let proposal = proposal.map_err(refuse)?;
@@ -242,6 +250,7 @@ impl Plan {
             score: score.as_ref(),
             grid: self.grid(),
             others: &none,
+            who: self.admission(),
         };
         let screened = match given.screen.filter(|_| self.screens()) {
             Some(other) => {
@@ -256,6 +265,9 @@ impl Plan {
             _ => self.split().screens(),
         };
         let room = traces.room(self.grid())?;
+        if self.terms().unit.is_some() && !traces.counts_units(self.grid())? {
+            return Err(refuse(CalibrateError::UnitsNeedMemory));
+        }
         let keep = keep && room == Room::All && self.method() != Method::Adaptive;
         let wanted = Wanted {
             fit: own_fit.map(|drawn| drawn.aside),
@@ -272,7 +284,7 @@ impl Plan {
         let survey = match (&kept, own_fit) {
             (Some(kept), _) => kept.survey.clone(),
             (None, Some(drawn)) => drawn.survey.clone(),
-            (None, None) => traces.survey()?,
+            (None, None) => traces.survey(self.admission())?,
         };
         for (role, other) in [
             ("fit to", other_fit.map(|drawn| &drawn.survey)),
@@ -292,12 +304,12 @@ impl Plan {
                 (Some(kept), Some(_)) => kept.screens,
                 _ => SetRecord::default(),
             };
-        let mut certifying = survey.clone();
-        certifying.set.sequences = certifying.sequences().saturating_sub(set_aside.sequences);
+        let certifying = survey.sequences().saturating_sub(set_aside.sequences);
+        let certifying = of_size(survey.clone(), certifying);
         if self.split().splits() {
             let missing = if own_fit.is_some_and(|drawn| drawn.fitting.is_empty()) {
                 Some("fitting")
-            } else if screening.is_some_and(|kept| kept.screening.is_empty()) {
+            } else if screening.is_some_and(|kept| kept.screening.values().all(Traces::is_empty)) {
                 Some("screening")
             } else {
                 let none = certifying.sequences() == 0 && self.method() != Method::ScreenOnly;
@@ -309,7 +321,35 @@ impl Plan {
             }
         }
         let judged = score.clone().unwrap_or_else(|| survey.plain_source());
-        let screening = screening.map(|kept| &kept.screening);
+        check_terms(self, &certifying).map_err(refuse)?;
+        if let Some(fitting) = fitting.filter(|_| self.method() == Method::Adaptive) {
+            let same_set = given.fit.is_none();
+            groups_of(fitting, self, &certifying, same_set).map_err(refuse)?;
+        }
+        let screening: Option<Vec<&Traces>> = match screening {
+            None => None,
+            Some(kept) => {
+                let missing = |group: &&String| {
+                    let of_group = kept.screening.get(*group);
+                    of_group.is_none_or(Traces::is_empty)
+                };
+                if let Some(group) = certifying.groups.keys().find(missing) {
+                    return Err(refuse(lost(self, group, "screening")));
+                }
+                let all_screen = |of_group: &(&String, &u64)| {
+                    let screening = kept.screening.get(of_group.0);
+                    screening.is_some_and(|traces| traces.len() as u64 == *of_group.1)
+                };
+                if self.method() == Method::Conditional
+                    && given.screen.is_none()
+                    && let Some((group, _)) = certifying.groups.iter().find(all_screen)
+                {
+                    return Err(refuse(lost(self, group, "certifying")));
+                }
+                Some(kept.screening.values().collect())
+            }
+        };
+        let screening = screening.as_deref();
         let proposal =
             Proposal::new(self, judged, fitting, screening, &certifying).map_err(refuse)?;
         let aside = self.split().splits().then_some(Aside {
@@ -336,7 +376,59 @@ impl Plan {
         let share = self.split().fit_fraction;
         let from = given.fit.unwrap_or(given.traces);
         let share = share.filter(|_| given.fit.is_none());
-        from.fitting(Share { share, seed }).map(Some)
+        let who = self.admission();
+        from.fitting(Share { share, seed, who }).map(Some)
+    }
+}
+
+/// The same survey of so many of the sequences, as far as it is known.
+fn of_size(mut survey: Survey, n: u64) -> Survey {
+    let all = survey.sequences();
+    if survey.unlabelled > 0 && survey.unlabelled < all {
+        let share = survey.unlabelled as f64 / all as f64;
+        let most = n.saturating_sub(1).max(1);
+        survey.unlabelled = ((share * n as f64).round() as u64).clamp(1, most);
+    } else if survey.unlabelled > 0 {
+        survey.unlabelled = n;
+    }
+    survey.set.sequences = n;
+    survey
+}
+
+/// Refuses a group that no sequence to fit to belongs to; or, where others of the
+/// same set certify, that only such do.
+fn groups_of(
+    fitting: &Fitting,
+    plan: &Plan,
+    all: &Survey,
+    same_set: bool,
+) -> Result<(), CalibrateError> {
+    let mut left = all.groups.clone();
+    let outputs = fitting.outputs();
+    for i in (0..outputs.len()).take_while(|_| !all.groups.is_empty()) {
+        outputs.show(i, |trace| {
+            let group = plan.terms().group(trace);
+            if let Some(left) = group.and_then(|group| left.get_mut(&*group)) {
+                *left = left.saturating_sub(1);
+            }
+        });
+    }
+    for (group, &left) in &left {
+        if all.groups.get(group) == Some(&left) {
+            return Err(lost(plan, group, "fitting"));
+        }
+        if same_set && left == 0 {
+            return Err(lost(plan, group, "certifying"));
+        }
+    }
+    Ok(())
+}
+
+fn lost(plan: &Plan, group: &str, role: &'static str) -> CalibrateError {
+    CalibrateError::LostGroup {
+        by: plan.terms().by.clone().unwrap_or_default(),
+        group: group.to_owned(),
+        role,
     }
 }
 
@@ -403,12 +495,19 @@ impl Proposal {
     /// Counts what was kept while the proposal was made.
     fn count_kept(&self, kept: Kept) -> Result<Evidence, CalibrateError> {
         let mut evidence = Evidence::none(self)?;
-        evidence.counted = kept.certifying.record();
         evidence.survey = kept.survey;
         evidence.sketch = kept.sample;
         evidence.left_out = kept.left_out;
         evidence.overlap = kept.overlap;
-        self.count_block(&mut evidence, &kept.certifying)?;
+        for (group, traces) in &kept.certifying {
+            let place = match self.groups().is_empty() {
+                true => 0,
+                false => self.place_of(Some(group))?,
+            };
+            evidence.counted += traces.record();
+            evidence.unlabelled += traces.len() as u64 - traces.labelled();
+            self.count_strand(&mut evidence, Role::Certify, place, traces)?;
+        }
         Ok(evidence)
     }
 }

@@ -24,13 +24,31 @@
 //! any may be taken, by whatever preference.
 //!
 //! A step by which no one has halted gives no evidence: its p-value is 1.
+//!
+//! *Groups.* Promised for every group, H(λ) says that R(t) > α for some t in some
+//! group: fact 2 with more p-values to take the largest of. The groups are known
+//! before any loss is, and given who belongs where, each is an i.i.d. sample of
+//! its own.
+//!
+//! *Few labels.* A gap is a disagreement whose full prediction is right, so for a
+//! fixed ρ, R(t) > α implies that more than α/ρ of those halted by t disagree, or
+//! that more than ρ of the disagreements have the full prediction right. The
+//! larger of the two p-values is valid (fact 2); the first needs no label, and the
+//! second only those that are there, a random part. ρ follows from how many have
+//! halted, on which the tests are conditional, and from what the fitting traces led
+//! to expect. Beside it two plain tests are made, of disagreements at α and of the
+//! labelled alone; the least of the three p-values, each divided by its share, is
+//! valid (Bonferroni).
 
 use serde::{Deserialize, Serialize};
 
+use crate::bets::{Bets, Moments, Profile};
 use crate::candidates::Candidates;
+use crate::counts::Counts;
 use crate::level::{Alpha, Delta};
+use crate::loss::{Loss, Measure, TOP};
 use crate::pvalue::binomial_tail;
-use crate::table::{Counts, Table};
+use crate::table::{Table, Tallied};
 
 /// What a rule promises about the gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,20 +61,217 @@ pub enum Promise {
     Conditional,
 }
 
-/// One test of the trail: a candidate, and the step where it did worst.
+/// How p-values come about. Fixed before certifying.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Proof {
+    /// The exact tail of the number of gaps.
+    #[default]
+    Binomial,
+    /// Bets against the mean of a loss in [0, 1], where such losses are
+    /// expected.
+    Bets(Profile),
+    /// All disagreements, and the labels that there are.
+    FewLabels {
+        /// Of the disagreements, how many are expected to have the full prediction
+        /// right.
+        right: f64,
+        /// How many of the sequences are expected to have a label.
+        labelled: f64,
+    },
+}
+
+/// The sequences that one table is about: all of a group, or those of them that
+/// have a label; and what counts as lost.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Strand {
+    pub(crate) labelled_only: bool,
+    pub(crate) measure: Measure,
+    pub(crate) tallied: Tallied,
+}
+
+impl Proof {
+    pub(crate) fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether its numbers are what they should be.
+    pub(crate) fn is_sound(&self) -> bool {
+        match self {
+            Self::FewLabels { right, labelled } => {
+                (0.0..=1.0).contains(right) && (0.0..=1.0).contains(labelled)
+            }
+            _ => true,
+        }
+    }
+
+    /// What is counted in each group.
+    pub(crate) fn strands(&self, loss: Loss, units: bool) -> Vec<Strand> {
+        let strand = |labelled_only, measure, tallied| Strand {
+            labelled_only,
+            measure,
+            tallied,
+        };
+        let bits = |labelled_only, loss| {
+            let measure = Measure { loss, binary: true };
+            strand(labelled_only, measure, Tallied::Bits)
+        };
+        match self {
+            Self::Binomial => vec![bits(false, loss)],
+            Self::Bets(_) if units => vec![strand(false, Measure::of(loss), Tallied::Units)],
+            Self::Bets(_) => {
+                let measure = Measure {
+                    loss,
+                    binary: false,
+                };
+                vec![strand(false, measure, Tallied::Levels)]
+            }
+            Self::FewLabels { .. } => vec![
+                bits(false, Loss::Disagreement),
+                bits(true, Loss::Gap),
+                bits(true, Loss::Disagreement),
+            ],
+        }
+    }
+}
+
+/// With few labels, the shares of the three tests: of disagreements alone, of
+/// disagreements and labels together, and of the labelled alone.
+pub(crate) const FEW_LABELS: [f64; 3] = [0.65, 0.25, 0.1];
+
+/// How many of the disagreements among so many halted may have the full prediction
+/// right: the least share that the labelled ones, if they are as expected, will show
+/// at this level; 1 where none will.
+pub(crate) fn rho(halted: f64, right: f64, labelled: f64, alpha: f64, level: f64) -> f64 {
+    let shows = |rho: &f64| {
+        let disagreements = labelled * halted * alpha / rho;
+        let deviation = (right * (1.0 - right) * disagreements).sqrt();
+        let gaps = (right * disagreements + deviation).round() as u64;
+        binomial_tail(gaps, disagreements as u64, *rho) <= level
+    };
+    let first = ((20.0 * right.max(alpha)).ceil() as u32).clamp(1, 20);
+    let shares = (first..20).map(|k| f64::from(k) / 20.0);
+    shares.into_iter().find(shows).unwrap_or(1.0)
+}
+
+/// What the labelled sequences say where not all are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Labelled {
+    /// Labelled sequences that had halted.
+    pub halted: u64,
+    /// Those of them whose early prediction is not the full one.
+    pub disagreements: u64,
+    /// Those of these whose full prediction is right.
+    pub gaps: u64,
+}
+
+/// What was found by a step, in one group.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) counts: Counts,
+    pub(crate) moments: Moments,
+    pub(crate) labelled: Labelled,
+}
+
+/// Gives p-values.
+pub(crate) struct Judge<'p> {
+    proof: &'p Proof,
+    alpha: Alpha,
+    delta: Delta,
+    bets: Option<Bets>,
+}
+
+impl<'p> Judge<'p> {
+    /// For up to so many sequences or units.
+    pub(crate) fn new(proof: &'p Proof, alpha: Alpha, delta: Delta, most: u64) -> Self {
+        let bets = match proof {
+            Proof::Bets(profile) => Some(Bets::at(profile, alpha, delta, most)),
+            _ => None,
+        };
+        Self {
+            proof,
+            alpha,
+            delta,
+            bets,
+        }
+    }
+
+    pub(crate) fn p_value(&self, found: &Found) -> f64 {
+        match (self.proof, &self.bets) {
+            (Proof::Bets(_), Some(bets)) => bets.p_value(found.moments),
+            (Proof::FewLabels { .. }, _) => self.few_labels(found),
+            _ => p_value(found.counts, self.alpha),
+        }
+    }
+
+    fn few_labels(&self, found: &Found) -> f64 {
+        let Proof::FewLabels {
+            right,
+            labelled: share,
+        } = *self.proof
+        else {
+            return 1.0;
+        };
+        let (all, labelled, alpha) = (found.counts, found.labelled, self.alpha.get());
+        let free = binomial_tail(all.gaps, all.halted, alpha);
+        let alone = binomial_tail(labelled.gaps, labelled.halted, alpha);
+        let level = self.delta.get() * FEW_LABELS[1] / 2.0;
+        let rho = rho(all.halted as f64, right, share, alpha, level);
+        let both = match rho < 1.0 {
+            true => {
+                let disagree = binomial_tail(all.gaps, all.halted, (alpha / rho).min(1.0));
+                disagree.max(binomial_tail(labelled.gaps, labelled.disagreements, rho))
+            }
+            false => free,
+        };
+        let shared = std::iter::zip([free, both, alone], FEW_LABELS);
+        shared.map(|(p, share)| p / share).fold(1.0, f64::min)
+    }
+
+    /// The largest p-value, and the first place where it stands.
+    fn largest(&self, by_step: &[Found]) -> (usize, f64) {
+        if self.proof.is_usual() {
+            let counts: Vec<Counts> = by_step.iter().map(|found| found.counts).collect();
+            return largest_p_value(&counts, self.alpha);
+        }
+        let mut largest = (0, -1.0);
+        for (t, found) in by_step.iter().enumerate() {
+            let p = self.p_value(found);
+            if p > largest.1 {
+                largest = (t, p);
+            }
+        }
+        largest
+    }
+}
+
+/// One test of the trail: a candidate, and the step and group where it did
+/// worst.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
+    /// The group that it did worst for, counted from 0 in the rule's list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<usize>,
     /// The first step, counted from 1, at which the candidate may halt.
     pub opens: usize,
     /// Its threshold there; `None` is never.
     pub threshold: Option<f32>,
     /// The step, counted from 1, whose p-value is the largest.
     pub step: usize,
-    /// How many sequences had halted by that step.
+    /// How many sequences had halted by that step; where they come in units, how
+    /// many units had.
     pub halted: u64,
-    /// How many of those had a gap.
+    /// How many of those had a gap, or a disagreement; of other losses, their sum
+    /// rounded up.
     pub gaps: u64,
+    /// Where bets were made: the sums of the losses' powers, in levels of 1/255.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sums: Option<[i64; 3]>,
+    /// Where not all have a label: what the labelled ones say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labelled: Option<Labelled>,
     /// The p-value there, hence of the candidate.
     pub p_value: f64,
     /// Whether it is at most δ, or the family's share of it: the candidate keeps
@@ -64,14 +279,34 @@ pub struct Test {
     pub rejected: bool,
 }
 
+impl Test {
+    /// What was found, as far as its p-value follows from it.
+    pub(crate) fn found(&self) -> Found {
+        Found {
+            counts: Counts {
+                halted: self.halted,
+                gaps: self.gaps,
+            },
+            moments: Moments {
+                units: self.halted,
+                sums: self.sums.unwrap_or_default(),
+            },
+            labelled: self.labelled.unwrap_or_default(),
+        }
+    }
+}
+
+/// The tables of a family: for each group, one per strand.
+pub(crate) type Tables<'e> = [Vec<&'e Table>];
+
 /// Tests the candidates of a family in their order, at the level that is its
 /// share of δ, and stops at the first failure: only the last test may have
 /// failed.
 pub(crate) fn certify(
     candidates: &Candidates,
-    table: &Table,
+    tables: &Tables<'_>,
     promise: Promise,
-    alpha: Alpha,
+    judge: &Judge<'_>,
     level: f64,
 ) -> Vec<Test> {
     let mut trail = Vec::new();
@@ -81,7 +316,7 @@ pub(crate) fn certify(
         _ => candidates.len(),
     };
     for c in 0..rules {
-        let test = test(candidates, table, c, promise, alpha, level);
+        let test = test(candidates, tables, c, promise, judge, level);
         trail.push(test);
         if !test.rejected {
             break;
@@ -93,10 +328,10 @@ pub(crate) fn certify(
 /// Tests one candidate.
 fn test(
     candidates: &Candidates,
-    table: &Table,
+    tables: &Tables<'_>,
     c: usize,
     promise: Promise,
-    alpha: Alpha,
+    judge: &Judge<'_>,
     level: f64,
 ) -> Test {
     let opens = candidates.opens(c);
@@ -105,26 +340,55 @@ fn test(
         Promise::Marginal => last,
         Promise::Conditional => opens,
     };
-    let mut halted_by = Counts::default();
-    let by_step: Vec<Counts> = table
-        .halted_at(c)
-        .iter()
-        .map(|&at| {
-            halted_by += at;
-            halted_by
-        })
-        .collect();
-    let (step, p_value) = largest_p_value(&by_step[first..], alpha);
+    let mut worst: Option<(usize, usize, f64, Found)> = None;
+    for (g, strands) in tables.iter().enumerate() {
+        let by_step = found_by_step(strands, c);
+        let (step, p) = judge.largest(&by_step[first..]);
+        if worst.as_ref().is_none_or(|worst| p > worst.2) {
+            worst = Some((g, first + step, p, by_step[first + step]));
+        }
+    }
+    let (group, step, p_value, found) = worst.unwrap_or((0, last, 1.0, Found::default()));
     let threshold = candidates.opening_threshold(c);
+    let bets = matches!(judge.proof, Proof::Bets(_));
+    let few = matches!(judge.proof, Proof::FewLabels { .. });
+    let whole = (found.moments.sums[0].max(0) as u64).div_ceil(u64::from(TOP));
     Test {
+        group: (tables.len() > 1).then_some(group),
         opens: opens + 1,
         threshold: (threshold < f32::INFINITY).then_some(threshold),
-        step: first + step + 1,
-        halted: by_step[first + step].halted,
-        gaps: by_step[first + step].gaps,
+        step: step + 1,
+        halted: match bets {
+            true => found.moments.units,
+            false => found.counts.halted,
+        },
+        gaps: if bets { whole } else { found.counts.gaps },
+        sums: bets.then_some(found.moments.sums),
+        labelled: few.then_some(found.labelled),
         p_value,
         rejected: p_value <= level,
     }
+}
+
+/// What was found by each step, of the strands of one group.
+fn found_by_step(strands: &[&Table], c: usize) -> Vec<Found> {
+    let mut found = Found::default();
+    let strand = |s: usize| strands.get(s).map_or(&[][..], |table| table.halted_at(c));
+    let (all, gaps, disagreements) = (strand(0), strand(1), strand(2));
+    let moments = strands.first().map_or(&[][..], |table| table.moments_at(c));
+    let step = |t: usize| {
+        found.counts += all[t];
+        if let Some(&moments) = moments.get(t) {
+            found.moments += moments;
+        }
+        if let (Some(gaps), Some(disagreements)) = (gaps.get(t), disagreements.get(t)) {
+            found.labelled.halted += gaps.halted;
+            found.labelled.gaps += gaps.gaps;
+            found.labelled.disagreements += disagreements.gaps;
+        }
+        found
+    };
+    (0..all.len()).map(step).collect()
 }
 
 /// The p-value of "the gap among the halted is above α".

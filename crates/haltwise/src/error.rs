@@ -29,6 +29,53 @@ pub enum CalibrateError {
          score"
     )]
     NoGap,
+    /// There is no label at all.
+    #[error(
+        "no sequence has a label, and without one no gap is known; the loss disagreement needs none"
+    )]
+    NoLabels,
+    /// Labels are missing where all are needed.
+    #[error(
+        "not every sequence has a label; only the method adaptive, without units, can make do \
+         with few: choose it, fill the labels in, or choose the loss disagreement, which needs none"
+    )]
+    FewLabels,
+    /// The column to promise by has but one value.
+    #[error(
+        "all sequences have the same value in the column `{by}`, so a promise by it is the plain \
+         one; leave it out, or name another column"
+    )]
+    OneGroup {
+        /// The column.
+        by: String,
+    },
+    /// The column to promise by has too many values.
+    #[error(
+        "the column `{by}` has more than 1000 values; it looks like an id: name a column of groups"
+    )]
+    ManyGroups {
+        /// The column.
+        by: String,
+    },
+    /// A group is in one part and not in the other.
+    #[error(
+        "the value {group:?} of `{by}` is not among the {role} traces, so nothing can be proposed \
+         for it; merge rare values, or leave its sequences out"
+    )]
+    LostGroup {
+        /// The column.
+        by: String,
+        /// The value.
+        group: String,
+        /// What it is missing from.
+        role: &'static str,
+    },
+    /// Units do not fit into memory.
+    #[error(
+        "the sequences of a unit count together, so all must be kept, and they do not fit into the \
+         memory allowed; allow more (--memory)"
+    )]
+    UnitsNeedMemory,
     /// Two sets do not have as many classes.
     #[error(
         "the traces to {role} have {found} class probabilities per step, those to certify on \

@@ -2,17 +2,20 @@
 //! was counted and what was left out, so that leaks and double counts can be
 //! refused.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::candidates::FamilyKind;
+use crate::certify::Strand;
 use crate::error::CalibrateError;
 use crate::identity::{Fingerprint, Key, Overlap, SetRecord, Sketch};
 use crate::parts::Certifying;
 use crate::proposal::{Proposal, Role};
 use crate::sequence::Trace;
 use crate::survey::Survey;
-use crate::table::{EvidenceError, Table};
+use crate::table::{EvidenceError, Table, Tallied};
 use crate::trace::{Traces, TracesBuilder};
 
 /// The counts for all families of a [`Proposal`], and whose they are.
@@ -29,27 +32,47 @@ pub struct Evidence {
     pub(crate) left_out: SetRecord,
     /// How many full predictions of what was counted are right.
     pub(crate) full_right: u64,
+    /// How many of what was counted have no label.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) unlabelled: u64,
+    /// The units that were counted, where sequences come in units; each once.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) units: BTreeSet<Key>,
     /// How many are among those that the proposal was made from.
     pub(crate) overlap: Overlap,
     /// A sample of what was shown.
     pub(crate) sketch: Sketch,
-    /// One per family.
+    /// For each family, for each group, one per strand.
     pub(crate) tables: Vec<Table>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Evidence {
     /// None yet.
     pub(crate) fn none(proposal: &Proposal) -> Result<Self, EvidenceError> {
-        let tables: Result<_, _> = proposal.candidates().map(Table::none).collect();
+        let strands = proposal.strands();
+        let mut tables = Vec::new();
+        for candidates in proposal.candidates() {
+            for _group in 0..proposal.groups().len().max(1) {
+                for strand in &strands {
+                    tables.push(Table::none(candidates, strand.tallied)?);
+                }
+            }
+        }
         Ok(Self {
             proposal: proposal.digest(),
             survey: Survey::default(),
             counted: SetRecord::default(),
             left_out: SetRecord::default(),
             full_right: 0,
+            unlabelled: 0,
+            units: BTreeSet::new(),
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_RULE),
-            tables: tables?,
+            tables,
         })
     }
 
@@ -58,9 +81,14 @@ impl Evidence {
         if self.proposal != other.proposal || self.tables.len() != other.tables.len() {
             return Err(EvidenceError::OtherProposal);
         }
+        if !self.units.is_disjoint(&other.units) {
+            return Err(EvidenceError::CutUnit);
+        }
         for (mine, other) in std::iter::zip(&mut self.tables, &other.tables) {
             mine.add(other)?;
         }
+        self.units.extend(&other.units);
+        self.unlabelled += other.unlabelled;
         self.survey.add(&other.survey);
         self.counted += other.counted;
         self.left_out += other.left_out;
@@ -102,46 +130,79 @@ impl Evidence {
     }
 }
 
-/// Evidence under way: sequences are counted block by block and let go.
+/// Evidence under way: sequences are counted block by block and let go; where
+/// they come in units, they are kept until all of a unit are there.
 #[derive(Debug)]
 pub struct Counting {
     proposal: Arc<Proposal>,
     evidence: Evidence,
-    certifying: TracesBuilder,
+    /// For each group, one per strand.
+    certifying: Vec<TracesBuilder>,
     /// What was fitted to, and may help to certify the clock.
-    fitted: TracesBuilder,
+    fitted: Vec<TracesBuilder>,
+    strands: Vec<Strand>,
     bytes: Vec<u8>,
 }
 
 impl Counting {
     /// No evidence yet for this proposal.
     pub fn new(proposal: Arc<Proposal>) -> Result<Self, EvidenceError> {
-        let builder = || Traces::builder().source(proposal.score().clone());
+        let strands = proposal.strands();
+        let builders = || {
+            let mut builders = Vec::new();
+            for _group in 0..proposal.groups().len().max(1) {
+                builders.extend(strands.iter().map(|strand| {
+                    Traces::builder()
+                        .source(proposal.score().clone())
+                        .measured(strand.measure)
+                }));
+            }
+            builders
+        };
         Ok(Self {
             evidence: Evidence::none(&proposal)?,
-            certifying: builder(),
-            fitted: builder(),
+            certifying: builders(),
+            fitted: builders(),
+            strands,
             bytes: Vec::new(),
             proposal,
         })
     }
 
-    /// Counts one sequence, unless it was set aside, and returns its fingerprint.
-    pub fn visit(&mut self, key: Key, trace: &Trace<'_>) -> Result<Fingerprint, CalibrateError> {
-        let (found, t_max) = (trace.len(), self.proposal.t_max());
+    /// Counts one sequence, unless it was set aside, and returns its fingerprint;
+    /// `None` where the weights leave it out.
+    pub fn visit(
+        &mut self,
+        own: Key,
+        trace: &Trace<'_>,
+    ) -> Result<Option<Fingerprint>, CalibrateError> {
+        let proposal = Arc::clone(&self.proposal);
+        let (found, t_max) = (trace.len(), proposal.t_max());
         if found > t_max {
             return Err(EvidenceError::TooLong { found, t_max }.into());
         }
-        let print = match self.proposal.role(key) {
+        let who = proposal.plan().admission();
+        let Some(key) = who.admit(own, trace)? else {
+            self.evidence.survey.thinned += 1;
+            return Ok(None);
+        };
+        let group = who.terms.group(trace);
+        let place = proposal.place_of(group.as_deref())?;
+        let named = trace.id().is_some();
+        let print = match proposal.role(key) {
             Role::Certify => {
-                let print = self.certifying.add(key, trace)?;
+                let print = self.add(Role::Certify, place, key, trace)?;
                 self.evidence.counted += SetRecord::one(print);
-                let met = self.proposal.meet(key, print, trace.id().is_some());
+                self.evidence.unlabelled += u64::from(trace.label().is_none());
+                if who.terms.unit.is_some() {
+                    self.evidence.units.insert(key);
+                }
+                let met = proposal.meet(own, print, named);
                 self.evidence.overlap.note(met);
                 print
             }
-            Role::Fit if self.proposal.has_clock() => {
-                let print = self.fitted.add(key, trace)?;
+            Role::Fit if proposal.fitted_help() => {
+                let print = self.add(Role::Fit, place, key, trace)?;
                 self.evidence.left_out += SetRecord::one(print);
                 print
             }
@@ -151,24 +212,77 @@ impl Counting {
                 print
             }
         };
-        self.evidence.survey.note(trace, print);
-        self.evidence.sketch.push(key, print, trace.id().is_some());
-        if let Some(block) = self.certifying.take_block() {
-            self.proposal.count_block(&mut self.evidence, &block)?;
-        }
-        if let Some(block) = self.fitted.take_block() {
-            self.proposal.count_fitted(&mut self.evidence, &block)?;
+        self.evidence.survey.note(trace, print, group.as_deref());
+        self.evidence.sketch.push(own, print, named);
+        Ok(Some(print))
+    }
+
+    /// Adds a sequence to the strands of its group.
+    fn add(
+        &mut self,
+        role: Role,
+        place: usize,
+        key: Key,
+        trace: &Trace<'_>,
+    ) -> Result<Fingerprint, CalibrateError> {
+        let first = place * self.strands.len();
+        let mut print = Fingerprint::default();
+        for (s, strand) in self.strands.iter().enumerate() {
+            if strand.labelled_only && trace.label().is_none() {
+                continue;
+            }
+            let set = match role {
+                Role::Fit => &mut self.fitted[first + s],
+                _ => &mut self.certifying[first + s],
+            };
+            print = set.add(key, trace)?;
+            // All of a unit must be there before it is counted.
+            if strand.tallied != Tallied::Units
+                && let Some(block) = set.take_block()
+            {
+                self.proposal
+                    .count_strand(&mut self.evidence, role, first + s, &block)?;
+            }
         }
         Ok(print)
     }
 
     /// The evidence of all that was visited.
     pub fn finish(mut self) -> Result<Evidence, EvidenceError> {
-        let certifying = std::mem::take(&mut self.certifying).finish();
-        self.proposal.count_block(&mut self.evidence, &certifying)?;
-        let fitted = std::mem::take(&mut self.fitted).finish();
-        self.proposal.count_fitted(&mut self.evidence, &fitted)?;
+        for role in [Role::Certify, Role::Fit] {
+            let sets = match role {
+                Role::Fit => std::mem::take(&mut self.fitted),
+                _ => std::mem::take(&mut self.certifying),
+            };
+            for (place, set) in sets.into_iter().enumerate() {
+                let set = set.finish();
+                self.proposal
+                    .count_strand(&mut self.evidence, role, place, &set)?;
+            }
+        }
         Ok(self.evidence)
+    }
+
+    /// The evidence of all that several visitors of one set have visited: a unit
+    /// may have been met by more than one.
+    pub fn sum(
+        all: impl IntoIterator<Item = Result<Self, EvidenceError>>,
+    ) -> Result<Evidence, EvidenceError> {
+        let mut all = all.into_iter();
+        let mut sum = all.next().unwrap_or(Err(EvidenceError::None))?;
+        for other in all {
+            let mut other = other?;
+            for (mine, set) in std::iter::zip(&mut sum.certifying, other.certifying) {
+                mine.absorb(set).map_err(|_| EvidenceError::OtherProposal)?;
+            }
+            for (mine, set) in std::iter::zip(&mut sum.fitted, other.fitted) {
+                mine.absorb(set).map_err(|_| EvidenceError::OtherProposal)?;
+            }
+            let shared = std::mem::take(&mut other.evidence.units);
+            sum.evidence.add(&other.evidence)?;
+            sum.evidence.units.extend(shared);
+        }
+        sum.finish()
     }
 }
 
@@ -183,9 +297,19 @@ impl Proposal {
             evidence.sketch.push(key, print, named);
             evidence.overlap.note(self.meet(key, print, named));
         }
+        if !self.is_plain() {
+            // What the terms ask for is with the sequences.
+            let outputs = certifying.outputs().ok_or(EvidenceError::NoTerms)?;
+            let mut counting = Counting::new(Arc::new(self.clone()))?;
+            for i in 0..outputs.len() {
+                let visited = outputs.show(i, |trace| counting.visit(outputs.key(i), trace));
+                visited.transpose()?;
+            }
+            return Ok(counting.finish()?);
+        }
         certifying.with_traces(self.score(), |traces| {
             self.check_score(traces)?;
-            self.count_block(&mut evidence, traces)
+            self.count_strand(&mut evidence, Role::Certify, 0, traces)
         })??;
         Ok(evidence)
     }
@@ -200,6 +324,16 @@ impl Proposal {
         parts: &[&[usize]],
     ) -> Result<Vec<Evidence>, CalibrateError> {
         self.check_score(traces)?;
+        let strands = self.strands();
+        let [strand] = strands[..] else {
+            return Err(EvidenceError::NoTerms.into());
+        };
+        if !self.groups().is_empty()
+            || strand.tallied == Tallied::Units
+            || strand.measure != traces.measure()
+        {
+            return Err(EvidenceError::NoTerms.into());
+        }
         let prints = traces.fingerprints();
         let lengths: Vec<usize> = traces.lengths().collect();
         let mut found = Vec::with_capacity(parts.len());
@@ -231,24 +365,29 @@ impl Proposal {
         Err(EvidenceError::other_score(traces.source(), self.score()))
     }
 
-    /// Counts certifying sequences for every family.
-    pub(crate) fn count_block(
+    /// Counts sequences, for every family, that belong to the strand in this
+    /// place.
+    ///
+    /// Those that were fitted to help to certify what is the same whatever they
+    /// say: the clock. All traces drawn like the certifying ones may test it; the
+    /// fitting ones are, where both were split from one set.
+    pub(crate) fn count_strand(
         &self,
         evidence: &mut Evidence,
+        role: Role,
+        place: usize,
         traces: &Traces,
     ) -> Result<(), EvidenceError> {
-        evidence.full_right += traces.full_right();
-        let mut families = std::iter::zip(self.candidates(), &mut evidence.tables);
-        families.try_for_each(|(candidates, table)| table.count(candidates, traces))
-    }
-
-    /// Lets sequences that were fitted to help to certify what is the same
-    /// whatever they say: the clock. All traces drawn like the certifying ones
-    /// may test it; the fitting ones are, where both were split from one set.
-    fn count_fitted(&self, evidence: &mut Evidence, fitted: &Traces) -> Result<(), EvidenceError> {
-        for (family, table) in std::iter::zip(self.families(), &mut evidence.tables) {
-            if family.kind == crate::candidates::FamilyKind::Clock {
-                table.count(&family.candidates, fitted)?;
+        let strands = self.strands();
+        let in_family = self.groups().len().max(1) * strands.len();
+        let strand = strands[place % strands.len()];
+        if role == Role::Certify && place.is_multiple_of(strands.len()) {
+            evidence.full_right += traces.full_right();
+        }
+        for (f, family) in self.families().iter().enumerate() {
+            if role == Role::Certify || family.kind == FamilyKind::Clock {
+                let table = &mut evidence.tables[f * in_family + place];
+                table.count(&family.candidates, traces, strand.tallied)?;
             }
         }
         Ok(())

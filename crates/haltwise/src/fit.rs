@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use crate::gap_score::{Features, GapScore, Memory, log_odds, probability};
 use crate::level::Alpha;
 use crate::logistic::Rows;
-use crate::loss::gap;
+use crate::loss::{Loss, TOP};
 use crate::outputs::Outputs;
 use crate::parts::Fitting;
 use crate::step::StepError;
@@ -39,6 +39,63 @@ fn ridge(sequences: usize) -> f64 {
     if sequences < FEW { 50.0 } else { 10.0 }
 }
 
+/// What is foreseen: how likely a loss is, or how large.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Target {
+    Loss(Loss),
+    /// The gap where not all have a label: without one, a disagreement counts as
+    /// a gap as often as it is one with a label.
+    FewLabels,
+}
+
+impl Target {
+    /// The loss at each step of each sequence.
+    fn losses(self, outputs: &Outputs) -> Vec<Vec<f32>> {
+        let of = |loss: Loss, i: usize| {
+            let mut levels = Vec::new();
+            outputs.show(i, |trace| loss.levels(trace, &mut levels));
+            let loss = |level| f32::from(level) / f32::from(TOP);
+            levels.into_iter().map(loss).collect::<Vec<f32>>()
+        };
+        let all = |loss: Loss| -> Vec<Vec<f32>> {
+            let all = (0..outputs.len()).into_par_iter();
+            all.map(|i| of(loss, i)).collect()
+        };
+        match self {
+            Self::Loss(loss) => all(loss),
+            Self::FewLabels => {
+                let (mut losses, gaps) = (all(Loss::Disagreement), all(Loss::Gap));
+                let right = right_share(outputs) as f32;
+                for (i, gaps) in gaps.into_iter().enumerate() {
+                    match outputs.is_labelled(i) {
+                        true => losses[i] = gaps,
+                        false => losses[i].iter_mut().for_each(|loss| *loss *= right),
+                    }
+                }
+                losses
+            }
+        }
+    }
+}
+
+/// Of the labelled disagreements, over all steps, the share whose full prediction
+/// is right; raised by a standard deviation, as few labels tell little, and a half
+/// and more where there are none.
+pub(crate) fn right_share(outputs: &Outputs) -> f64 {
+    let (mut disagreements, mut gaps, mut sequences) = (1.0, 0.5, 1.0);
+    for i in (0..outputs.len()).filter(|&i| outputs.is_labelled(i)) {
+        outputs.show(i, |trace| {
+            let found = trace.disagrees().filter(|&d| d).count() as f64;
+            disagreements += found;
+            sequences += f64::from(found > 0.0);
+            let full = trace.right().last().unwrap_or(false);
+            gaps += trace.right().filter(|&r| full && !r).count() as f64;
+        });
+    }
+    let share: f64 = gaps / disagreements;
+    (share + (share * (1.0 - share) / sequences).sqrt()).min(1.0)
+}
+
 /// A fitted score, and the scores with which its own traces may be screened.
 pub(crate) struct Fit {
     pub(crate) score: GapScore,
@@ -48,13 +105,18 @@ pub(crate) struct Fit {
 
 /// Fits the gap score; `None` where there is nothing to learn from: no gap at
 /// all.
-pub(crate) fn fit(fitting: &Fitting, alpha: Alpha) -> Result<Option<Fit>, StepError> {
+pub(crate) fn fit(
+    fitting: &Fitting,
+    alpha: Alpha,
+    target: Target,
+) -> Result<Option<Fit>, StepError> {
     let outputs = fitting.outputs();
     let features = outputs.features();
     let steps = fitted_steps(features.t_max);
-    let (mut table, sequences) = Table::new(outputs, features, &steps)?;
-    let gaps = table.gaps.iter().filter(|&&gap| gap).count();
-    let share = gaps as f64 / table.gaps.len() as f64;
+    let losses = target.losses(outputs);
+    let (mut table, sequences) = Table::new(outputs, features, &steps, &losses)?;
+    let gaps: f64 = table.gaps.iter().map(|&gap| f64::from(gap)).sum();
+    let share = gaps / table.gaps.len() as f64;
     if !(share > 0.0 && share < 1.0) {
         return Ok(None);
     }
@@ -137,7 +199,7 @@ struct Table {
     width: usize,
     /// Row by row, a 1 behind each.
     values: Vec<f32>,
-    gaps: Vec<bool>,
+    gaps: Vec<f32>,
 }
 
 impl Table {
@@ -147,13 +209,13 @@ impl Table {
         outputs: &Outputs,
         features: Features,
         steps: &[usize],
+        losses: &[Vec<f32>],
     ) -> Result<(Self, Vec<usize>), StepError> {
-        let of_sequence = |i: usize| -> Result<(Vec<f32>, Vec<bool>), StepError> {
-            let correct: Vec<bool> = outputs.right(i).collect();
-            let full = correct.last().is_some_and(|&c| c);
+        let of_sequence = |i: usize| -> Result<(Vec<f32>, Vec<f32>), StepError> {
+            let losses = &losses[i];
             let (mut values, mut gaps) = (Vec::new(), Vec::new());
             let mut memory = Memory::default();
-            for (t, step) in outputs.steps(i).enumerate().take(correct.len() - 1) {
+            for (t, step) in outputs.steps(i).enumerate().take(losses.len() - 1) {
                 let fitted = steps.binary_search(&t).is_ok();
                 features.observe(&step, t, &mut memory, &mut |x| {
                     if fitted {
@@ -162,12 +224,12 @@ impl Table {
                 })?;
                 if fitted {
                     values.push(1.0);
-                    gaps.push(gap(full, correct[t]));
+                    gaps.push(losses[t]);
                 }
             }
             Ok((values, gaps))
         };
-        let found: Vec<(Vec<f32>, Vec<bool>)> = (0..outputs.len())
+        let found: Vec<(Vec<f32>, Vec<f32>)> = (0..outputs.len())
             .into_par_iter()
             .map(of_sequence)
             .collect::<Result<_, _>>()?;
@@ -275,7 +337,7 @@ mod tests {
                 scores.push(sure);
             }
             let sequence = Sequence {
-                label: 1,
+                label: Some(1),
                 predictions: Some(&predictions),
                 scores: Some(&scores),
                 ..Sequence::default()
@@ -287,7 +349,9 @@ mod tests {
 
     #[test]
     fn the_hopeless_are_seen_to_cost_nothing() {
-        let fit = fit(&drawn(2000, 1), Alpha::default()).unwrap().unwrap();
+        let fit = fit(&drawn(2000, 1), Alpha::default(), Target::Loss(Loss::Gap))
+            .unwrap()
+            .unwrap();
         let score = |prediction, sure| {
             let step = crate::step::Step {
                 prediction: Some(prediction),
@@ -305,7 +369,9 @@ mod tests {
     #[test]
     fn held_out_scores_are_near_the_final_ones_but_not_the_same() {
         let fitting = drawn(1000, 2);
-        let fit = fit(&fitting, Alpha::default()).unwrap().unwrap();
+        let fit = fit(&fitting, Alpha::default(), Target::Loss(Loss::Gap))
+            .unwrap()
+            .unwrap();
         let source = ScoreSource::Gap(Box::new(fit.score));
         let traces = fitting.outputs().traces(&source).unwrap();
         let mut differ = 0;
@@ -323,7 +389,7 @@ mod tests {
         let mut outputs = Outputs::new();
         for _ in 0..50 {
             let sequence = Sequence {
-                label: 0,
+                label: Some(0),
                 predictions: Some(&[0, 0, 0]),
                 scores: Some(&[0.5, 0.6, 0.7]),
                 ..Sequence::default()
@@ -331,7 +397,11 @@ mod tests {
             outputs.push(sequence).unwrap();
         }
         let fitting = Fitting::new(outputs);
-        assert!(fit(&fitting, Alpha::default()).unwrap().is_none());
+        assert!(
+            fit(&fitting, Alpha::default(), Target::Loss(Loss::Gap))
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]

@@ -53,8 +53,19 @@ struct Record {
     classes: usize,
     /// The step that counts as the end.
     t_max: usize,
+    /// Whether classes are predicted.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    predicts: bool,
     weights: Vec<f64>,
     intercept: f64,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(predicts: &bool) -> bool {
+    *predicts
 }
 
 impl TryFrom<Record> for GapScore {
@@ -65,6 +76,7 @@ impl TryFrom<Record> for GapScore {
             uses_score: record.uses_score,
             classes: record.classes,
             t_max: record.t_max,
+            predicts: record.predicts,
         };
         if !features.uses_score && features.classes == 0 {
             return Err("the learned score looks at nothing".into());
@@ -90,6 +102,7 @@ impl From<GapScore> for Record {
             uses_score: score.features.uses_score,
             classes: score.features.classes,
             t_max: score.features.t_max,
+            predicts: score.features.predicts,
             weights: score.weights,
             intercept: score.intercept,
         }
@@ -108,6 +121,9 @@ impl GapScore {
     /// Appends the bytes of its numbers.
     pub(crate) fn write_bytes(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.features.uses_score));
+        if !self.features.predicts {
+            out.push(u8::MAX);
+        }
         for number in [self.features.classes, self.features.t_max] {
             out.extend((number as u64).to_le_bytes());
         }
@@ -122,6 +138,7 @@ impl GapScore {
             uses_score,
             classes,
             t_max,
+            ..
         } = self.features;
         format!(
             "GapScore {{ features: Features {{ uses_score: {uses_score}, classes: {classes}, \
@@ -204,6 +221,8 @@ pub(crate) struct Features {
     pub(crate) uses_score: bool,
     pub(crate) classes: usize,
     pub(crate) t_max: usize,
+    /// Whether classes are predicted; else all steps count as one class.
+    pub(crate) predicts: bool,
 }
 
 impl Features {
@@ -236,7 +255,10 @@ impl Features {
             _ => step.given()?.get(),
         };
         let prediction = step.prediction.or(largest.map(|(class, ..)| class));
-        let prediction = prediction.ok_or(StepError::NoPrediction)?;
+        let prediction = match self.predicts {
+            true => prediction.ok_or(StepError::NoPrediction)?,
+            false => 0,
+        };
         if self.classes > 0 && prediction as usize >= self.classes {
             return Err(StepError::Prediction {
                 found: prediction,
@@ -366,6 +388,7 @@ mod tests {
         uses_score: true,
         classes: 3,
         t_max: 4,
+        predicts: true,
     };
 
     fn features(features: Features, steps: &[Step<'_>]) -> Result<Vec<Vec<f64>>, StepError> {

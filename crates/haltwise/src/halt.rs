@@ -4,7 +4,6 @@ use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
 
 use crate::lanes::{LANES, ones};
-use crate::loss::gap;
 use crate::scores::Threshold;
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces, bit};
@@ -16,12 +15,8 @@ pub(crate) struct Halt {
     pub(crate) step: u32,
     pub(crate) early_is_right: bool,
     pub(crate) full_is_right: bool,
-}
-
-impl Halt {
-    pub(crate) fn gap(self) -> bool {
-        gap(self.full_is_right, self.early_is_right)
-    }
+    /// What is lost, as it is [counted](crate::loss::Measure::counted).
+    pub(crate) loss: u8,
 }
 
 /// Where each sequence halts, in input order. Past the last threshold none does
@@ -35,7 +30,7 @@ pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
     }
 }
 
-fn halts_of_block(thresholds: &[Threshold], block: &Block) -> Vec<Halt> {
+pub(crate) fn halts_of_block(thresholds: &[Threshold], block: &Block) -> Vec<Halt> {
     let level = fearless_simd::Level::new();
     dispatch!(level, simd => halts_of_block_in(simd, thresholds, block))
 }
@@ -63,6 +58,7 @@ fn halts_of_block_in<S: Simd>(simd: S, thresholds: &[Threshold], block: &Block) 
             step,
             early_is_right: bit(block.correct(step as usize), i),
             full_is_right: bit(&block.full, i),
+            loss: block.loss(step as usize, i),
         }
     };
     (0..block.len).map(halt).collect()

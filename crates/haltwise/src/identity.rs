@@ -9,7 +9,8 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
 /// What a sequence is split by: a hash of its id, or of its position where it
 /// has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Key(u64);
 
 impl Key {
@@ -73,6 +74,15 @@ impl Fingerprint {
         right: impl Iterator<Item = bool>,
         bytes: &mut Vec<u8>,
     ) -> Self {
+        Self::of_bytes(scores, right.map(u8::from), bytes)
+    }
+
+    /// The same with other bytes behind the scores.
+    pub(crate) fn of_bytes(
+        scores: &[f32],
+        more: impl Iterator<Item = u8>,
+        bytes: &mut Vec<u8>,
+    ) -> Self {
         // In place, because appending four bytes at a time would be slow.
         bytes.resize(4 * scores.len(), 0);
         let (words, _) = bytes.as_chunks_mut::<4>();
@@ -80,7 +90,7 @@ impl Fingerprint {
             // +0.0 turns −0 into 0: equal scores hash alike.
             *word = (score + 0.0).to_le_bytes();
         }
-        bytes.extend(right.map(u8::from));
+        bytes.extend(more);
         Self::of(bytes)
     }
 

@@ -18,15 +18,15 @@ const INTERCEPT_RIDGE: f64 = 1e-6;
 const SHORTEST_STEP: f64 = 1e-3;
 
 /// What is to be fitted: rows of equal width, whose last column is 1, and for
-/// each whether the outcome occurred.
+/// each the outcome: 1 if it occurred, 0 if not, or how likely that is.
 pub(crate) struct Rows {
     width: usize,
     values: Vec<f32>,
-    outcomes: Vec<bool>,
+    outcomes: Vec<f32>,
 }
 
 impl Rows {
-    pub(crate) fn new(width: usize, values: Vec<f32>, outcomes: Vec<bool>) -> Self {
+    pub(crate) fn new(width: usize, values: Vec<f32>, outcomes: Vec<f32>) -> Self {
         debug_assert_eq!(values.len(), width * outcomes.len());
         Self {
             width,
@@ -94,7 +94,7 @@ impl Rows {
     fn chunks<T: Send>(
         &self,
         weights: &[f64],
-        of_chunk: impl Fn(&[f32], &[bool], &[f64]) -> T + Sync,
+        of_chunk: impl Fn(&[f32], &[f32], &[f64]) -> T + Sync,
     ) -> Vec<T> {
         let rows = self.values.par_chunks(CHUNK * self.width);
         let rows = rows.zip(self.outcomes.par_chunks(CHUNK));
@@ -106,13 +106,13 @@ impl Rows {
     fn loss(&self, weights: &[f64], beta: &[f64]) -> f64 {
         let parts = self.chunks(weights, |values, outcomes, weights| {
             let rows = values.chunks_exact(self.width).zip(outcomes).zip(weights);
-            let loss = |((row, &outcome), &weight): ((&[f32], &bool), &f64)| match weight {
+            let loss = |((row, &outcome), &weight): ((&[f32], &f32), &f64)| match weight {
                 0.0 => 0.0,
                 _ => {
                     let z = dot(row, beta);
                     // ln(1 + eᶻ), without overflow.
                     let log = z.max(0.0) + (-z.abs()).exp().ln_1p();
-                    weight * (log - if outcome { z } else { 0.0 })
+                    weight * (log - f64::from(outcome) * z)
                 }
             };
             rows.map(loss).sum::<f64>()
@@ -165,7 +165,7 @@ impl Sums {
 
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
-    fn add(&mut self, values: &[f32], outcomes: &[bool], weights: &[f64], beta: &[f64]) {
+    fn add(&mut self, values: &[f32], outcomes: &[f32], weights: &[f64], beta: &[f64]) {
         let width = self.slope.len();
         let mut rows = vec![0.0; AT_ONCE * width];
         let groups = values.chunks(AT_ONCE * width);
@@ -178,7 +178,7 @@ impl Sums {
             let (mut pull, mut bend) = ([0.0; AT_ONCE], [0.0; AT_ONCE]);
             for (r, row) in group.chunks_exact(width).enumerate() {
                 let p = 1.0 / (1.0 + (-dot(row, beta)).exp());
-                pull[r] = weights[r] * (p - if outcomes[r] { 1.0 } else { 0.0 });
+                pull[r] = weights[r] * (p - f64::from(outcomes[r]));
                 bend[r] = weights[r] * p * (1.0 - p);
                 for (to, &from) in rows[r * width..].iter_mut().zip(row) {
                     *to = f64::from(from);
@@ -260,7 +260,7 @@ mod tests {
                 1.0,
             ];
             let p = 1.0 / (1.0 + (-dot(&row, &[1.0, -2.0, 0.5])).exp());
-            outcomes.push(rng.random::<f64>() < p);
+            outcomes.push(if rng.random::<f64>() < p { 1.0 } else { 0.0 });
             values.extend(row);
         }
         Rows::new(3, values, outcomes)
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn separable_outcomes_stay_finite() {
-        let rows = Rows::new(2, vec![-1.0, 1.0, 1.0, 1.0], vec![false, true]);
+        let rows = Rows::new(2, vec![-1.0, 1.0, 1.0, 1.0], vec![0.0, 1.0]);
         let beta = rows.fit(&[1.0; 2], 1.0, vec![0.0; 2], 50);
         assert!(beta.iter().all(|b| b.is_finite()), "{beta:?}");
     }

@@ -11,8 +11,9 @@ use rayon::prelude::*;
 
 use crate::gap_score::Features;
 use crate::identity::{Fingerprint, Key, SetRecord};
+use crate::loss::{Loss, Measure};
 use crate::score::ScoreSource;
-use crate::sequence::{Checker, Sequence, SequenceError, Trace};
+use crate::sequence::{About, Checker, Numbers, Sequence, SequenceError, Trace};
 use crate::step::{Step, StepError};
 use crate::trace::Traces;
 
@@ -28,13 +29,60 @@ pub struct Outputs {
     scored: bool,
     /// Behind the last step of each sequence.
     ends: Vec<usize>,
+    /// Whether there are predictions of classes; else those below mean nothing.
+    predicts: bool,
     predictions: Vec<u32>,
-    labels: Vec<u32>,
+    labels: Vec<Option<u32>>,
     scores: Vec<f32>,
     probs: Vec<f32>,
     ids: Vec<Option<Box<str>>>,
     keys: Vec<Key>,
     prints: Vec<Fingerprint>,
+    /// What else came with a sequence, where anything did.
+    more: Vec<Option<Box<More>>>,
+}
+
+/// What may come with a sequence beside predictions and scores.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct More {
+    numbers: Option<(Vec<f32>, f32)>,
+    losses: Option<Vec<f32>>,
+    group: Option<Box<str>>,
+    unit: Option<Box<str>>,
+    weight: Option<f64>,
+    costs: Option<Vec<f32>>,
+}
+
+impl More {
+    fn of(trace: &Trace<'_>) -> Option<Box<Self>> {
+        let about = trace.about();
+        let more = Self {
+            numbers: trace.numbers().map(|n| (n.predictions.to_vec(), n.label)),
+            losses: trace.losses().map(<[f32]>::to_vec),
+            group: about.group.map(Into::into),
+            unit: about.unit.map(Into::into),
+            weight: about.weight,
+            costs: about.costs.map(<[f32]>::to_vec),
+        };
+        (more != Self::default()).then(|| Box::new(more))
+    }
+
+    fn numbers(&self) -> Option<Numbers<'_>> {
+        let (predictions, label) = self.numbers.as_ref()?;
+        Some(Numbers {
+            predictions,
+            label: *label,
+        })
+    }
+
+    fn about(&self) -> About<'_> {
+        About {
+            group: self.group.as_deref(),
+            unit: self.unit.as_deref(),
+            weight: self.weight,
+            costs: self.costs.as_deref(),
+        }
+    }
 }
 
 impl Outputs {
@@ -88,10 +136,11 @@ impl Outputs {
     /// its position is not the one it has here.
     pub fn add(&mut self, key: Key, trace: &Trace<'_>) -> Result<(), SequenceError> {
         let (classes, given) = (trace.classes(), trace.given_scores());
+        let kind = (classes, given.is_some(), trace.predicts());
         if self.is_empty() {
-            (self.classes, self.scored) = (classes, given.is_some());
+            (self.classes, self.scored, self.predicts) = kind;
         }
-        if (self.classes, self.scored) != (classes, given.is_some()) {
+        if (self.classes, self.scored, self.predicts) != kind {
             return Err(SequenceError::unlike());
         }
         self.predictions.extend_from_slice(trace.predictions());
@@ -104,6 +153,7 @@ impl Outputs {
         self.ends.push(self.predictions.len());
         self.t_max = self.t_max.max(trace.len());
         self.ids.push(trace.id().map(Into::into));
+        self.more.push(More::of(trace));
         Ok(())
     }
 
@@ -112,7 +162,7 @@ impl Outputs {
         i.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[i]
     }
 
-    /// The key of a sequence.
+    /// What a sequence is split by: the key of its unit, or its own.
     pub(crate) fn key(&self, i: usize) -> Key {
         self.keys[i]
     }
@@ -122,15 +172,18 @@ impl Outputs {
         self.prints[i]
     }
 
-    /// Both, and whether it has an id.
+    /// Its own key, its fingerprint, and whether it has an id.
     pub(crate) fn identity(&self, i: usize) -> (Key, Fingerprint, bool) {
-        (self.keys[i], self.prints[i], self.ids[i].is_some())
+        match &self.ids[i] {
+            Some(id) => (Key::new(Some(id), 0), self.prints[i], true),
+            None => (self.keys[i], self.prints[i], false),
+        }
     }
 
     /// The steps of a sequence.
     pub(crate) fn steps(&self, i: usize) -> impl Iterator<Item = Step<'_>> {
         self.span(i).map(|s| Step {
-            prediction: Some(self.predictions[s]),
+            prediction: self.predicts.then(|| self.predictions[s]),
             score: self.scored.then(|| self.scores[s]),
             probs: (self.classes > 0)
                 .then(|| &self.probs[s * self.classes..(s + 1) * self.classes]),
@@ -141,21 +194,35 @@ impl Outputs {
     pub(crate) fn given(&self, i: usize) -> Sequence<'_> {
         let span = self.span(i);
         let probs = span.start * self.classes..span.end * self.classes;
+        let more = self.more[i].as_deref();
         Sequence {
             id: self.ids[i].as_deref(),
             label: self.labels[i],
-            predictions: Some(&self.predictions[span.clone()]),
+            predictions: self.predicts.then(|| &self.predictions[span.clone()]),
             scores: self.scored.then(|| &self.scores[span]),
             probs: (self.classes > 0).then(|| (&self.probs[probs], self.classes)),
+            numbers: more.and_then(More::numbers),
+            losses: more.and_then(|more| more.losses.as_deref()),
+            about: more.map(More::about).unwrap_or_default(),
         }
     }
 
-    /// Whether each prediction of a sequence was right.
-    pub(crate) fn right(&self, i: usize) -> impl ExactSizeIterator<Item = bool> + Clone {
-        let label = self.labels[i];
-        self.predictions[self.span(i)]
-            .iter()
-            .map(move |&p| p == label)
+    /// Whether a sequence has a label.
+    pub(crate) fn is_labelled(&self, i: usize) -> bool {
+        self.labels[i].is_some()
+    }
+
+    /// What each step of a sequence costs, where that is known.
+    pub(crate) fn costs(&self, i: usize) -> Option<&[f32]> {
+        self.more[i].as_ref()?.costs.as_deref()
+    }
+
+    /// Shows a sequence, complete again.
+    pub(crate) fn show<R>(&self, i: usize, see: impl FnOnce(&Trace<'_>) -> R) -> Option<R> {
+        // It was sound when it came in.
+        let mut checker = Checker::new();
+        let trace = checker.check(self.given(i)).ok()?;
+        Some(see(&trace))
     }
 
     /// What a learned score can look at here.
@@ -164,6 +231,7 @@ impl Outputs {
             uses_score: self.scored,
             classes: self.classes,
             t_max: self.t_max,
+            predicts: self.predicts,
         }
     }
 
@@ -173,6 +241,7 @@ impl Outputs {
         let mut part = Self {
             classes: self.classes,
             scored: self.scored,
+            predicts: self.predicts,
             ..Self::default()
         };
         for i in indices.into_iter().filter(|&i| i < self.len()) {
@@ -189,9 +258,25 @@ impl Outputs {
             part.ids.push(self.ids[i].clone());
             part.keys.push(self.keys[i]);
             part.prints.push(self.prints[i]);
+            part.more.push(self.more[i].clone());
             part.ends.push(part.predictions.len());
         }
         part
+    }
+
+    /// Draws of units, given by the positions of their sequences; each draw counts
+    /// as a unit of its own.
+    pub(crate) fn drawn(&self, units: &[&[usize]]) -> Self {
+        let mut drawn = self.select(units.iter().flat_map(|unit| unit.iter().copied()));
+        let numbers = (0..units.len()).flat_map(|k| std::iter::repeat_n(k, units[k].len()));
+        for (i, unit) in numbers.enumerate() {
+            drawn.keys[i] = Key::new(None, i as u64);
+            drawn.ids[i] = None;
+            if let Some(more) = drawn.more[i].as_mut().filter(|more| more.unit.is_some()) {
+                more.unit = Some(unit.to_string().into());
+            }
+        }
+        drawn
     }
 
     /// As many sequences as asked for, drawn with replacement; each draw counts
@@ -207,24 +292,43 @@ impl Outputs {
         drawn
     }
 
-    /// The traces with scores of this kind.
+    /// The traces with scores of this kind, and their gaps.
     pub fn traces(&self, source: &ScoreSource) -> Result<Traces, StepError> {
+        self.measured(source, Measure::default())
+    }
+
+    /// The same with another loss.
+    pub fn traces_by(&self, source: &ScoreSource, loss: Loss) -> Result<Traces, StepError> {
+        self.measured(source, Measure::of(loss))
+    }
+
+    /// The same with losses kept in some way.
+    pub(crate) fn measured(
+        &self,
+        source: &ScoreSource,
+        measure: Measure,
+    ) -> Result<Traces, StepError> {
         let scores: Vec<Vec<f32>> = (0..self.len())
             .into_par_iter()
             .map(|i| source.scores(self.steps(i)))
             .collect::<Result<_, _>>()?;
-        Ok(self.with_scores(source.clone(), |i| &scores[i]))
+        Ok(self.with_scores(source.clone(), measure, 0..self.len(), |i| &scores[i]))
     }
 
-    /// The traces with scores that were computed elsewhere.
+    /// The traces, of some sequences, with scores that were computed elsewhere.
     pub(crate) fn with_scores<'a>(
         &self,
         source: ScoreSource,
+        measure: Measure,
+        indices: impl IntoIterator<Item = usize>,
         scores: impl Fn(usize) -> &'a [f32],
     ) -> Traces {
-        let mut builder = Traces::builder().source(source);
-        for i in 0..self.len() {
-            builder.append(self.keys[i], Some(self.prints[i]), scores(i), self.right(i));
+        let mut builder = Traces::builder().source(source).measured(measure);
+        for i in indices {
+            let print = Some(self.prints[i]);
+            self.show(i, |trace| {
+                builder.add_scored(self.keys[i], print, scores(i), trace);
+            });
         }
         builder.finish()
     }
@@ -242,10 +346,11 @@ mod tests {
             let steps = 1 + i % 3;
             let sequence = Sequence {
                 id: Some(&id),
-                label: 1,
+                label: Some(1),
                 predictions: Some(&[1, 0, 0][..steps]),
                 scores: None,
                 probs: Some((&probs[..2 * steps], 2)),
+                ..Sequence::default()
             };
             outputs.push(sequence).unwrap();
         }

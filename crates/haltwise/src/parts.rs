@@ -5,9 +5,10 @@
 use crate::identity::{Fingerprint, Key, SetAside, SetRecord, Sketch};
 use crate::outputs::Outputs;
 use crate::score::ScoreSource;
-use crate::sequence::Checker;
+use crate::sequence::{Checker, SequenceError};
 use crate::step::StepError;
 use crate::survey::Survey;
+use crate::terms::Admission;
 use crate::trace::Traces;
 
 /// Sequences that may only be fitted to: a score is learned and candidates are
@@ -41,7 +42,7 @@ impl Fitting {
     /// depend on how they were ordered or cut into files.
     pub fn new(outputs: Outputs) -> Self {
         let mut order: Vec<usize> = (0..outputs.len()).collect();
-        order.sort_by_key(|&i| outputs.key(i));
+        order.sort_by_key(|&i| (outputs.key(i), outputs.fingerprint(i)));
         Self(outputs.select(order))
     }
 
@@ -113,7 +114,7 @@ impl Set {
                 for i in 0..outputs.len() {
                     // They were sound when they came in.
                     if let Ok(trace) = checker.check(outputs.given(i)) {
-                        survey.note(&trace, outputs.fingerprint(i));
+                        survey.note(&trace, outputs.fingerprint(i), None);
                     }
                 }
                 survey
@@ -174,14 +175,40 @@ part!(Screening, "screen");
 part!(Certifying, "certify");
 
 impl Certifying {
+    /// What the set looks like to those who may come in.
+    pub(crate) fn surveyed(&self, who: Admission<'_>) -> Result<Survey, SequenceError> {
+        let Some(outputs) = self.outputs() else {
+            return Ok(self.survey());
+        };
+        let mut survey = Survey::default();
+        for i in 0..outputs.len() {
+            let noted: Option<Result<(), SequenceError>> = outputs.show(i, |trace| {
+                match who.admit(outputs.key(i), trace)? {
+                    None => survey.thinned += 1,
+                    Some(_) => {
+                        let group = who.terms.group(trace);
+                        survey.note(trace, outputs.fingerprint(i), group.as_deref());
+                    }
+                }
+                Ok(())
+            });
+            noted.unwrap_or(Ok(()))?;
+        }
+        Ok(survey)
+    }
+
+    /// All that was said, where it was kept.
+    pub(crate) fn outputs(&self) -> Option<&Outputs> {
+        match &self.0 {
+            Set::Scored(_) => None,
+            Set::Said(outputs) => Some(outputs),
+        }
+    }
+
     /// Each sequence's key and fingerprint, and whether it has an id, where that
     /// was kept.
     pub(crate) fn identities(&self) -> impl Iterator<Item = (Key, Fingerprint, bool)> {
-        let outputs = match &self.0 {
-            Set::Scored(_) => None,
-            Set::Said(outputs) => Some(outputs),
-        };
-        outputs
+        self.outputs()
             .into_iter()
             .flat_map(|outputs| (0..outputs.len()).map(|i| outputs.identity(i)))
     }

@@ -14,6 +14,7 @@ use crate::identity::SetAside;
 pub use crate::level::{Alpha, Delta, LevelError};
 use crate::score::ScoreSource;
 pub use crate::screen::ScreenBy;
+use crate::terms::{Admission, Cost, Loss, Terms, Weight};
 
 /// How a rule is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -178,6 +179,46 @@ impl Word for ScreenBy {
     ];
 }
 
+/// What is lost by stopping early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossWord {
+    /// The full prediction is right and the early one is wrong.
+    Gap,
+    /// The early prediction is not the full one.
+    Disagreement,
+    /// What comes with the traces.
+    Given,
+    /// How much worse than the full one a predicted number is.
+    Absolute,
+}
+
+impl Word for LossWord {
+    const NAME: &'static str = "loss";
+    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (
+            Self::Gap,
+            "gap",
+            "The full prediction is right and the early one is wrong; labels may be missing",
+        ),
+        (
+            Self::Disagreement,
+            "disagreement",
+            "The early prediction is not the full one; needs no labels at all",
+        ),
+        (
+            Self::Given,
+            "given",
+            "The losses that the traces carry, in [0, 1] at each step",
+        ),
+        (
+            Self::Absolute,
+            "absolute",
+            "How much further from the true number the early prediction is than the full one, in \
+             units of the scale",
+        ),
+    ];
+}
+
 /// What is asked for, as it came in at a door; `None` is whatever is usual.
 #[derive(Debug, Clone, Default)]
 pub struct Ask {
@@ -206,6 +247,20 @@ pub struct Ask {
     pub at_never: Option<AtNever>,
     /// What screening asks of a threshold.
     pub screen_by: Option<ScreenBy>,
+    /// What is lost by stopping early; by default the gap.
+    pub loss: Option<LossWord>,
+    /// The loss that counts as 1, of predicted numbers.
+    pub scale: Option<f64>,
+    /// The column whose every value the promise is to hold for.
+    pub by: Option<String>,
+    /// The column that names what is drawn as one.
+    pub unit: Option<String>,
+    /// The column of weights, for a declared shift.
+    pub weight: Option<String>,
+    /// What no weight exceeds.
+    pub weight_bound: Option<f64>,
+    /// What reading costs; by default every step as much.
+    pub cost: Option<Cost>,
 }
 
 /// Why what is asked for cannot be meant.
@@ -239,6 +294,24 @@ pub enum PlanError {
         /// What it goes with.
         remedy: &'static str,
     },
+    /// A number is not above 0.
+    Positive {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        found: f64,
+    },
+    /// Costs are none.
+    Costs,
+    /// An option needs another.
+    Needs {
+        /// The option.
+        option: &'static str,
+        /// What it needs.
+        other: &'static str,
+        /// What for.
+        why: &'static str,
+    },
     /// Other traces were given beside a share to cut off.
     Both {
         /// The share.
@@ -270,6 +343,17 @@ impl PlanError {
                 spell(option)
             ),
             Self::Needless { option, remedy } => format!("{} {remedy}", spell(option)),
+            Self::Positive { option, found } => format!(
+                "{} must be a number above 0, but {found} was given",
+                spell(option)
+            ),
+            Self::Costs => format!(
+                "{}: costs are numbers of at least 0, and not all of them 0",
+                spell("cost")
+            ),
+            Self::Needs { option, other, why } => {
+                format!("{} needs {}: {why}", spell(option), spell(other))
+            }
             Self::Both { fraction, other } => format!(
                 "{fraction} cuts a part off the traces, which other traces make needless: give \
                  {} or {fraction}, not both",
@@ -314,6 +398,98 @@ pub struct Plan {
     grid: Grid,
     at_never: AtNever,
     screen_by: ScreenBy,
+    terms: Terms,
+}
+
+impl Ask {
+    /// The terms that are asked for.
+    fn terms(&self) -> Result<Terms, PlanError> {
+        let positive = |option, found: f64| match found.is_finite() && found > 0.0 {
+            true => Ok(found),
+            false => Err(PlanError::Positive { option, found }),
+        };
+        let absolute = self.loss == Some(LossWord::Absolute);
+        if self.scale.is_some() && !absolute {
+            let remedy = "goes with the loss absolute only";
+            return Err(PlanError::Needless {
+                option: "scale",
+                remedy,
+            });
+        }
+        let loss = match (self.loss, self.scale) {
+            (None | Some(LossWord::Gap), _) => Loss::Gap,
+            (Some(LossWord::Disagreement), _) => Loss::Disagreement,
+            (Some(LossWord::Given), _) => Loss::Given,
+            (Some(LossWord::Absolute), Some(scale)) => Loss::Absolute {
+                scale: positive("scale", scale)?,
+            },
+            (Some(LossWord::Absolute), None) => {
+                return Err(PlanError::Needs {
+                    option: "loss",
+                    other: "scale",
+                    why: "how far from the truth counts as a loss of 1",
+                });
+            }
+        };
+        let weight = match (&self.weight, self.weight_bound) {
+            (None, None) => None,
+            (Some(column), Some(bound)) => Some(Weight {
+                column: column.clone(),
+                bound: positive("weight_bound", bound)?,
+            }),
+            (Some(_), None) => {
+                return Err(PlanError::Needs {
+                    option: "weight",
+                    other: "weight_bound",
+                    why: "what no weight exceeds, fixed before looking at the traces",
+                });
+            }
+            (None, Some(_)) => {
+                let remedy = "goes with a column of weights only";
+                return Err(PlanError::Needless {
+                    option: "weight_bound",
+                    remedy,
+                });
+            }
+        };
+        if let Some(Cost::Steps(costs)) = &self.cost {
+            let sound = |cost: &f64| cost.is_finite() && *cost >= 0.0;
+            if !costs.iter().all(sound) || costs.iter().sum::<f64>() <= 0.0 {
+                return Err(PlanError::Costs);
+            }
+        }
+        Ok(Terms {
+            loss,
+            by: self.by.clone(),
+            unit: self.unit.clone(),
+            weight,
+            cost: self.cost.clone(),
+        })
+    }
+
+    /// Asks for such terms, and for nothing else.
+    pub fn of_terms(terms: Terms) -> Self {
+        let (loss, scale) = match terms.loss {
+            Loss::Gap => (None, None),
+            Loss::Disagreement => (Some(LossWord::Disagreement), None),
+            Loss::Given => (Some(LossWord::Given), None),
+            Loss::Absolute { scale } => (Some(LossWord::Absolute), Some(scale)),
+        };
+        let (weight, weight_bound) = match terms.weight {
+            Some(Weight { column, bound }) => (Some(column), Some(bound)),
+            None => (None, None),
+        };
+        Self {
+            loss,
+            scale,
+            by: terms.by,
+            unit: terms.unit,
+            weight,
+            weight_bound,
+            cost: terms.cost,
+            ..Self::default()
+        }
+    }
 }
 
 /// How one set of traces is split into parts, of which the last certifies.
@@ -419,10 +595,23 @@ impl Plan {
                 .then(|| ask.screen_fraction.unwrap_or(SCREEN_FRACTION)),
             seed: ask.seed.unwrap_or(0),
         };
+        let terms = ask.terms()?;
         needless(
-            ask.seed.is_some() && !split.splits(),
+            ask.seed.is_some() && !split.splits() && terms.weight.is_none(),
             "seed",
             "is for splitting the traces, and nothing is split here",
+        )?;
+        needless(
+            terms.cost.is_some() && method != Method::Adaptive,
+            "cost",
+            "goes with the method adaptive only: the paper's halt as early as they can, whatever \
+             that costs",
+        )?;
+        needless(
+            ask.screen_by == Some(ScreenBy::PValue)
+                && (!terms.loss.is_binary() || terms.unit.is_some()),
+            "screen_by",
+            "p-value goes with the losses gap and disagreement of single sequences only",
         )?;
         for (option, share) in [
             ("fit_fraction", split.fit_fraction),
@@ -447,6 +636,7 @@ impl Plan {
                 .map_or_else(|| Ok(Grid::default()), Grid::new)?,
             at_never: ask.at_never.unwrap_or_default(),
             screen_by: ask.screen_by.unwrap_or_default(),
+            terms,
         })
     }
 
@@ -468,8 +658,32 @@ impl Plan {
 
     /// The same for parts that are separate already.
     pub(crate) fn for_others(mut self) -> Self {
-        self.split = Split::default();
+        self.split = Split {
+            // Weights draw by it.
+            seed: self.split.seed * u64::from(self.terms.weight.is_some()),
+            ..Split::default()
+        };
         self
+    }
+
+    /// The same for sequences that stand for the declared mix already.
+    pub(crate) fn unweighted(mut self) -> Self {
+        self.terms.weight = None;
+        self
+    }
+
+    /// What is promised, and to whom.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Refuses a sequence that lacks what the terms speak of, and leaves out
+    /// whom the weights do: see [`Terms::admit`].
+    pub(crate) fn admission(&self) -> Admission<'_> {
+        Admission {
+            terms: &self.terms,
+            seed: self.split.seed,
+        }
     }
 
     /// How the rule is found.
@@ -550,6 +764,8 @@ struct Record {
     at_never: Option<AtNever>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     screen_by: Option<ScreenBy>,
+    #[serde(default, skip_serializing_if = "Terms::is_usual")]
+    terms: Terms,
 }
 
 impl From<Plan> for Record {
@@ -561,10 +777,11 @@ impl From<Plan> for Record {
             score: plan.score,
             fit_fraction: plan.split.fit_fraction,
             screen_fraction: plan.split.screen_fraction,
-            seed: plan.split.splits().then_some(plan.split.seed),
+            seed: (plan.split.splits() || plan.terms.weight.is_some()).then_some(plan.split.seed),
             grid_step: (plan.method != Method::Adaptive).then(|| plan.grid.step()),
             at_never: (plan.method == Method::Conditional).then_some(plan.at_never),
             screen_by: plan.method.screens().then_some(plan.screen_by),
+            terms: plan.terms,
         }
     }
 }
@@ -588,6 +805,7 @@ impl TryFrom<Record> for Plan {
             grid_step: record.grid_step,
             at_never: record.at_never,
             screen_by: record.screen_by,
+            ..Ask::of_terms(record.terms)
         })
     }
 }

@@ -10,19 +10,24 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bets::Profile;
 use crate::candidates::{Candidates, FamilyKind, spend_delta};
+use crate::certify::{Proof, Strand};
 use crate::error::CalibrateError;
-use crate::fit::fit;
+use crate::fit::{Target, fit};
 use crate::identity::{
     Classifier, Fingerprint, Key, Met, Others, SetAside, SetRecord, Sketch, Sketched,
 };
+use crate::loss::Loss;
 use crate::parts::{Fitting, Screening};
 use crate::plan::{Method, Plan, ScoreWord};
-use crate::propose::{Family, propose};
+use crate::propose::{Family, profile, propose};
 use crate::rule::{Lengths, Record as RuleRecord, Rule};
 use crate::score::ScoreSource;
 use crate::screen::screen;
 use crate::survey::Survey;
+use crate::table::EvidenceError;
+use crate::terms::Terms;
 use crate::thresholds::Thresholds;
 use crate::trace::Traces;
 
@@ -75,6 +80,17 @@ pub(crate) struct Record {
     /// A sample of other sequences that must not certify.
     #[serde(default, skip_serializing_if = "Others::is_empty")]
     others: Others,
+    /// The groups that the promise is to hold for, sorted; none where it is for
+    /// all together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<String>,
+    /// How p-values will come about.
+    #[serde(default, skip_serializing_if = "Proof::is_usual")]
+    proof: Proof,
+    /// What has been spent by each step, on average; `None` where every step
+    /// costs as much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    costs: Option<Vec<f64>>,
     families: Vec<Family>,
 }
 
@@ -152,6 +168,27 @@ impl<'a> From<(&'a Fitting, &'a Screening)> for Fixing<'a> {
     }
 }
 
+/// Refuses terms that these sequences cannot be held to.
+pub(crate) fn check_terms(plan: &Plan, certifying: &Survey) -> Result<(), CalibrateError> {
+    let terms = plan.terms();
+    if terms.loss == Loss::Gap && certifying.unlabelled > 0 {
+        if certifying.unlabelled >= certifying.sequences() {
+            return Err(CalibrateError::NoLabels);
+        }
+        if plan.method() != Method::Adaptive || terms.unit.is_some() {
+            return Err(CalibrateError::FewLabels);
+        }
+    }
+    let Some(by) = &terms.by else {
+        return Ok(());
+    };
+    match certifying.groups.len() {
+        0 | 1 => Err(CalibrateError::OneGroup { by: by.clone() }),
+        2..=Survey::MOST_GROUPS => Ok(()),
+        _ => Err(CalibrateError::ManyGroups { by: by.clone() }),
+    }
+}
+
 /// The score that a plan judges, where it must be known before screening; the
 /// method `adaptive` chooses its own.
 pub(crate) fn score_of(
@@ -163,7 +200,8 @@ pub(crate) fn score_of(
         _ if plan.method() == Method::Adaptive => Ok(own.plain_source()),
         Some(ScoreWord::Gap) => {
             let fitting = fitting.ok_or(CalibrateError::Empty("fitting"))?;
-            let learned = fit(fitting, plan.alpha())?.ok_or(CalibrateError::NoGap)?;
+            let target = Target::Loss(plan.terms().loss);
+            let learned = fit(fitting, plan.alpha(), target)?.ok_or(CalibrateError::NoGap)?;
             Ok(ScoreSource::Gap(Box::new(learned.score)))
         }
         word => Ok(word
@@ -192,7 +230,7 @@ impl Plan {
             None => Proposal::new(plan, score, fitting, None, certifying)?,
             Some(screening) => screening.with_traces(&score, |traces| {
                 let score = traces.source().clone();
-                Proposal::new(plan, score, fitting, Some(traces), certifying)
+                Proposal::new(plan, score, fitting, Some(&[traces]), certifying)
             })??,
         };
         Ok(match fitting {
@@ -219,10 +257,19 @@ impl Proposal {
         plan: &Plan,
         score: ScoreSource,
         fitting: Option<&Fitting>,
-        screening: Option<&Traces>,
+        screening: Option<&[&Traces]>,
         certifying: &Survey,
     ) -> Result<Self, CalibrateError> {
+        check_terms(plan, certifying)?;
+        let terms = plan.terms();
         let (alpha, delta, t_max) = (plan.alpha(), plan.delta(), certifying.longest);
+        let by_unit = terms.unit.is_some();
+        // Where nothing is known about losses, bets expect nothing.
+        let mut proof = match terms.loss.is_binary() && !by_unit {
+            true => Proof::Binomial,
+            false => Proof::Bets(Profile::default()),
+        };
+        let mut costs = None;
         let fitted_on = fitting.map(Fitting::record);
         let whole = |kind, candidates| {
             vec![Family {
@@ -238,9 +285,16 @@ impl Proposal {
             }
             Method::Conditional | Method::ScreenOnly => {
                 let traces = screening
-                    .filter(|traces| !traces.is_empty())
+                    .filter(|groups| groups.iter().any(|traces| !traces.is_empty()))
                     .ok_or(CalibrateError::Empty("screening"))?;
                 let by = plan.screen_by();
+                if let (Proof::Bets(_), [traces]) = (&proof, traces) {
+                    let profile = profile(traces, alpha, by_unit);
+                    proof = match profile.is_binary() && !by_unit {
+                        true => Proof::Binomial,
+                        false => Proof::Bets(profile),
+                    };
+                }
                 let eta = screen(traces, alpha, delta, plan.grid(), by).extended(t_max);
                 let candidates = Candidates::backward(&eta, plan.at_never());
                 (score, whole(FamilyKind::Backward, candidates))
@@ -252,8 +306,9 @@ impl Proposal {
                 if certifying.sequences() == 0 {
                     return Err(CalibrateError::Empty("certifying"));
                 }
-                let n = certifying.sequences() as usize;
-                propose(fitting, plan.score(), n, t_max, alpha, delta)?
+                let proposed = propose(fitting, plan, certifying)?;
+                (proof, costs) = (proposed.proof, proposed.costs);
+                (proposed.score, proposed.families)
             }
         };
         Ok(Self::of(Record {
@@ -261,10 +316,16 @@ impl Proposal {
             score,
             classifier: None,
             fitted_on,
-            screened_on: screening.map(Traces::record),
+            screened_on: screening.map(|groups| groups.iter().map(|g| g.record()).sum()),
             all: None,
             aside: None,
             others: Others::default(),
+            groups: match &terms.by {
+                Some(_) => certifying.groups.keys().cloned().collect(),
+                None => Vec::new(),
+            },
+            proof,
+            costs,
             families,
         }))
     }
@@ -348,9 +409,58 @@ impl Proposal {
         self.record.families.iter().map(|family| &family.candidates)
     }
 
-    pub(crate) fn has_clock(&self) -> bool {
+    /// Whether what was fitted to helps to certify the clock. It may where
+    /// nothing about the clock's test was learned from it, be it bets or bounds.
+    pub(crate) fn fitted_help(&self) -> bool {
         let clock = |family: &Family| family.kind == FamilyKind::Clock;
-        self.families().iter().any(clock)
+        let fixed = self.proof().is_usual() && self.plan().terms().loss.is_binary();
+        fixed && self.families().iter().any(clock)
+    }
+
+    /// The groups that the promise is to hold for, sorted; none where it is for
+    /// all together.
+    pub fn groups(&self) -> &[String] {
+        &self.record.groups
+    }
+
+    /// How p-values will come about.
+    pub(crate) fn proof(&self) -> &Proof {
+        &self.record.proof
+    }
+
+    /// What has been spent by each step, on average.
+    pub(crate) fn costs(&self) -> Option<&[f64]> {
+        self.record.costs.as_deref()
+    }
+
+    /// What is counted in each group.
+    pub(crate) fn strands(&self) -> Vec<Strand> {
+        let terms = self.plan().terms();
+        self.proof().strands(terms.loss, terms.unit.is_some())
+    }
+
+    /// Whether scores and gaps are all that counting needs.
+    pub(crate) fn is_plain(&self) -> bool {
+        let Terms {
+            loss,
+            by,
+            unit,
+            weight,
+            ..
+        } = self.plan().terms();
+        let alike = by.is_none() && unit.is_none() && weight.is_none();
+        alike && *loss == Loss::Gap && self.proof().is_usual()
+    }
+
+    /// The place of a group among all.
+    pub(crate) fn place_of(&self, group: Option<&str>) -> Result<usize, EvidenceError> {
+        let Some(group) = group else {
+            return Ok(0);
+        };
+        let found = self
+            .groups()
+            .binary_search_by(|known| known.as_str().cmp(group));
+        found.map_err(|_| EvidenceError::NewGroup(group.to_owned()))
     }
 
     /// What the sequence of this key is for.
@@ -399,6 +509,9 @@ impl Proposal {
         RuleRecord {
             method: plan.method(),
             promise: plan.method().promise(),
+            terms: plan.terms().clone(),
+            groups: self.groups().to_vec(),
+            proof: self.proof().clone(),
             alpha: plan.alpha(),
             delta: plan.delta(),
             grid_step: paper.then(|| plan.grid().clone()),
@@ -414,7 +527,7 @@ impl Proposal {
             fitted_on: self.record.fitted_on,
             screened_on: self.record.screened_on,
             certified_on: None,
-            split: self.is_split().then(|| *plan.split()),
+            split: (self.is_split() || plan.terms().weight.is_some()).then(|| *plan.split()),
             classifier: self.record.classifier.clone(),
             families: Vec::new(),
             chosen: None,
@@ -472,6 +585,24 @@ impl Proposal {
         let paper = record.plan.method() != Method::Adaptive;
         if paper && !self.candidates().all(|c| c.on(record.plan.grid())) {
             return Some("a threshold is not on the grid");
+        }
+        if record.groups.is_empty() != record.plan.terms().by.is_none()
+            || !record.groups.is_sorted()
+        {
+            return Some("the groups are not those of the plan");
+        }
+        let (loss, by_unit) = (record.plan.terms().loss, record.plan.terms().unit.is_some());
+        let proven = match &record.proof {
+            Proof::Binomial => !by_unit,
+            Proof::Bets(_) => by_unit || !loss.is_binary(),
+            Proof::FewLabels { .. } => loss == Loss::Gap && !by_unit && !paper,
+        };
+        if !proven || !record.proof.is_sound() {
+            return Some("the test is not one for the plan's loss");
+        }
+        let rising = |costs: &Vec<f64>| costs.len() == t_max && costs.is_sorted();
+        if !record.costs.as_ref().is_none_or(rising) {
+            return Some("the costs do not rise from step to step");
         }
         if record.aside.is_some() != record.plan.split().splits() {
             return Some("a split, but not what was set aside, or the reverse");

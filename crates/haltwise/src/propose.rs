@@ -16,22 +16,31 @@
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::bets::{Bets, Profile};
 use crate::candidates::{Candidates, FamilyKind};
-use crate::fit::{FEW, fit};
+use crate::certify::{FEW_LABELS, Proof, rho};
+use crate::counts::Counts;
+use crate::fit::{FEW, Target, fit, right_share};
 use crate::gap_score::probability;
-use crate::level::{Alpha, Delta};
+use crate::halt::halts_of_block;
+use crate::level::Alpha;
+use crate::levels::members;
+use crate::loss::{Loss, Measure, TOP};
+use crate::outputs::Outputs;
 use crate::parts::Fitting;
-use crate::plan::ScoreWord;
+use crate::plan::{Plan, ScoreWord};
 use crate::pvalue::binomial_tail;
 use crate::score::ScoreSource;
 use crate::step::StepError;
-use crate::table::{Counts, count_rule};
+use crate::survey::Survey;
+use crate::table::count_rule;
+use crate::terms::{Cost, Terms};
 use crate::thresholds::Thresholds;
-use crate::trace::Traces;
+use crate::trace::{Block, Traces};
 
-/// The shares of δ: the best curves, and those that open later. Where none do,
-/// the best curves have both.
-const SHARES: [f64; 2] = [0.5, 0.25];
+/// The shares of δ: the best curves, those that open later, and the same from a
+/// stricter curve on. Where none open later, the best curves have all of it.
+const SHARES: [f64; 3] = [0.5, 0.15, 0.1];
 
 /// The clock's share of δ. It is a constant: fitting traces may help to certify
 /// the clock, so that nothing about it, its level least of all, may depend on
@@ -44,7 +53,7 @@ const LEVELS: [f64; 4] = [0.5, 2.0, 8.0, 50.0];
 
 /// The same for the cautious curves before the reference, which are held to it
 /// once half of all have halted: that is where bolder ones tend to fail.
-const STRICT_LEVELS: [f64; 3] = [1e-3, 1e-2, 1e-1];
+const STRICT_LEVELS: [f64; 4] = [1e-6, 1e-3, 1e-2, 1e-1];
 
 /// Rules between two curves of a family, the first curve included.
 const PER_LINK: usize = 3;
@@ -63,7 +72,10 @@ const CAUTION: f64 = 0.7;
 /// and so many less for the bold ones, where a thousand times as many certify
 /// as fit; where as many do, nothing. Many traces tell a gap just above α from
 /// one just below, which the fitting traces cannot.
-const MORE_CAUTION: [f64; 3] = [0.7, 1.4, 2.1];
+const MORE_CAUTION: [f64; 4] = [0.7, 1.4, 2.1, 2.1];
+
+/// The labelled alone are looked at from so many on.
+const LABELLED: usize = 150;
 
 /// Up to this step the clock may strike at each; after it, at ever fewer.
 const CLOCK_STEPS: usize = 384;
@@ -77,63 +89,105 @@ pub(crate) struct Family {
     pub(crate) candidates: Candidates,
 }
 
-/// Fits a score and proposes candidates for certifying on so many traces of up
-/// to so many steps.
+/// What was fitted and proposed.
+#[derive(Debug)]
+pub(crate) struct Proposed {
+    pub(crate) score: ScoreSource,
+    pub(crate) families: Vec<Family>,
+    pub(crate) proof: Proof,
+    /// What has been spent by each step, on average; `None` where every step
+    /// costs as much.
+    pub(crate) costs: Option<Vec<f64>>,
+}
+
+/// Fits a score and proposes candidates for certifying on traces that look like
+/// these.
 ///
-/// Of the certifying traces only their number and the longest length are used,
-/// which say nothing about gaps; curves never halt at steps that no fitting trace
-/// has.
+/// Of the certifying traces only their number, their groups and the longest
+/// length are used, which say nothing about gaps; curves never halt at steps that
+/// no fitting trace has.
 pub(crate) fn propose(
     fitting: &Fitting,
-    wanted: Option<ScoreWord>,
-    certifying: usize,
-    t_max: usize,
-    alpha: Alpha,
-    delta: Delta,
-) -> Result<(ScoreSource, Vec<Family>), StepError> {
+    plan: &Plan,
+    certifying: &Survey,
+) -> Result<Proposed, StepError> {
     let outputs = fitting.outputs();
+    let wanted = plan.score();
+    let costs = costs(
+        outputs,
+        plan.terms(),
+        certifying.longest.max(outputs.t_max()),
+    );
     let fixed = wanted.and_then(ScoreWord::plain);
+    let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
+    let (proof, views) = views(outputs, plan, certifying, &plain_source)?;
+    let target = match proof {
+        Proof::FewLabels { .. } => Target::FewLabels,
+        _ => Target::Loss(plan.terms().loss),
+    };
     let learned = match fixed {
         Some(_) => None,
-        None => fit(fitting, alpha)?,
+        None => fit(fitting, plan.alpha(), target)?,
     };
-    let plain_source = fixed.unwrap_or_else(|| outputs.plain_source());
-    let levels = Levels::new(certifying, alpha, delta);
-    let screened = |traces: Traces| {
-        let starts = Screen::new(&traces, &levels).best_starts();
-        (traces, starts)
+    let mut sources = Vec::new();
+    if learned.is_none() || wanted.is_none() {
+        let all = (0..outputs.len()).into_par_iter();
+        let scores = all.map(|i| plain_source.scores(outputs.steps(i)));
+        let scores = scores.collect::<Result<Vec<_>, _>>()?;
+        sources.push((plain_source, scores));
+    }
+    if let Some(learned) = learned {
+        let source = ScoreSource::Gap(Box::new(learned.score));
+        sources.push((source, learned.held_out));
+    }
+    // Of all scores, the one whose best curve is the cheapest.
+    let spent = costs.as_deref();
+    let screens = |view: usize| {
+        let view = &views[view];
+        sources.iter().map(move |(source, scores)| {
+            let screen = Screen::new(outputs, view, source, scores, spent);
+            let starts = screen.best_starts();
+            (screen, starts)
+        })
     };
-    let plain = || outputs.traces(&plain_source).map(screened);
-    let (traces, starts) = match learned {
-        None => plain()?,
-        Some(learned) => {
-            let source = ScoreSource::Gap(Box::new(learned.score));
-            let learned = screened(outputs.with_scores(source, |i| &learned.held_out[i]));
-            if wanted.is_some() {
-                learned
-            } else {
-                let plain = plain()?;
-                let earlier = learned.1[0].value < plain.1[0].value;
-                if earlier { learned } else { plain }
-            }
-        }
+    let Some((screen, starts)) = screens(0).reduce(cheaper) else {
+        unreachable!("there is a score");
     };
-    let screen = Screen::new(&traces, &levels);
-    let longest = t_max.max(traces.t_max());
+    let longest = certifying.longest.max(screen.t_max);
     let extended = |rules: Vec<Thresholds>| {
         Candidates::list(rules.into_iter().map(|rule| rule.extended(longest)))
     };
-    let shares = match starts.len() {
+    // Curves for the first test and, where there are others, for whichever of them
+    // promises most; else those that open later.
+    let others = (1..views.len()).flat_map(screens);
+    let other = others.filter(|(other, _)| other.source == screen.source);
+    let other = other.reduce(cheaper);
+    let mut curves: Vec<(&Screen<'_>, Start)> = Vec::new();
+    match &other {
+        None => curves.extend(starts.into_iter().map(|start| (&screen, start))),
+        Some((other, others)) => {
+            curves.extend(starts.into_iter().take(1).map(|start| (&screen, start)));
+            curves.push((other, others[0].clone()));
+        }
+    }
+    // Where the first rule of a family fails, so do all, be it too bold or so strict
+    // that too few halt: so the last family is the one before with a stricter start.
+    if let [_, (screen, start)] = &curves[..] {
+        let stricter = (*screen, start.clone());
+        curves.push(stricter);
+    }
+    let shares = match curves.len() {
         1 => vec![SHARES.iter().sum()],
         _ => SHARES.to_vec(),
     };
-    let mut families: Vec<Family> = starts
+    let mut families: Vec<Family> = curves
         .into_par_iter()
         .zip(shares)
-        .map(|(start, share)| Family {
+        .enumerate()
+        .map(|(i, ((screen, start), share))| Family {
             kind: FamilyKind::Curves,
             share,
-            candidates: extended(screen.family(start)),
+            candidates: extended(screen.family(start, usize::from(i < 2))),
         })
         .collect();
     let clock = clock(longest);
@@ -144,7 +198,216 @@ pub(crate) fn propose(
             candidates: extended(clock),
         });
     }
-    Ok((traces.source().clone(), families))
+    Ok(Proposed {
+        score: screen.source.clone(),
+        families,
+        proof,
+        costs,
+    })
+}
+
+/// A way to screen, and its best curves.
+type Best<'v> = (Screen<'v>, Vec<Start>);
+
+/// The one whose best curve is the cheaper, the first of equals.
+fn cheaper<'v>(a: Best<'v>, b: Best<'v>) -> Best<'v> {
+    if b.1[0].value < a.1[0].value { b } else { a }
+}
+
+/// What has been spent by each step, on average over the sequences that have
+/// it; rising, also where fewer and fewer do.
+fn costs(outputs: &Outputs, terms: &Terms, t_max: usize) -> Option<Vec<f64>> {
+    let mut spent = 0.0;
+    Some(match terms.cost.as_ref()? {
+        Cost::Steps(costs) => {
+            let last = costs.last().copied().unwrap_or(0.0);
+            let of_step = |t: usize| {
+                spent += costs.get(t).copied().unwrap_or(last);
+                spent
+            };
+            (0..t_max).map(of_step).collect()
+        }
+        Cost::Column(_) => {
+            let (mut sums, mut n) = (vec![0.0; t_max], vec![0.0_f64; t_max]);
+            for costs in (0..outputs.len()).filter_map(|i| outputs.costs(i)) {
+                for (t, &cost) in costs.iter().enumerate().take(t_max) {
+                    sums[t] += f64::from(cost);
+                    n[t] += 1.0;
+                }
+            }
+            let of_step = |(sum, n): (f64, f64)| {
+                spent += sum / n.max(1.0);
+                spent
+            };
+            std::iter::zip(sums, n).map(of_step).collect()
+        }
+    })
+}
+
+/// A way of looking at the fitting traces: with what losses, and within which
+/// budgets in each group.
+struct View {
+    measure: Measure,
+    groups: Vec<Group>,
+}
+
+/// The sequences of a group, and what the test will grant it.
+struct Group {
+    members: Vec<usize>,
+    levels: Levels,
+}
+
+/// How the test will be made, and the ways to look at the fitting traces for it:
+/// of several, the one that promises most is taken.
+fn views(
+    outputs: &Outputs,
+    plan: &Plan,
+    certifying: &Survey,
+    plain: &ScoreSource,
+) -> Result<(Proof, Vec<View>), StepError> {
+    let (terms, alpha, delta) = (plan.terms(), plan.alpha().get(), plan.delta().get());
+    let groups = members_of_groups(outputs, terms, certifying);
+    let total: u64 = certifying.groups.values().sum();
+    // How many of each group will certify, in sequences.
+    let of_group = |name: &str| match certifying.groups.get(name) {
+        Some(&n) => n as f64 * certifying.sequences() as f64 / total as f64,
+        None => certifying.sequences() as f64,
+    };
+    let view = |measure, only_labelled: bool, (share, kind): (f64, Kind<'_>)| View {
+        measure,
+        groups: groups
+            .iter()
+            .map(|(name, all)| {
+                let kept = |i: &&usize| !only_labelled || outputs.is_labelled(**i);
+                let members: Vec<usize> = all.iter().filter(kept).copied().collect();
+                let part = members.len() as f64 / all.len().max(1) as f64;
+                let n = of_group(name) * if only_labelled { part } else { 1.0 };
+                let n = match terms.unit.is_some() {
+                    true => n * units(outputs, &members) as f64 / members.len().max(1) as f64,
+                    false => n,
+                };
+                let levels = Levels::new((n as usize).max(1), share * delta, kind);
+                Group { members, levels }
+            })
+            .collect(),
+    };
+    let loss = terms.loss;
+    if loss == Loss::Gap && certifying.unlabelled > 0 {
+        let right = right_share(outputs);
+        let labelled = 1.0 - certifying.unlabelled as f64 / certifying.sequences() as f64;
+        let disagreements = Measure::of(Loss::Disagreement);
+        let [of_free, of_both, of_alone] = FEW_LABELS;
+        let free = view(disagreements, false, (of_free, Kind::Binomial(alpha)));
+        let kind = Kind::FewLabels {
+            right,
+            labelled,
+            alpha,
+            level: delta * of_both / 2.0,
+        };
+        let mut views = vec![free, view(disagreements, false, (of_both, kind))];
+        // From a handful of labelled traces, curves cannot be told apart.
+        if (0..outputs.len())
+            .filter(|&i| outputs.is_labelled(i))
+            .count()
+            >= LABELLED
+        {
+            let alone = (of_alone, Kind::Binomial(alpha));
+            views.push(view(Measure::default(), true, alone));
+        }
+        return Ok((Proof::FewLabels { right, labelled }, views));
+    }
+    if loss.is_binary() && terms.unit.is_none() {
+        let only = view(Measure::of(loss), false, (1.0, Kind::Binomial(alpha)));
+        return Ok((Proof::Binomial, vec![only]));
+    }
+    let exact = Measure {
+        loss,
+        binary: loss.is_binary(),
+    };
+    let traces = outputs.measured(plain, exact)?;
+    let profile = profile(&traces, plan.alpha(), terms.unit.is_some());
+    if profile.is_binary() && terms.unit.is_none() {
+        let whole = Measure { loss, binary: true };
+        let only = view(whole, false, (1.0, Kind::Binomial(alpha)));
+        return Ok((Proof::Binomial, vec![only]));
+    }
+    let kind = Kind::Bets(&profile, alpha, delta);
+    let only = view(exact, false, (1.0, kind));
+    Ok((Proof::Bets(profile), vec![only]))
+}
+
+/// The sequences of each group; of one without a name where there are none.
+fn members_of_groups(
+    outputs: &Outputs,
+    terms: &Terms,
+    certifying: &Survey,
+) -> Vec<(String, Vec<usize>)> {
+    if terms.by.is_none() {
+        return vec![(String::new(), (0..outputs.len()).collect())];
+    }
+    let names = certifying.groups.keys().cloned();
+    let mut groups: Vec<(String, Vec<usize>)> = names.map(|name| (name, Vec::new())).collect();
+    for i in 0..outputs.len() {
+        outputs.show(i, |trace| {
+            let name = terms.group(trace).unwrap_or_default();
+            if let Ok(g) = groups.binary_search_by(|group| group.0.as_str().cmp(&name)) {
+                groups[g].1.push(i);
+            }
+        });
+    }
+    groups
+}
+
+/// How many units these sequences are of.
+fn units(outputs: &Outputs, members: &[usize]) -> usize {
+    let mut keys: Vec<_> = members.iter().map(|&i| outputs.key(i)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys.len()
+}
+
+/// The losses that bets are to expect: about those where a rule will be tested,
+/// with a mean of some three fifths of α. They are taken from the first step where
+/// all could stop at that price; or else from the cheapest, with so many more
+/// losses of 0 that the price is right.
+pub(crate) fn profile(traces: &Traces, alpha: Alpha, by_unit: bool) -> Profile {
+    let whole = (u64::from(TOP) / traces.measure().unit()) as u8;
+    let units = by_unit.then(|| members(traces));
+    let at = |t: usize| -> Vec<u8> {
+        let of_block = |block: &Block| -> Vec<u8> {
+            let loss = |i: usize| block.loss(t.min(block.last(i) as usize), i) * whole;
+            (0..block.len).map(loss).collect()
+        };
+        let losses: Vec<u8> = traces.blocks.iter().flat_map(of_block).collect();
+        let Some(units) = &units else {
+            return losses;
+        };
+        let mean = |unit: &Vec<usize>| {
+            let sum: u64 = unit.iter().map(|&i| u64::from(losses[i])).sum();
+            sum.div_ceil(unit.len() as u64) as u8
+        };
+        units.iter().map(mean).collect()
+    };
+    let aim = 0.6 * alpha.get() * f64::from(TOP);
+    let mean = |losses: &[u8]| {
+        losses.iter().map(|&l| f64::from(l)).sum::<f64>() / losses.len().max(1) as f64
+    };
+    let mut cheapest: Option<(f64, Vec<u8>)> = None;
+    for losses in (0..traces.t_max()).map(at) {
+        let mean = mean(&losses);
+        if mean > 0.0 && cheapest.as_ref().is_none_or(|cheapest| mean < cheapest.0) {
+            cheapest = Some((mean, losses));
+        }
+        if mean <= aim {
+            break;
+        }
+    }
+    let Some((mean, mut losses)) = cheapest else {
+        return Profile::default();
+    };
+    let zeros = (mean / aim - 1.0).max(0.0) * losses.len() as f64;
+    losses.extend(std::iter::repeat_n(0, zeros as usize));
+    Profile::of(losses)
 }
 
 /// Everyone halts at one step, from the last but one back.
@@ -177,8 +440,56 @@ impl Budget {
     /// Up to this many halted there is a knot at each number.
     const DENSE: u64 = 256;
 
-    fn new(most: usize, level: f64, alpha: Alpha) -> Self {
-        let alpha = alpha.get();
+    /// The gaps that the test of a kind will grant.
+    fn of(kind: Kind<'_>, most: usize, level: f64) -> Self {
+        match kind {
+            Kind::Binomial(alpha) => Self::new(most, level, alpha),
+            Kind::FewLabels {
+                right,
+                labelled,
+                alpha,
+                level: of_labels,
+            } => {
+                // Of each ρ, the numbers of halted for which it is taken.
+                let mut budgets: Vec<(f64, Self)> = Vec::new();
+                let mut knot = |halted: u64| {
+                    let halted = halted as f64;
+                    let rho = rho(halted, right, labelled, alpha, of_labels);
+                    if budgets.last().is_none_or(|(last, _)| *last != rho) {
+                        budgets.push((rho, Self::new(most, level, (alpha / rho).min(0.99))));
+                    }
+                    let gaps = budgets
+                        .last()
+                        .map_or(-1.0, |(_, budget)| budget.gaps(halted));
+                    (halted, gaps)
+                };
+                let next = |&halted: &u64| Some(halted + 1 + halted / 64);
+                let halted = std::iter::successors(Some(1), next);
+                let halted = halted.take_while(|&n| n <= 2 * most as u64 + 2);
+                let knots: Vec<(f64, f64)> = halted.map(&mut knot).collect();
+                Self {
+                    knots: std::iter::once((0.0, -1.0)).chain(knots).collect(),
+                }
+            }
+            Kind::Bets(profile, alpha, delta) => {
+                let bets = Bets::new(profile, alpha, delta, most as u64);
+                let knot = |halted: u64| {
+                    let halted = halted as f64;
+                    (halted, bets.budget(profile, halted, level))
+                };
+                let next = |&halted: &u64| Some(halted + 1 + halted / 64);
+                let halted = std::iter::successors(Some(1), next);
+                let knots = halted.take_while(|&n| n <= 2 * most as u64 + 2);
+                Self {
+                    knots: std::iter::once((0.0, -1.0))
+                        .chain(knots.map(knot))
+                        .collect(),
+                }
+            }
+        }
+    }
+
+    fn new(most: usize, level: f64, alpha: f64) -> Self {
         // So many halted without a gap are just enough.
         let enough = level.ln() / (1.0 - alpha).ln();
         let tail = |gaps: u64, halted: u64| binomial_tail(gaps, halted, alpha);
@@ -250,6 +561,20 @@ impl Limit<'_> {
     }
 }
 
+/// How a test will be made: of gaps against α, or by bets at α and δ where such
+/// losses are expected.
+#[derive(Clone, Copy)]
+enum Kind<'k> {
+    Binomial(f64),
+    Bets(&'k Profile, f64, f64),
+    FewLabels {
+        right: f64,
+        labelled: f64,
+        alpha: f64,
+        level: f64,
+    },
+}
+
 /// The budgets of all levels.
 struct Levels {
     certifying: usize,
@@ -258,20 +583,16 @@ struct Levels {
 }
 
 impl Levels {
-    fn new(certifying: usize, alpha: Alpha, delta: Delta) -> Self {
+    fn new(certifying: usize, delta: f64, kind: Kind<'_>) -> Self {
         let budget = |level: f64| {
-            let level = (delta.get() * SHARES[0] * level).min(0.5);
-            Budget::new(certifying, level, alpha)
+            let level = (delta * SHARES[0] * level).min(0.5);
+            Budget::of(kind, certifying, level)
         };
         Self {
             certifying,
             budgets: LEVELS.map(budget),
             strict: STRICT_LEVELS.map(budget),
         }
-    }
-
-    fn reference(&self) -> Limit<'_> {
-        self.bold(0, 1.0)
     }
 
     /// The limit of a bold curve, or of the reference, where so many certify
@@ -298,6 +619,43 @@ impl Levels {
     }
 }
 
+/// Which limit a curve is held to, in every group.
+enum Limited {
+    /// That of a bold curve, or of the reference, which is the first.
+    Bold(usize),
+    Strict(usize),
+}
+
+impl Limited {
+    fn of<'l>(&self, levels: &'l Levels, scale: f64) -> Limit<'l> {
+        match *self {
+            Self::Bold(0) => levels.bold(0, 1.0),
+            Self::Bold(i) => levels.bold(i, scale),
+            Self::Strict(i) => levels.strict(i, scale),
+        }
+    }
+}
+
+/// How many halt at each step under thresholds, and what they lose.
+fn halted_at(traces: &Traces, curve: &[f32]) -> Vec<Counts> {
+    let thresholds = traces.thresholds(curve);
+    if traces.measure().binary {
+        let mut packed = vec![0; curve.len()];
+        for block in &traces.blocks {
+            count_rule(block, &thresholds, &mut packed);
+        }
+        return packed.into_iter().map(Counts::unpack).collect();
+    }
+    let mut counts = vec![Counts::default(); curve.len()];
+    for block in &traces.blocks {
+        for halt in halts_of_block(&thresholds, block) {
+            counts[halt.step as usize].halted += 1;
+            counts[halt.step as usize].gaps += u64::from(halt.loss);
+        }
+    }
+    counts
+}
+
 /// Whether many certify for each that fits: 0 if one does, 1 if a thousand do.
 fn many(scale: f64) -> f64 {
     (scale.log10() / 3.0).clamp(0.0, 1.0)
@@ -312,21 +670,52 @@ struct Start {
 }
 
 /// The fitting traces, and what curves are screened for.
-struct Screen<'t> {
-    traces: &'t Traces,
-    levels: &'t Levels,
+struct Screen<'v> {
+    source: &'v ScoreSource,
+    groups: Vec<Screened<'v>>,
+    /// What has been spent by each step.
+    costs: Option<&'v [f64]>,
     t_max: usize,
+    /// How many fitting traces there are.
+    len: usize,
     /// Certifying traces per fitting trace.
     scale: f64,
 }
 
-impl<'t> Screen<'t> {
-    fn new(traces: &'t Traces, levels: &'t Levels) -> Self {
+/// The fitting traces of a group.
+struct Screened<'v> {
+    traces: Traces,
+    levels: &'v Levels,
+    scale: f64,
+}
+
+impl<'v> Screen<'v> {
+    fn new(
+        outputs: &Outputs,
+        view: &'v View,
+        source: &'v ScoreSource,
+        scores: &[Vec<f32>],
+        costs: Option<&'v [f64]>,
+    ) -> Self {
+        let screened = |group: &'v Group| {
+            let members = group.members.iter().copied();
+            let traces = outputs.with_scores(source.clone(), view.measure, members, |i| &scores[i]);
+            Screened {
+                scale: group.levels.certifying as f64 / traces.len().max(1) as f64,
+                levels: &group.levels,
+                traces,
+            }
+        };
+        let groups: Vec<Screened<'_>> = view.groups.iter().map(screened).collect();
+        let len: usize = groups.iter().map(|group| group.traces.len()).sum();
+        let certifying: usize = groups.iter().map(|group| group.levels.certifying).sum();
         Self {
-            traces,
-            levels,
-            t_max: traces.t_max(),
-            scale: levels.certifying as f64 / traces.len() as f64,
+            source,
+            costs,
+            t_max: outputs.t_max(),
+            len,
+            scale: certifying as f64 / len.max(1) as f64,
+            groups,
         }
     }
 
@@ -347,35 +736,37 @@ impl<'t> Screen<'t> {
         thresholds
     }
 
-    /// The price of a curve: its mean halt time, and a penalty where it is over
-    /// budget.
-    fn value(&self, opens: usize, knots: &[f64], limit: &Limit<'_>) -> f64 {
-        let thresholds = self.traces.thresholds(&self.curve(opens, knots));
-        let mut packed = vec![0; self.t_max];
-        for block in &self.traces.blocks {
-            count_rule(block, &thresholds, &mut packed);
-        }
-        let (mut halted_by, mut steps, mut worst) = (Counts::default(), 0.0, 0.0_f64);
-        for (t, &packed) in packed.iter().enumerate() {
-            let at = Counts::unpack(packed);
-            halted_by += at;
-            steps += (t + 1) as f64 * at.halted as f64;
-            if t < opens {
-                continue;
+    /// The price of a curve: its mean halt time or cost, and a penalty where it
+    /// is over budget in any group.
+    fn value(&self, opens: usize, knots: &[f64], limit: &Limited) -> f64 {
+        let curve = self.curve(opens, knots);
+        let (mut spent, mut worst) = (0.0, 0.0_f64);
+        for group in &self.groups {
+            let limit = limit.of(group.levels, self.scale);
+            let mut halted_by = Counts::default();
+            let unit = group.traces.measure().unit() as f64;
+            for (t, at) in halted_at(&group.traces, &curve).into_iter().enumerate() {
+                halted_by += at;
+                let price = self.costs.map_or((t + 1) as f64, |costs| costs[t]);
+                spent += price * at.halted as f64;
+                if t < opens {
+                    continue;
+                }
+                let halted = group.scale * halted_by.halted as f64;
+                let gaps = halted_by.gaps as f64 / unit;
+                let gaps = group.scale * (gaps + limit.caution * (gaps + 1.0).sqrt());
+                worst = worst.max((gaps - limit.gaps(halted)) / (halted + 1.0).sqrt());
             }
-            let halted = self.scale * halted_by.halted as f64;
-            let gaps = halted_by.gaps as f64;
-            let gaps = self.scale * (gaps + limit.caution * (gaps + 1.0).sqrt());
-            worst = worst.max((gaps - limit.gaps(halted)) / (halted + 1.0).sqrt());
         }
-        let mean = steps / self.traces.len() as f64 / self.t_max as f64;
+        let most = self.costs.map_or(self.t_max as f64, |c| c[self.t_max - 1]);
+        let mean = spent / self.len as f64 / most;
         let bends: f64 = knots.windows(2).map(|k| (k[1] - k[0]).powi(2)).sum();
         mean + OVER_BUDGET * worst + NOT_FLAT * bends
     }
 
     /// Goes from one curve to ever cheaper ones: a knot, all knots, or two
     /// neighbours against each other, up or down, in steps of falling size.
-    fn descend(&self, mut start: Start, limit: &Limit<'_>, sizes: &[f64], sweeps: usize) -> Start {
+    fn descend(&self, mut start: Start, limit: &Limited, sizes: &[f64], sweeps: usize) -> Start {
         let n = start.knots.len();
         let mut directions: Vec<Vec<f64>> = Vec::new();
         let unit = |at: usize| (0..n).map(|i| f64::from(i == at)).collect::<Vec<_>>();
@@ -405,7 +796,7 @@ impl<'t> Screen<'t> {
         start
     }
 
-    fn improve(&self, start: &mut Start, direction: &[f64], by: f64, limit: &Limit<'_>) -> bool {
+    fn improve(&self, start: &mut Start, direction: &[f64], by: f64, limit: &Limited) -> bool {
         let moved = std::iter::zip(&start.knots, direction).map(|(k, d)| k + by * d);
         let knots: Vec<f64> = moved.collect();
         let value = self.value(start.opens, &knots, limit);
@@ -418,10 +809,10 @@ impl<'t> Screen<'t> {
 
     /// The best curve that opens at a step.
     fn start(&self, opens: usize) -> Start {
-        let wanted = if self.traces.len() < FEW { 2 } else { 4 };
+        let wanted = if self.len < FEW { 2 } else { 4 };
         let left = self.t_max.saturating_sub(opens + 1);
         let n = wanted.min(left).max(1);
-        let limit = self.levels.reference();
+        let limit = Limited::Bold(0);
         let flat = |level: i32| {
             let knots = vec![f64::from(level) / 4.0; n];
             let value = self.value(opens, &knots, &limit);
@@ -464,21 +855,18 @@ impl<'t> Screen<'t> {
 
     /// The rules around a curve, in the order of their tests: from the
     /// strictest to the boldest, some between each two.
-    fn family(&self, start: Start) -> Vec<Thresholds> {
+    ///
+    /// `strictest` is the first of the strict levels.
+    fn family(&self, start: Start, strictest: usize) -> Vec<Thresholds> {
         let sizes = [0.5, 0.25, 0.12];
         let mut chain = vec![start.clone()];
-        for i in (0..STRICT_LEVELS.len()).rev() {
-            let stricter = self.descend(
-                chain[0].clone(),
-                &self.levels.strict(i, self.scale),
-                &sizes,
-                3,
-            );
+        for i in (strictest..STRICT_LEVELS.len()).rev() {
+            let stricter = self.descend(chain[0].clone(), &Limited::Strict(i), &sizes, 3);
             chain.insert(0, stricter);
         }
         let mut last = start;
         for i in 1..LEVELS.len() {
-            last = self.descend(last, &self.levels.bold(i, self.scale), &sizes, 3);
+            last = self.descend(last, &Limited::Bold(i), &sizes, 3);
             chain.push(last.clone());
         }
         let mut rules = Vec::new();
@@ -550,8 +938,8 @@ mod tests {
 
     #[test]
     fn a_budget_is_what_the_test_will_grant() {
-        let (level, alpha) = (0.005, Alpha::default());
-        let budget = Budget::new(3000, level, alpha);
+        let level = 0.005;
+        let budget = Budget::new(3000, level, 0.1);
         for halted in [10, 60, 300, 1000, 3000] {
             let gaps = budget.gaps(halted as f64);
             let (floor, ceiling) = (gaps.floor(), gaps.ceil());
@@ -567,11 +955,15 @@ mod tests {
 
     #[test]
     fn a_curve_goes_through_its_knots_and_never_halts_before_it_opens() {
-        let mut builder = Traces::builder();
-        builder.push(None, &0, &[0; 16], &[0.5; 16]).unwrap();
-        let traces = builder.finish();
-        let levels = Levels::new(100, Alpha::default(), Delta::default());
-        let screen = Screen::new(&traces, &levels);
+        let source = ScoreSource::Confidence;
+        let screen = Screen {
+            source: &source,
+            groups: Vec::new(),
+            costs: None,
+            t_max: 16,
+            len: 1,
+            scale: 1.0,
+        };
         let curve = screen.curve(3, &[2.0, 0.0, 1.0]);
         assert!(curve[..3].iter().all(|&t| t == f32::INFINITY));
         assert_eq!(curve[3], probability(2.0));

@@ -86,7 +86,7 @@ fn nested_sum(ratio: impl Fn(f64) -> f64, terms: f64) -> f64 {
 }
 
 /// P(X = `k`) for 0 ≤ k ≤ n, 0 < p < 1.
-fn probability(k: f64, n: f64, p: f64) -> f64 {
+pub(crate) fn probability(k: f64, n: f64, p: f64) -> f64 {
     if k == 0.0 {
         return (n * (-p).ln_1p()).exp();
     }

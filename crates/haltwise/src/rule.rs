@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::bets::Profile;
 pub use crate::candidates::FamilyKind;
 use crate::candidates::{AtNever, spend_delta};
-use crate::certify::p_value;
-pub use crate::certify::{Promise, Test, halted_needed};
+use crate::certify::Judge;
+pub use crate::certify::{Labelled, Promise, Proof, Test, halted_needed};
+use crate::counts::Counts;
 use crate::grid::Grid;
 use crate::identity::{Classifier, Fingerprint, Key, Met, SetRecord, Sketch, Sketched};
 use crate::level::{Alpha, Delta};
@@ -13,7 +15,8 @@ use crate::plan::{Method, Split};
 use crate::pvalue::tail_cost;
 use crate::score::ScoreSource;
 use crate::screen::ScreenBy;
-use crate::table::{Counts, MOST_SEQUENCES};
+use crate::table::MOST_SEQUENCES;
+use crate::terms::{Admission, Terms};
 pub use crate::thresholds::{ThresholdError, Thresholds};
 
 /// A family of candidates that was tested at its own share of δ.
@@ -36,22 +39,34 @@ pub struct FamilyRecord {
 pub struct Expected {
     /// The mean of halt step / t_max.
     pub t_avg: f64,
-    /// The share of sequences with a gap.
+    /// The share of sequences with a gap; of other losses, their mean.
     pub gap: f64,
+    /// The mean cost of a sequence, where costs were given, as far as it follows
+    /// from the halt step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
 }
 
 impl Expected {
-    /// What a rule did to those who halted at each step.
-    pub(crate) fn of(halted_at: &[Counts]) -> Self {
-        let (mut total, mut steps) = (Counts::default(), 0.0);
+    /// What a rule did to those who halted at each step, and what has been spent
+    /// by each.
+    pub(crate) fn of(halted_at: &[Counts], costs: Option<&[f64]>) -> Self {
+        let (mut total, mut steps, mut spent) = (Counts::default(), 0.0, 0.0);
         for (t, &counts) in halted_at.iter().enumerate() {
             total += counts;
             steps += (t + 1) as f64 * counts.halted as f64;
+            spent += costs.map_or(0.0, |costs| costs[t]) * counts.halted as f64;
         }
         Self {
             t_avg: steps / total.halted as f64 / halted_at.len() as f64,
             gap: total.gap().unwrap_or(0.0),
+            cost: costs.map(|_| spent / total.halted as f64),
         }
+    }
+
+    /// What rules are chosen by: the cost, or else the halt time.
+    pub(crate) fn price(&self) -> f64 {
+        self.cost.unwrap_or(self.t_avg)
     }
 }
 
@@ -80,6 +95,14 @@ pub struct Rule(Record);
 pub(crate) struct Record {
     pub(crate) method: Method,
     pub(crate) promise: Option<Promise>,
+    #[serde(default, skip_serializing_if = "Terms::is_usual")]
+    pub(crate) terms: Terms,
+    /// The groups that the promise holds for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) groups: Vec<String>,
+    /// How the p-values came about.
+    #[serde(default, skip_serializing_if = "Proof::is_usual")]
+    pub(crate) proof: Proof,
     pub(crate) alpha: Alpha,
     pub(crate) delta: Delta,
     /// What the paper's methods choose thresholds from; `adaptive` has none.
@@ -186,6 +209,29 @@ impl Rule {
     /// screened.
     pub fn promise(&self) -> Option<Promise> {
         self.0.promise
+    }
+
+    /// What the promise is about, and for whom it holds.
+    pub fn terms(&self) -> &Terms {
+        &self.0.terms
+    }
+
+    /// The groups that it holds for; none where it is for all together.
+    pub fn groups(&self) -> &[String] {
+        &self.0.groups
+    }
+
+    /// How the p-values came about.
+    pub fn proof(&self) -> &Proof {
+        &self.0.proof
+    }
+
+    /// The seed that weights draw by.
+    pub(crate) fn admission(&self) -> Admission<'_> {
+        Admission {
+            terms: &self.0.terms,
+            seed: self.0.split.map_or(0, |split| split.seed),
+        }
     }
 
     /// The tolerated gap.
@@ -377,6 +423,12 @@ impl Record {
         {
             return Some("its families are not those of its method".into());
         }
+        if !self.proof.is_sound() {
+            return Some("its tests spend more than their level".into());
+        }
+        if self.groups.is_empty() != self.terms.by.is_none() {
+            return Some("groups, but no column that they are values of, or the reverse".into());
+        }
         if !spend_delta(self.families.iter().map(|family| family.share)) {
             return Some("the families spend more than delta".into());
         }
@@ -441,8 +493,10 @@ impl Record {
         family: &FamilyRecord,
     ) -> Option<String> {
         let level = self.delta.get() * family.share;
+        let judge = Judge::new(&self.proof, self.alpha, self.delta, family.sequences);
         for (i, test) in tests.iter().enumerate() {
-            if let Some(what) = self.test_contradiction(test, family.sequences, level) {
+            let found = self.test_contradiction(test, family.sequences, level, &judge);
+            if let Some(what) = found {
                 return Some(format!("test {} of the trail {what}", before + i + 1));
             }
         }
@@ -537,7 +591,13 @@ impl Record {
         Some(thresholds)
     }
 
-    fn test_contradiction(&self, test: &Test, sequences: u64, level: f64) -> Option<&'static str> {
+    fn test_contradiction(
+        &self,
+        test: &Test,
+        sequences: u64,
+        level: f64,
+        judge: &Judge<'_>,
+    ) -> Option<&'static str> {
         let steps = 1..=self.t_max;
         if !steps.contains(&test.opens) || !steps.contains(&test.step) || test.step < test.opens {
             return Some("names a step that does not exist or was not tested");
@@ -545,11 +605,21 @@ impl Record {
         if !(test.gaps <= test.halted && test.halted <= sequences) {
             return Some("counts more sequences than there are");
         }
-        let counts = Counts {
-            halted: test.halted,
-            gaps: test.gaps,
-        };
-        let p = p_value(counts, self.alpha);
+        if test.group.is_some_and(|group| group >= self.groups.len())
+            || test.group.is_none() != self.groups.is_empty()
+        {
+            return Some("names a group that does not exist");
+        }
+        let found = test.found();
+        let labelled = found.labelled;
+        if !found.moments.are_possible()
+            || labelled.gaps > labelled.disagreements
+            || labelled.disagreements > labelled.halted
+            || labelled.halted > test.halted
+        {
+            return Some("counts more than there is");
+        }
+        let p = judge.p_value(&found);
         // Stored digits round-trip; the allowance is for other versions' sums.
         let agrees = (test.p_value - p).abs() <= 1e-9 * p;
         if !agrees {

@@ -104,16 +104,19 @@ impl Arrived {
                 }
                 Rows::Exact(rows)
             }
-            Self::Binned(bins) => {
-                let words = (starts.len() - 1).div_ceil(LANES);
-                let mut rows = vec![[0; LANES]; steps * words];
-                turn_bytes(bins, starts, |t, word, lanes| {
-                    rows[t * words + word] = *lanes
-                });
-                Rows::Binned(rows)
-            }
+            Self::Binned(bins) => Rows::Binned(levels(bins, starts, steps)),
         }
     }
+}
+
+/// Rows of bytes from sequences that lie one after the other.
+pub(crate) fn levels(values: &[u8], starts: &[usize], steps: usize) -> Vec<Lanes<u8>> {
+    let words = (starts.len() - 1).div_ceil(LANES);
+    let mut rows = vec![[0; LANES]; steps * words];
+    turn_bytes(values, starts, |t, word, lanes| {
+        rows[t * words + word] = *lanes;
+    });
+    rows
 }
 
 /// Rows of bits from sequences of 0 and 1 that lie one after the other.

@@ -17,12 +17,12 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::certify::{p_value, p_value_bound};
+use crate::counts::{Counts, add_counts};
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lane, Lanes, ones};
 use crate::level::{Alpha, Delta};
-use crate::loss::gaps;
 use crate::scores::{Row, Threshold};
-use crate::table::{Counts, MOST_BLOCKS, add_counts};
+use crate::table::MOST_BLOCKS;
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
 
@@ -62,42 +62,93 @@ impl ScreenBy {
 
 /// The thresholds proposed by the screening traces.
 pub(crate) fn screen(
-    traces: &Traces,
+    groups: &[&Traces],
     alpha: Alpha,
     delta: Delta,
     grid: &Grid,
     by: ScreenBy,
 ) -> Thresholds {
-    let good = |halted| by.good(halted, alpha, delta);
-    match &traces.blocks[..] {
+    // Where losses are levels, their sum stands for the gaps.
+    let whole = groups.first().map_or(1, |traces| traces.measure().unit());
+    let good = |halted: Counts| {
+        let gaps = halted.gaps.div_ceil(whole);
+        match whole {
+            1 => by.good(halted, alpha, delta),
+            _ => by.good(Counts { gaps, ..halted }, alpha, delta),
+        }
+    };
+    match groups {
         // Waking the pool costs more than a small set.
-        [_] => screen_traces(traces, grid, good),
+        [traces] if traces.blocks.len() == 1 => screen_groups(groups, grid, good),
         // From inside the pool, each step is spread without waking it again.
-        _ => rayon::scope(|_| screen_traces(traces, grid, good)),
+        _ => rayon::scope(|_| screen_groups(groups, grid, good)),
     }
 }
 
-fn screen_traces(
-    traces: &Traces,
+/// The smallest threshold, step by step, that is good in every group.
+fn screen_groups(
+    groups: &[&Traces],
     grid: &Grid,
     good: impl Fn(Counts) -> Option<bool>,
 ) -> Thresholds {
-    let bins_of = BinsOf::new(grid, traces);
-    let mut parts = Part::all(&traces.blocks, grid);
-    let mut halted = Counts::default();
-    let mut thresholds = Vec::with_capacity(traces.t_max());
-    for t in 0..traces.t_max() {
+    let mut screened: Vec<Screened<'_>> = groups
+        .iter()
+        .filter(|traces| !traces.is_empty())
+        .map(|traces| Screened {
+            traces,
+            bins_of: BinsOf::new(grid, traces),
+            parts: Part::all(&traces.blocks, grid),
+            halted: Counts::default(),
+        })
+        .collect();
+    let t_max = groups
+        .iter()
+        .map(|traces| traces.t_max())
+        .max()
+        .unwrap_or(0);
+    let mut thresholds = Vec::with_capacity(t_max);
+    for t in 0..t_max {
         let before = thresholds.last().copied().unwrap_or(f32::INFINITY);
-        let before = traces.threshold(before);
-        let bins = advance_all(&mut parts, t, before, &bins_of);
-        let choice = smallest_good(&bins, halted, &good);
+        let bins: Vec<Vec<Counts>> = screened
+            .iter_mut()
+            .map(|group| {
+                let before = group.traces.threshold(before);
+                advance_all(&mut group.parts, t, before, &group.bins_of)
+            })
+            .collect();
+        let chosen = std::iter::zip(&screened, &bins)
+            .map(|(group, bins)| smallest_good(bins, group.halted, &good))
+            .reduce(|one, other| Some(one?.max(other?)))
+            .flatten();
+        // Good at different thresholds, they need not all be at the largest.
+        let fits = |k: &usize| {
+            std::iter::zip(&screened, &bins).all(|(group, bins)| {
+                let mut halted = group.halted;
+                bins[*k..].iter().for_each(|&bin| halted += bin);
+                good(halted).unwrap_or(true)
+            })
+        };
+        let choice = match screened.len() {
+            1 => chosen,
+            _ => chosen.and_then(|k| (k..grid.thresholds().len()).find(fits)),
+        };
         // With no good threshold, only those at their end halt.
-        for &bin in &bins[choice.unwrap_or(bins.len() - 1)..] {
-            halted += bin;
+        for (group, bins) in std::iter::zip(&mut screened, &bins) {
+            for &bin in &bins[choice.unwrap_or(bins.len() - 1)..] {
+                group.halted += bin;
+            }
         }
         thresholds.push(choice.map_or(f32::INFINITY, |k| grid.thresholds()[k]));
     }
     Thresholds::from_valid(thresholds)
+}
+
+/// A group that is screened on.
+struct Screened<'a> {
+    traces: &'a Traces,
+    bins_of: BinsOf<'a>,
+    parts: Vec<Part<'a>>,
+    halted: Counts,
 }
 
 /// The blocks that one task goes through at each step.
@@ -127,8 +178,8 @@ impl<'a> Part<'a> {
     /// Drops the sequences that halt at the step before `t`, then counts the
     /// others by the bin of their score at step `t`.
     ///
-    /// A sequence at its own last step halts there whatever its score, with
-    /// gap 0: it goes into the extra bin above all thresholds.
+    /// A sequence at its own last step halts there whatever its score: it goes
+    /// into the extra bin above all thresholds.
     fn advance(&mut self, t: usize, before: Threshold, bins_of: &BinsOf<'_>) -> Vec<Counts> {
         let level = fearless_simd::Level::new();
         for (block, running) in std::iter::zip(self.blocks, &mut self.running) {
@@ -156,8 +207,10 @@ struct Tally {
     /// the last bin, lanes that have halted: adding them to cells that no one
     /// reads is faster than leaving them out.
     cells: Vec<[u32; COPIES]>,
-    /// Those at their own end.
-    ended: u64,
+    /// Those at their own end, and what they lose.
+    ended: Counts,
+    /// The sum of levels by bin, where losses are levels.
+    levels: Vec<u64>,
 }
 
 impl Tally {
@@ -166,7 +219,8 @@ impl Tally {
         Self {
             thresholds,
             cells: vec![[0; COPIES]; 2 * thresholds + LANES / COPIES],
-            ended: 0,
+            ended: Counts::default(),
+            levels: Vec::new(),
         }
     }
 
@@ -186,7 +240,7 @@ impl Tally {
         let row = block.scores(t);
         let row_before = block.scores(t.saturating_sub(1));
         let aside = 2 * self.thresholds as u16;
-        let (mut ended, counters) = (0, &mut self.cells[..]);
+        let (mut ended, counters) = (Counts::default(), &mut self.cells[..]);
         for (word, running) in running.iter_mut().enumerate() {
             if *running == 0 {
                 continue;
@@ -197,9 +251,21 @@ impl Tally {
             } else {
                 Lane::at_least(simd, &block.last[word], t as u32 + 1)
             };
-            ended += u64::from((*running & !go_on).count_ones());
+            let ends = *running & !go_on;
+            ended.halted += u64::from(ends.count_ones());
             *running &= go_on;
-            let gaps = gaps(block, t, word);
+            if let Some(levels) = block.levels(t, word) {
+                ended.gaps += ones(ends).map(|i| u64::from(levels[i])).sum::<u64>();
+                self.levels.resize(self.thresholds, 0);
+                for i in ones(*running) {
+                    let bin = bins_of.one(&row, word, i);
+                    counters[2 * bin][i % COPIES] += 1;
+                    self.levels[bin] += u64::from(levels[i]);
+                }
+                continue;
+            }
+            let gaps = block.gaps(t, word);
+            ended.gaps += u64::from((ends & gaps).count_ones());
             if running.count_ones() < FEW {
                 for i in ones(*running) {
                     let bin = bins_of.one(&row, word, i);
@@ -232,12 +298,12 @@ impl Tally {
             gaps: sum(with),
         };
         let mut bins: Vec<Counts> = pairs.iter().map(counts).collect();
-        bins.push(Counts {
-            halted: self.ended,
-            gaps: 0,
-        });
+        for (bin, levels) in std::iter::zip(&mut bins, &self.levels) {
+            bin.gaps += levels;
+        }
+        bins.push(std::mem::take(&mut self.ended));
         self.cells.fill([0; COPIES]);
-        self.ended = 0;
+        self.levels.fill(0);
         bins
     }
 }

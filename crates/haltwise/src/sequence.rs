@@ -16,26 +16,61 @@ pub const MAX_STEPS: usize = (1 << 24) - 1;
 pub struct Sequence<'a> {
     /// Its id, where it has one.
     pub id: Option<&'a str>,
-    /// The true class.
-    pub label: u32,
-    /// The predicted class at each step; by default the most probable one.
+    /// The true class, where it is known.
+    pub label: Option<u32>,
+    /// The predicted class at each step; by default the most probable one. Not
+    /// needed where there are `numbers` or `losses`.
     pub predictions: Option<&'a [u32]>,
     /// The score at each step; by default the largest probability.
     pub scores: Option<&'a [f32]>,
     /// The class probabilities, step after step, and how many a step has.
     pub probs: Option<(&'a [f32], usize)>,
+    /// Predicted numbers, where the classifier is a regression.
+    pub numbers: Option<Numbers<'a>>,
+    /// What stopping at each step would cost, in [0, 1], whatever that means.
+    pub losses: Option<&'a [f32]>,
+    /// What else is known about it.
+    pub about: About<'a>,
+}
+
+/// What a regression said: a number at each step, and the true one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Numbers<'a> {
+    /// The predicted number at each step.
+    pub predictions: &'a [f32],
+    /// The true number.
+    pub label: f32,
+}
+
+/// What is known about a sequence beside what the classifier said: the values
+/// of the columns that a promise may speak of.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct About<'a> {
+    /// The group it belongs to: a hospital, a device.
+    pub group: Option<&'a str>,
+    /// The unit it was drawn with: a patient, a driver, a document.
+    pub unit: Option<&'a str>,
+    /// How much more often it would be met where the rule will be used.
+    pub weight: Option<f64>,
+    /// What reading each step costs.
+    pub costs: Option<&'a [f32]>,
 }
 
 /// One sequence, checked and complete: at every step a prediction and a score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trace<'a> {
     id: Option<&'a str>,
-    label: u32,
+    label: Option<u32>,
     predictions: &'a [u32],
     scores: &'a [f32],
     scores_given: bool,
     probs: Option<&'a [f32]>,
     classes: usize,
+    /// Whether there are predictions of classes; else those above mean nothing.
+    predicts: bool,
+    numbers: Option<Numbers<'a>>,
+    losses: Option<&'a [f32]>,
+    about: About<'a>,
 }
 
 impl<'a> Trace<'a> {
@@ -44,13 +79,33 @@ impl<'a> Trace<'a> {
         self.id
     }
 
-    /// The true class. Classes that have names in a file are numbered in the
-    /// order they are met.
-    pub fn label(&self) -> u32 {
+    /// The true class, where it is known. Classes that have names in a file are
+    /// numbered in the order they are met.
+    pub fn label(&self) -> Option<u32> {
         self.label
     }
 
-    /// The predicted class at each step.
+    /// Whether it comes with predictions of classes.
+    pub fn predicts(&self) -> bool {
+        self.predicts
+    }
+
+    /// The predicted numbers, where there are any.
+    pub fn numbers(&self) -> Option<Numbers<'a>> {
+        self.numbers
+    }
+
+    /// What stopping at each step would cost, where that was given.
+    pub fn losses(&self) -> Option<&'a [f32]> {
+        self.losses
+    }
+
+    /// What else is known about it.
+    pub fn about(&self) -> About<'a> {
+        self.about
+    }
+
+    /// The predicted class at each step; all 0 where there are none.
     pub fn predictions(&self) -> &'a [u32] {
         self.predictions
     }
@@ -95,16 +150,22 @@ impl<'a> Trace<'a> {
     pub fn steps(&self) -> impl Iterator<Item = Step<'a>> {
         let (trace, k) = (*self, self.classes);
         (0..trace.scores.len()).map(move |t| Step {
-            prediction: Some(trace.predictions[t]),
+            prediction: trace.predicts.then(|| trace.predictions[t]),
             score: trace.scores_given.then(|| trace.scores[t]),
             probs: trace.probs.map(|probs| &probs[t * k..(t + 1) * k]),
         })
     }
 
-    /// Whether each prediction was right.
+    /// Whether each prediction was right; of none is it known without a label.
     pub(crate) fn right(&self) -> impl Iterator<Item = bool> + 'a {
         let label = self.label;
-        self.predictions.iter().map(move |&p| p == label)
+        self.predictions.iter().map(move |&p| label == Some(p))
+    }
+
+    /// Whether each prediction is another than the last.
+    pub(crate) fn disagrees(&self) -> impl Iterator<Item = bool> + 'a {
+        let full = self.predictions.last().copied();
+        self.predictions.iter().map(move |&p| full != Some(p))
     }
 
     /// The sequence as it could be given again.
@@ -112,16 +173,37 @@ impl<'a> Trace<'a> {
         Sequence {
             id: self.id,
             label: self.label,
-            predictions: Some(self.predictions),
+            predictions: self.predicts.then_some(self.predictions),
             scores: self.given_scores(),
             probs: self.probs.map(|probs| (probs, self.classes)),
+            numbers: self.numbers,
+            losses: self.losses,
+            about: self.about,
         }
     }
 
     /// What tells it from others, whichever score will be judged; `bytes` is
     /// used to work in.
     pub fn fingerprint(&self, bytes: &mut Vec<u8>) -> Fingerprint {
-        Fingerprint::of_sequence(self.scores, self.right(), bytes)
+        if self.label.is_some() && self.numbers.is_none() && self.losses.is_none() {
+            return Fingerprint::of_sequence(self.scores, self.right(), bytes);
+        }
+        // Without labels, what tells sequences apart is where predictions change
+        // their mind; a byte that a labelled sequence never has goes before it.
+        let right = self.right().map(u8::from);
+        let told = match self.label {
+            Some(_) => Vec::from_iter(right),
+            None => std::iter::once(2)
+                .chain(self.disagrees().map(u8::from))
+                .collect(),
+        };
+        let numbers = self
+            .numbers
+            .iter()
+            .flat_map(|n| n.predictions.iter().chain([&n.label]));
+        let values = numbers.chain(self.losses.unwrap_or_default());
+        let more = values.flat_map(|v| v.to_le_bytes());
+        Fingerprint::of_bytes(self.scores, told.into_iter().chain(more), bytes)
     }
 }
 
@@ -181,6 +263,25 @@ enum Fault {
     TooLong(usize),
     #[error("the score {0} is not a number in [0, 1]; {remedy}", remedy = score_remedy(*.0))]
     Score(f32),
+    #[error("it has no label; the loss gap by group `label` needs every label")]
+    NoLabel,
+    #[error("it has no {0}; each sequence needs one")]
+    NoColumn(String),
+    #[error("{0} is not a loss in [0, 1]; scale the losses, or clip them")]
+    Loss(f32),
+    #[error("{0} is not a number that can be predicted or true")]
+    Number(f32),
+    #[error("{0} is not a cost: costs are finite and at least 0")]
+    Cost(f32),
+    #[error("{0} is not a weight: weights are finite and at least 0")]
+    NotWeight(f64),
+    #[error(
+        "its weight {weight} is above the bound {bound}; give a bound that no weight exceeds, fixed \
+         before looking at the traces"
+    )]
+    HeavyWeight { weight: f64, bound: f64 },
+    #[error("{found} values for {steps} steps; each step needs one")]
+    PerStep { found: usize, steps: usize },
     #[error("sets whose scores came about or were binned in different ways cannot be joined")]
     OtherKind,
 }
@@ -224,6 +325,21 @@ impl SequenceError {
         Fault::Unlike.into()
     }
 
+    /// It has no value in a column that the promise speaks of.
+    pub(crate) fn no_column(column: &str) -> Self {
+        Fault::NoColumn(format!("`{column}`")).into()
+    }
+
+    /// It has no label.
+    pub(crate) fn no_label() -> Self {
+        Fault::NoLabel.into()
+    }
+
+    /// Its weight is above the bound.
+    pub(crate) fn heavy(weight: f64, bound: f64) -> Self {
+        Fault::HeavyWeight { weight, bound }.into()
+    }
+
     /// Some sequences have scores, others have not.
     pub fn mixed_sources() -> Self {
         Fault::MixedSources.into()
@@ -231,17 +347,21 @@ impl SequenceError {
 
     /// Whether things do not go together, each of which may be sound.
     pub fn is_conflict(&self) -> bool {
-        use Fault::{Lengths, MixedSources, OtherKind, Uneven, Unlike};
+        use Fault::{Lengths, MixedSources, OtherKind, PerStep, Uneven, Unlike};
         let fault = &self.fault;
         matches!(
             fault,
-            Lengths { .. } | MixedSources | OtherKind | Uneven { .. } | Unlike
+            Lengths { .. } | MixedSources | OtherKind | PerStep { .. } | Uneven { .. } | Unlike
         )
     }
 
     /// Whether something is not there at all.
     pub fn is_lack(&self) -> bool {
-        matches!(self.fault, Fault::NoScores | Fault::NoPredictions)
+        let fault = &self.fault;
+        matches!(
+            fault,
+            Fault::NoScores | Fault::NoPredictions | Fault::NoColumn(_) | Fault::NoLabel
+        )
     }
 
     /// Where in the sequence: its field and step, as far as they are known.
@@ -280,6 +400,8 @@ pub struct Checker {
     classes: Vec<u32>,
     largest: Vec<f32>,
     clamped: Vec<f32>,
+    /// Predictions for those who have none.
+    zeros: Vec<u32>,
 }
 
 impl Checker {
@@ -299,7 +421,8 @@ impl Checker {
         if !scores_given && given.probs.is_none() {
             return Err(Fault::NoScores.into());
         }
-        if given.predictions.is_none() && given.probs.is_none() {
+        let predicts = given.predictions.is_some() || given.probs.is_some();
+        if !predicts && given.numbers.is_none() && given.losses.is_none() {
             return Err(Fault::NoPredictions.into());
         }
         if *self.scores_given.get_or_insert(scores_given) != scores_given {
@@ -313,13 +436,22 @@ impl Checker {
             classes: best,
             largest,
             clamped,
+            zeros,
             ..
         } = self;
-        let predictions = given.predictions.unwrap_or(best);
         let scores = given.scores.unwrap_or(largest);
+        if !predicts {
+            zeros.clear();
+            zeros.resize(scores.len(), 0);
+        }
+        let predictions = match predicts {
+            true => given.predictions.unwrap_or(best),
+            false => zeros,
+        };
         let steps = probs.is_some().then_some(largest.len());
         check_lengths(predictions.len(), scores.len(), steps)?;
         check_scores(scores)?;
+        check_more(&given, scores.len())?;
         Ok(Trace {
             id: given.id,
             label: given.label,
@@ -334,6 +466,10 @@ impl Checker {
                 }
             }),
             classes,
+            predicts,
+            numbers: given.numbers,
+            losses: given.losses,
+            about: given.about,
         })
     }
 
@@ -355,7 +491,9 @@ impl Checker {
             }
             Err(Fault::Class { class, classes }.at(field, step))
         };
-        in_range(given.label, "label", None)?;
+        if let Some(label) = given.label {
+            in_range(label, "label", None)?;
+        }
         for (t, &class) in given.predictions.unwrap_or_default().iter().enumerate() {
             in_range(class, "predictions", Some(t + 1))?;
         }
@@ -449,6 +587,40 @@ pub(crate) fn check_scores(scores: &[f32]) -> Result<(), SequenceError> {
     Err(Fault::Score(scores[t]).at("scores", Some(t + 1)))
 }
 
+/// Checks what may come beside predictions and scores.
+fn check_more(given: &Sequence<'_>, steps: usize) -> Result<(), SequenceError> {
+    let per_step = |values: &[f32], field: &'static str| match values.len() == steps {
+        true => Ok(()),
+        false => {
+            let found = values.len();
+            Err(Fault::PerStep { found, steps }.at(field, None))
+        }
+    };
+    let first = |values: &[f32], field, sound: fn(&f32) -> bool, fault: fn(f32) -> Fault| {
+        let unsound = values.iter().position(|v| !sound(v));
+        unsound.map_or(Ok(()), |t| Err(fault(values[t]).at(field, Some(t + 1))))
+    };
+    if let Some(losses) = given.losses {
+        per_step(losses, "losses")?;
+        first(losses, "losses", |l| (0.0..=1.0).contains(l), Fault::Loss)?;
+    }
+    if let Some(costs) = given.about.costs {
+        per_step(costs, "cost")?;
+        first(costs, "cost", |c| c.is_finite() && *c >= 0.0, Fault::Cost)?;
+    }
+    if let Some(Numbers { predictions, label }) = given.numbers {
+        per_step(predictions, "predictions")?;
+        first(predictions, "predictions", |p| p.is_finite(), Fault::Number)?;
+        first(&[label], "label", |p| p.is_finite(), Fault::Number)?;
+    }
+    match given.about.weight {
+        Some(weight) if !(weight.is_finite() && weight >= 0.0) => {
+            Err(Fault::NotWeight(weight).at("weight", None))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Checks one score, for those who meet steps one by one.
 pub fn check_score(score: f32) -> Result<(), SequenceError> {
     if (0.0..=1.0).contains(&score) {
@@ -469,7 +641,7 @@ mod tests {
     fn what_is_missing_is_taken_from_the_probabilities() {
         let mut checker = Checker::new();
         let given = Sequence {
-            label: 1,
+            label: Some(1),
             probs: Some((&[0.6, 0.4, 0.1, 0.9], 2)),
             ..Sequence::default()
         };
@@ -515,7 +687,7 @@ mod tests {
         assert!(refused(probs(&[0.5, 0.4])).contains("sum to 0.9"));
         assert!(refused(probs(&[0.5, 0.5, 0.5])).contains("evenly"));
         let class = Sequence {
-            label: 2,
+            label: Some(2),
             ..probs(&[0.5, 0.5])
         };
         assert!(refused(class).starts_with("label: class 2 is out of range"));

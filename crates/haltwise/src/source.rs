@@ -2,13 +2,15 @@
 //! the source, the same driver ([`Plan::calibrate`](crate::Plan::calibrate)) goes
 //! through it.
 
-use std::collections::BinaryHeap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use crate::error::CalibrateError;
 use crate::evidence::{Counting, Evidence};
 use crate::grid::Grid;
 use crate::identity::{Key, Others, Overlap, SetAside, SetRecord, Sketch};
+use crate::loss::Measure;
 use crate::outputs::Outputs;
 use crate::parts::Fitting;
 use crate::proposal::{Proposal, Role};
@@ -16,6 +18,7 @@ use crate::score::ScoreSource;
 use crate::sequence::{Checker, SequenceError, Trace};
 use crate::survey::Survey;
 use crate::table::EvidenceError;
+use crate::terms::Admission;
 use crate::trace::{Traces, TracesBuilder};
 
 /// A set of sequences, as the driver sees it: each method goes through all of
@@ -30,11 +33,14 @@ pub trait Source {
     /// How much of the set may be kept, one byte per score of a grid.
     fn room(&self, grid: &Grid) -> Result<Room, Self::Error>;
 
+    /// Whether all sequences of a unit are counted together.
+    fn counts_units(&self, grid: &Grid) -> Result<bool, Self::Error>;
+
     /// What the set looks like.
-    fn survey(&self) -> Result<Survey, Self::Error>;
+    fn survey(&self, who: Admission<'_>) -> Result<Survey, Self::Error>;
 
     /// The sequences to fit to.
-    fn fitting(&self, wanted: Share) -> Result<Drawn, Self::Error>;
+    fn fitting(&self, wanted: Share<'_>) -> Result<Drawn, Self::Error>;
 
     /// The sequences to screen on and, where asked for, those to certify on.
     fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Self::Error>;
@@ -55,12 +61,14 @@ pub enum Room {
 /// How many sequences may be fitted to: a share of a set of which the others
 /// certify, or all of another set; in either case those with the smallest draws,
 /// [`Fitting::MOST`] at the most.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share {
+#[derive(Debug, Clone, Copy)]
+pub struct Share<'w> {
     /// The share; `None` for all.
     pub share: Option<f64>,
     /// The seed of the draw.
     pub seed: u64,
+    /// Who may come in.
+    pub who: Admission<'w>,
 }
 
 /// Sequences to fit to.
@@ -79,15 +87,18 @@ impl Drawn {
     /// smallest draws; by default they are the whole.
     pub fn from_part<F: Fold>(
         rows: &F,
-        wanted: Share,
+        wanted: Share<'_>,
         whole: Option<Survey>,
     ) -> Result<Self, F::Error> {
         let states = rows.fold(Smallest::default, |state, key, trace| {
-            state.visit(wanted.seed, key, trace)
+            state.visit(&wanted, key, trace)
         })?;
+        // Beyond what a visitor let go of, not all of a unit may be at hand.
+        let known = states.iter().filter_map(|state| state.let_go).min();
         let survey = whole.unwrap_or_else(|| sum(states.iter().map(|state| &state.survey)));
         let mut drawn: Vec<OneDrawn> = states.into_iter().flat_map(|state| state.drawn).collect();
         drawn.sort_unstable();
+        drawn.retain(|one| known.is_none_or(|known| one.draw < known));
         let most = match wanted.share {
             Some(share) => {
                 let share = SetAside::share(share, wanted.seed);
@@ -98,7 +109,8 @@ impl Drawn {
             }
             None => drawn.len(),
         };
-        drawn.truncate(most.min(Fitting::MOST));
+        let most = whole_units(&drawn, most.min(Fitting::MOST));
+        drawn.truncate(most);
         let below = drawn.last().map_or(0, |last| last.draw.saturating_add(1));
         let mut outputs = Outputs::new();
         for one in &drawn {
@@ -113,6 +125,14 @@ impl Drawn {
             },
             survey,
         })
+    }
+}
+
+/// Up to so many, without the last unit if it would be cut in two.
+fn whole_units(drawn: &[OneDrawn], most: usize) -> usize {
+    match drawn.get(most) {
+        Some(next) => drawn[..most].partition_point(|one| one.draw < next.draw),
+        None => drawn.len().min(most),
     }
 }
 
@@ -133,15 +153,17 @@ pub struct Wanted<'w> {
     pub grid: &'w Grid,
     /// Sequences that must not certify.
     pub(crate) others: &'w Others,
+    /// Who may come in.
+    pub who: Admission<'w>,
 }
 
 /// What was kept of a set.
 #[derive(Debug)]
 pub struct Kept {
-    /// To screen on.
-    pub(crate) screening: Traces,
+    /// To screen on, by group; one without a name where there are none.
+    pub(crate) screening: BTreeMap<String, Traces>,
     /// To certify on, where that was wanted.
-    pub(crate) certifying: Traces,
+    pub(crate) certifying: BTreeMap<String, Traces>,
     /// All that screens, kept or not.
     pub(crate) screens: SetRecord,
     /// All that does not certify.
@@ -199,16 +221,26 @@ impl<F: Fold> Source for F {
         Fold::room(self, grid)
     }
 
-    fn survey(&self) -> Result<Survey, Self::Error> {
+    /// All are kept until they are, where they fit.
+    fn counts_units(&self, grid: &Grid) -> Result<bool, Self::Error> {
+        Ok(Fold::room(self, grid)? == Room::All)
+    }
+
+    fn survey(&self, who: Admission<'_>) -> Result<Survey, Self::Error> {
         let start = || (Survey::default(), Vec::new());
-        let states = self.fold(start, |(survey, bytes), _, trace| {
-            survey.note(trace, trace.fingerprint(bytes));
+        let states = self.fold(start, |(survey, bytes), key, trace| {
+            if who.admit(key, trace)?.is_none() {
+                survey.thinned += 1;
+                return Ok(());
+            }
+            let group = who.terms.group(trace);
+            survey.note(trace, trace.fingerprint(bytes), group.as_deref());
             Ok(())
         })?;
         Ok(sum(states.iter().map(|(survey, _)| survey)))
     }
 
-    fn fitting(&self, wanted: Share) -> Result<Drawn, Self::Error> {
+    fn fitting(&self, wanted: Share<'_>) -> Result<Drawn, Self::Error> {
         Drawn::from_part(self, wanted, None)
     }
 
@@ -217,17 +249,9 @@ impl<F: Fold> Source for F {
             state.visit(wanted, key, trace)
         })?;
         let survey = sum(states.iter().map(|state| &state.survey));
-        let own = survey.plain_source();
-        let score = wanted.score.unwrap_or(&own);
-        let builder = || {
-            Traces::builder()
-                .source(score.clone())
-                .binned(wanted.grid.clone())
-        };
-        let (mut screening, mut certifying) = (builder(), builder());
         let mut kept = Kept {
-            screening: builder().finish(),
-            certifying: builder().finish(),
+            screening: BTreeMap::new(),
+            certifying: BTreeMap::new(),
             screens: SetRecord::default(),
             left_out: SetRecord::default(),
             overlap: Overlap::default(),
@@ -235,19 +259,32 @@ impl<F: Fold> Source for F {
             sample: Sketch::new(Sketch::OF_A_RULE),
             survey,
         };
+        let mut sets: BTreeMap<String, [TracesBuilder; 2]> = BTreeMap::new();
         for state in states {
             kept.screens += state.screens;
             kept.left_out += state.left_out;
             kept.overlap += state.overlap;
             kept.sketch.add(&state.sketch);
             kept.sample.add(&state.sample);
-            let [screens, certifies] = state.sets.unwrap_or_else(|| [builder(), builder()]);
-            screening
-                .absorb(screens)
-                .and_then(|()| certifying.absorb(certifies))
-                .map_err(|e| Fold::refuse(self, e.into()))?;
+            for (group, [screens, certifies]) in state.sets {
+                match sets.entry(group) {
+                    Entry::Vacant(new) => {
+                        new.insert([screens, certifies]);
+                    }
+                    Entry::Occupied(mut known) => {
+                        let [screening, certifying] = known.get_mut();
+                        screening
+                            .absorb(screens)
+                            .and_then(|()| certifying.absorb(certifies))
+                            .map_err(|e| Fold::refuse(self, e.into()))?;
+                    }
+                }
+            }
         }
-        (kept.screening, kept.certifying) = (screening.finish(), certifying.finish());
+        for (group, [screening, certifying]) in sets {
+            kept.screening.insert(group.clone(), screening.finish());
+            kept.certifying.insert(group, certifying.finish());
+        }
         Ok(kept)
     }
 
@@ -261,14 +298,7 @@ impl<F: Fold> Source for F {
                 Err(e) => Err(e.clone().into()),
             },
         )?;
-        let mut evidence = Evidence::none(proposal).map_err(refuse)?;
-        for state in states {
-            let counted = state.and_then(Counting::finish);
-            counted
-                .and_then(|counted| evidence.add(&counted))
-                .map_err(refuse)?;
-        }
-        Ok(evidence)
+        Counting::sum(states).map_err(refuse)
     }
 }
 
@@ -286,6 +316,8 @@ struct Smallest {
     /// How many classes the first sequence has, and whether scores.
     kind: Option<(usize, bool)>,
     drawn: BinaryHeap<OneDrawn>,
+    /// The smallest draw that was let go of.
+    let_go: Option<u64>,
     bytes: Vec<u8>,
 }
 
@@ -308,19 +340,35 @@ impl Owned {
 }
 
 impl Smallest {
-    fn visit(&mut self, seed: u64, key: Key, trace: &Trace<'_>) -> Result<(), CalibrateError> {
+    fn visit(
+        &mut self,
+        wanted: &Share<'_>,
+        key: Key,
+        trace: &Trace<'_>,
+    ) -> Result<(), CalibrateError> {
+        let Some(key) = wanted.who.admit(key, trace)? else {
+            self.survey.thinned += 1;
+            return Ok(());
+        };
         let kind = (trace.classes(), trace.given_scores().is_some());
         if *self.kind.get_or_insert(kind) != kind {
             return Err(SequenceError::unlike().into());
         }
-        self.survey.note(trace, trace.fingerprint(&mut self.bytes));
-        let draw = key.draw(seed);
+        let group = wanted.who.terms.group(trace);
+        let print = trace.fingerprint(&mut self.bytes);
+        self.survey.note(trace, print, group.as_deref());
+        let draw = key.draw(wanted.seed);
         if self.drawn.len() >= Fitting::MOST {
             let last = self.drawn.peek();
-            if last.is_some_and(|last| (last.draw, last.key) < (draw, key)) {
+            let keep = last.is_none_or(|last| (draw, key) <= (last.draw, last.key));
+            let let_go = match keep {
+                true => self.drawn.pop().map_or(draw, |last| last.draw),
+                false => draw,
+            };
+            self.let_go = Some(self.let_go.map_or(let_go, |known| known.min(let_go)));
+            if !keep {
                 return Ok(());
             }
-            self.drawn.pop();
         }
         let mut sequence = Outputs::new();
         sequence.add(key, trace)?;
@@ -361,9 +409,9 @@ struct Keeping {
     overlap: Overlap,
     sketch: Sketch,
     sample: Sketch,
-    /// What screens, and what certifies; begun with the first sequence, which
-    /// says what score there is.
-    sets: Option<[TracesBuilder; 2]>,
+    /// By group, what screens and what certifies; begun with its first sequence,
+    /// which says what score there is.
+    sets: BTreeMap<String, [TracesBuilder; 2]>,
     bytes: Vec<u8>,
 }
 
@@ -376,7 +424,7 @@ impl Default for Keeping {
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_PROPOSAL),
             sample: Sketch::new(Sketch::OF_A_RULE),
-            sets: None,
+            sets: BTreeMap::new(),
             bytes: Vec::new(),
         }
     }
@@ -386,21 +434,33 @@ impl Keeping {
     fn visit(
         &mut self,
         wanted: &Wanted<'_>,
-        key: Key,
+        own: Key,
         trace: &Trace<'_>,
     ) -> Result<(), CalibrateError> {
-        let [screening, certifying] = self.sets.get_or_insert_with(|| {
+        let Some(key) = wanted.who.admit(own, trace)? else {
+            self.survey.thinned += 1;
+            return Ok(());
+        };
+        let group = wanted.who.terms.group(trace).unwrap_or_default();
+        if !self.sets.contains_key(&*group) && self.sets.len() <= Survey::MOST_GROUPS {
             let source = wanted.score.cloned().unwrap_or_else(|| trace.source());
-            [(); 2].map(|()| {
+            let builder = || {
                 Traces::builder()
                     .source(source.clone())
+                    .measured(Measure::of(wanted.who.terms.loss))
                     .binned(wanted.grid.clone())
-            })
-        });
+            };
+            self.sets.insert(group.to_string(), [builder(), builder()]);
+        }
+        let sets = self.sets.get_mut(&*group);
+        let (screening, certifying) = match sets {
+            Some([screening, certifying]) => (Some(screening), Some(certifying)),
+            None => (None, None),
+        };
         let role = Role::of(key, wanted.fit, wanted.screen);
         let set = match role {
-            Role::Screen if wanted.sample.is_none_or(|sample| sample.has(key)) => Some(screening),
-            Role::Certify if wanted.keep => Some(certifying),
+            Role::Screen if wanted.sample.is_none_or(|sample| sample.has(key)) => screening,
+            Role::Certify if wanted.keep => certifying,
             _ => None,
         };
         let print = match set {
@@ -410,18 +470,19 @@ impl Keeping {
         let named = trace.id().is_some();
         match role {
             Role::Certify => {
-                let met = wanted.others.meet(key, print, named);
+                let met = wanted.others.meet(own, print, named);
                 self.overlap.note(met);
             }
             Role::Fit => self.left_out += SetRecord::one(print),
             Role::Screen => {
                 self.left_out += SetRecord::one(print);
                 self.screens += SetRecord::one(print);
-                self.sketch.push(key, print, named);
+                self.sketch.push(own, print, named);
             }
         }
-        self.sample.push(key, print, named);
-        self.survey.note(trace, print);
+        self.sample.push(own, print, named);
+        let group = wanted.who.terms.group(trace);
+        self.survey.note(trace, print, group.as_deref());
         Ok(())
     }
 }

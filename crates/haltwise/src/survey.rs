@@ -1,6 +1,8 @@
 //! What a set of sequences looks like as a whole, as far as proposing rules may
 //! know: nothing here says anything about gaps.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{Fingerprint, SetRecord};
@@ -26,6 +28,20 @@ pub struct Survey {
     pub most_classes: usize,
     /// Whether scores were given; if not, the largest probability stands in.
     pub scores_given: bool,
+    /// How many sequences have no label.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unlabelled: u64,
+    /// How many more there were that the weights left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub thinned: u64,
+    /// How many sequences each group has, where the promise is by group: up to
+    /// one group more than there may be.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub groups: BTreeMap<String, u64>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Default for Survey {
@@ -39,13 +55,23 @@ impl Default for Survey {
             fewest_classes: usize::MAX,
             most_classes: 0,
             scores_given: false,
+            unlabelled: 0,
+            thinned: 0,
+            groups: BTreeMap::new(),
         }
     }
 }
 
 impl Survey {
-    /// Notes one more sequence, of this fingerprint.
-    pub fn note(&mut self, trace: &Trace<'_>, fingerprint: Fingerprint) {
+    /// The most groups that a promise may be made for.
+    pub const MOST_GROUPS: usize = 1000;
+
+    /// Notes one more sequence, of this fingerprint and group.
+    pub fn note(&mut self, trace: &Trace<'_>, fingerprint: Fingerprint, group: Option<&str>) {
+        self.unlabelled += u64::from(trace.label().is_none());
+        if let Some(group) = group {
+            self.note_group(group, 1);
+        }
         self.set += SetRecord::one(fingerprint);
         self.nameless += u64::from(trace.id().is_none());
         self.shortest = self.shortest.min(trace.len());
@@ -64,6 +90,19 @@ impl Survey {
         self.fewest_classes = self.fewest_classes.min(other.fewest_classes);
         self.most_classes = self.most_classes.max(other.most_classes);
         self.scores_given |= other.scores_given;
+        self.unlabelled += other.unlabelled;
+        self.thinned += other.thinned;
+        for (group, &n) in &other.groups {
+            self.note_group(group, n);
+        }
+    }
+
+    fn note_group(&mut self, group: &str, n: u64) {
+        if let Some(found) = self.groups.get_mut(group) {
+            *found += n;
+        } else if self.groups.len() <= Self::MOST_GROUPS {
+            self.groups.insert(group.to_owned(), n);
+        }
     }
 
     /// How many sequences there are.

@@ -1,5 +1,7 @@
 //! The counts that certifying reads, for one family of candidates: per rule and
-//! step, how many sequences halted there, and how many of those had a gap.
+//! step, how many sequences halted there, and how many of those had a gap. Where
+//! losses are levels, or sequences come in units, also the sums that bets need
+//! (`levels.rs`).
 //!
 //! Counts of disjoint sets of traces add up to the counts of their union, so
 //! they can be gathered in parts, anywhere, and certified without the traces.
@@ -8,53 +10,18 @@ use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use crate::bets::Moments;
 use crate::candidates::{Candidates, Family};
+use crate::counts::{Counts, add_counts};
 use crate::grid::Grid;
 use crate::halt::halts;
 use crate::lanes::{LANES, Lane, Lanes, mask, ones};
-use crate::loss::gaps;
+use crate::levels;
+use crate::loss::TOP;
 use crate::score::ScoreSource;
 use crate::scores::{Row, Threshold};
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
-
-/// How many sequences halted, and how many of those had a gap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Counts {
-    /// Sequences that halted.
-    pub halted: u64,
-    /// Those of them where the full prediction is right and the early one wrong.
-    pub gaps: u64,
-}
-
-impl Counts {
-    /// Counts kept in one word while they are small, so that one addition
-    /// serves both: halted in the low half, gaps in the high. Sums and
-    /// differences are right modulo 2⁶⁴ as long as the end result fits.
-    #[inline(always)]
-    pub(crate) fn one(gap: bool) -> u64 {
-        1 | u64::from(gap) << 32
-    }
-
-    pub(crate) fn unpack(packed: u64) -> Self {
-        Self {
-            halted: packed & 0xffff_ffff,
-            gaps: packed >> 32,
-        }
-    }
-
-    /// The share of the halted that had a gap; `None` if no one halted.
-    pub fn gap(self) -> Option<f64> {
-        (self.halted > 0).then(|| self.gaps as f64 / self.halted as f64)
-    }
-}
-
-impl std::ops::AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.halted += other.halted;
-        self.gaps += other.gaps;
-    }
-}
 
 /// The counts for an ordered family of candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,6 +32,16 @@ pub(crate) struct Table {
     sequences: u64,
     /// One row of `t_max` counts per candidate: halted at each step.
     counts: Vec<Counts>,
+    /// The same of the sums that bets need; empty where none are needed.
+    moments: Vec<Moments>,
+}
+
+/// What is counted: sequences with losses of 0 and 1, with levels, or units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tallied {
+    Bits,
+    Levels,
+    Units,
 }
 
 /// Why traces cannot be counted, or counts not be relied on.
@@ -143,6 +120,24 @@ pub enum EvidenceError {
         /// How many there are.
         expected: u64,
     },
+    /// A unit was counted in two parts.
+    #[error(
+        "sequences of one unit were counted in different parts, where each counts as one; keep the \
+         sequences of a unit together"
+    )]
+    CutUnit,
+    /// A group was not known when the candidates were made.
+    #[error(
+        "the group {0:?} was not there when the candidates were made, so nothing can be promised \
+         for it; merge rare groups, or leave its sequences out"
+    )]
+    NewGroup(String),
+    /// Traces were given without what the terms speak of.
+    #[error(
+        "these traces keep scores and gaps only; for other losses, groups, units or weights give \
+         the sequences themselves"
+    )]
+    NoTerms,
     /// As many sequences as were read, but others.
     #[error("the traces are not those that were read while screening; screen again")]
     Changed,
@@ -172,7 +167,7 @@ pub(crate) const MOST_SEQUENCES: u64 = 1 << 40;
 
 impl Table {
     /// No counts yet.
-    pub(crate) fn none(candidates: &Candidates) -> Result<Self, EvidenceError> {
+    pub(crate) fn none(candidates: &Candidates, tallied: Tallied) -> Result<Self, EvidenceError> {
         let (rules, t_max) = (candidates.len(), candidates.t_max());
         let cells = rules.saturating_mul(t_max);
         if cells > MOST_CELLS {
@@ -183,6 +178,10 @@ impl Table {
             t_max,
             sequences: 0,
             counts: vec![Counts::default(); cells],
+            moments: match tallied {
+                Tallied::Bits => Vec::new(),
+                _ => vec![Moments::default(); cells],
+            },
         })
     }
 
@@ -193,10 +192,21 @@ impl Table {
         &mut self,
         candidates: &Candidates,
         traces: &Traces,
+        tallied: Tallied,
     ) -> Result<(), EvidenceError> {
         check(candidates, traces)?;
         let counts = &mut self.counts[..];
+        let moments = &mut self.moments[..];
         match candidates.family() {
+            _ if tallied == Tallied::Units => {
+                levels::count_units(candidates, traces, counts, moments)
+            }
+            Family::Backward(..) if tallied == Tallied::Levels => {
+                levels::count_walk(candidates, traces, counts, moments);
+            }
+            _ if tallied == Tallied::Levels => {
+                levels::count_each(candidates, traces, counts, moments);
+            }
             Family::OneThreshold(grid, t_max) => add_blocks(traces, counts, |block, counts| {
                 count_staircases(block, grid, *t_max, counts);
             }),
@@ -217,7 +227,20 @@ impl Table {
         traces: &Traces,
         parts: &[&[usize]],
     ) -> Result<Vec<Self>, EvidenceError> {
-        let none = Self::none(candidates)?;
+        let tallied = match traces.measure().binary {
+            true => Tallied::Bits,
+            false => Tallied::Levels,
+        };
+        if tallied == Tallied::Levels {
+            let of_part = |part: &&[usize]| {
+                let mut table = Self::none(candidates, tallied)?;
+                let part = traces.select(part.iter().copied());
+                table.count(candidates, &part, tallied)?;
+                Ok(table)
+            };
+            return parts.iter().map(of_part).collect();
+        }
+        let none = Self::none(candidates, tallied)?;
         check(candidates, traces)?;
         let (cells, t_max) = (none.counts.len(), none.t_max);
         let mut counts = vec![vec![0_u64; cells]; parts.len()];
@@ -226,7 +249,7 @@ impl Table {
             let add = |(part, counts): (&&[usize], &mut Vec<u64>)| {
                 let row = &mut counts[c * t_max..(c + 1) * t_max];
                 for halt in part.iter().filter_map(|&i| halts.get(i)) {
-                    row[halt.step as usize] += Counts::one(halt.gap());
+                    row[halt.step as usize] += Counts::one(halt.loss > 0);
                 }
             };
             parts.par_iter().zip(&mut counts).for_each(add);
@@ -240,16 +263,29 @@ impl Table {
     }
 
     /// Whether these could be the counts of such candidates.
-    pub(crate) fn is_for(&self, candidates: &Candidates) -> bool {
+    pub(crate) fn is_for(&self, candidates: &Candidates, tallied: Tallied) -> bool {
         (self.rules, self.t_max) == (candidates.len(), candidates.t_max())
+            && self.moments.is_empty() == (tallied == Tallied::Bits)
+    }
+
+    /// For candidate `c` (counted from 0), the sums at each step; empty where
+    /// none are kept.
+    pub(crate) fn moments_at(&self, c: usize) -> &[Moments] {
+        self.moments
+            .get(c * self.t_max..(c + 1) * self.t_max)
+            .unwrap_or_default()
     }
 
     /// Adds the counts of other traces for the same candidates.
     pub(crate) fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
-        if (self.rules, self.t_max) != (other.rules, other.t_max) {
+        let shape = |table: &Self| (table.rules, table.t_max, table.moments.len());
+        if shape(self) != shape(other) {
             return Err(EvidenceError::OtherProposal);
         }
         add_counts(&mut self.counts, &other.counts);
+        for (mine, &other) in std::iter::zip(&mut self.moments, &other.moments) {
+            *mine += other;
+        }
         self.sequences += other.sequences;
         Ok(())
     }
@@ -307,13 +343,6 @@ fn add_blocks(
     add_counts(counts, &traces.sum_blocks(zero, count, sum));
 }
 
-/// Adds one table of counts to another of the same shape.
-pub(crate) fn add_counts(left: &mut [Counts], right: &[Counts]) {
-    for (left, &right) in std::iter::zip(left, right) {
-        *left += right;
-    }
-}
-
 /// One threshold for all steps: a sequence halts under threshold `k` at the
 /// first step whose score reaches bin `k`, so its halt step is a staircase made
 /// by its running maximum. Each time that climbs, from bin `from` to bin `to`,
@@ -364,7 +393,7 @@ fn climb<'a, S: Copy + PartialOrd + 'a>(
             // At its own end a sequence halts under every threshold.
             let ends = block.ends(word, t);
             let climbs = mask(|i| scores[i] >= next[i]) & block.valid(word);
-            let gaps = gaps(block, t, word);
+            let gaps = block.gaps(t, word);
             for i in ones(climbs | ends) {
                 let to = match ends >> i & 1 {
                     0 => bin(scores[i]),
@@ -423,7 +452,7 @@ fn count_rule_in<S: Simd>(simd: S, block: &Block, thresholds: &[Threshold], pack
         for t in opens..block.steps {
             let reached = block.scores(t).reach(simd, word, thresholds[t]);
             let halts = running & (reached | block.ends(word, t));
-            packed[t] += pack(halts, gaps(block, t, word));
+            packed[t] += pack(halts, block.gaps(t, word));
             running &= !halts;
             if running == 0 {
                 break;
@@ -499,10 +528,18 @@ struct Halts {
 }
 
 impl Halts {
-    /// Every sequence at its own last step, where there is no gap.
+    /// Every sequence at its own last step, where there is no gap, but may be
+    /// another loss.
     fn at_end(block: &Block, halted: &mut [u64]) -> Self {
         let last = block.steps - 1;
-        if block.equal_lengths {
+        let mut gap = vec![0; block.words()];
+        if block.costs_at_end() {
+            for i in 0..block.len {
+                let lost = block.loss(block.last(i) as usize, i) > 0;
+                halted[block.last(i) as usize] += Counts::one(lost);
+                gap[i / LANES] |= u64::from(lost) << (i % LANES);
+            }
+        } else if block.equal_lengths {
             halted[last] += block.len as u64 * Counts::one(false);
         } else {
             for i in 0..block.len {
@@ -513,7 +550,7 @@ impl Halts {
             latest_step: last,
             at_latest: (0..block.words()).map(|w| block.ends(w, last)).collect(),
             step: block.last.clone(),
-            gap: vec![0; block.words()],
+            gap,
         }
     }
 
@@ -574,7 +611,7 @@ impl Halts {
                 *from = from.wrapping_sub((moves >> i & 1) | (with_gap >> i & 1) << 32);
                 step[i] = latest as u32;
             }
-            let gaps = gaps(block, t, word);
+            let gaps = block.gaps(t, word);
             arrived += pack(moves, gaps);
             *gap = *gap & !moves | gaps & moves;
             *at_latest = moves;
@@ -611,6 +648,8 @@ struct Record {
     sequences: u64,
     halted: Vec<Vec<u64>>,
     gaps: Vec<Vec<u64>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    moments: Vec<Moments>,
 }
 
 impl From<Table> for Record {
@@ -624,6 +663,7 @@ impl From<Table> for Record {
             sequences: table.sequences,
             halted: rows(|c| c.halted),
             gaps: rows(|c| c.gaps),
+            moments: table.moments,
         }
     }
 }
@@ -644,6 +684,22 @@ impl TryFrom<Record> for Table {
         if record.sequences > MOST_SEQUENCES {
             return damaged("there are more sequences than can be");
         }
+        let whole = match record.moments.is_empty() {
+            true => 1,
+            false => u64::from(TOP),
+        };
+        if !record.moments.is_empty() && record.moments.len() != rules * t_max {
+            return damaged("a table has the wrong shape");
+        }
+        for row in record.moments.chunks(t_max.max(1)) {
+            let mut sum = Moments::default();
+            for &moments in row {
+                sum += moments;
+                if !sum.are_possible() || sum.units > record.sequences {
+                    return damaged("sums of losses contradict each other");
+                }
+            }
+        }
         let mut counts = Vec::new();
         for (halted, gaps) in std::iter::zip(&record.halted, &record.gaps) {
             let total = halted.iter().try_fold(0_u64, |sum, &h| sum.checked_add(h));
@@ -651,7 +707,7 @@ impl TryFrom<Record> for Table {
                 return damaged("a candidate's counts do not add up to the number of sequences");
             }
             for (&halted, &gaps) in std::iter::zip(halted, gaps) {
-                if gaps > halted {
+                if gaps / whole > halted {
                     return damaged("there are more gaps than halted sequences");
                 }
                 counts.push(Counts { halted, gaps });
@@ -662,6 +718,7 @@ impl TryFrom<Record> for Table {
             t_max,
             sequences: record.sequences,
             counts,
+            moments: record.moments,
         })
     }
 }

@@ -8,15 +8,17 @@
 //! come can append without ever copying what it already holds.
 //!
 //! Of a prediction only one bit survives, whether it was right: with the full
-//! prediction's bit it gives the gap, and nothing here needs more.
+//! prediction's bit it gives the gap. Other losses are kept beside it, as a bit
+//! or a byte.
 
 use std::fmt;
 
 use crate::grid::Grid;
 use crate::identity::{Fingerprint, Key, SetAside, SetRecord};
 use crate::lanes::{LANES, Lanes, mask};
+use crate::loss::{Losses, Measure, TOP};
 use crate::score::ScoreSource;
-use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte};
+use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte, levels};
 use crate::sequence::{SequenceError, Trace, check_lengths, check_scores};
 use crate::step::StepError;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -46,16 +48,57 @@ pub(crate) struct Block {
     correct: Vec<u64>,
     /// One row of bits: was the full prediction right?
     pub(crate) full: Vec<u64>,
+    /// `steps` rows of losses.
+    losses: Losses,
     /// The 0-based last step of each sequence; 0 behind the last sequence.
     pub(crate) last: Vec<Lanes<u32>>,
     /// Whether all sequences have `steps` steps.
     pub(crate) equal_lengths: bool,
-    /// What each sequence is split by: a hash of its id or of its position.
-    keys: Vec<Key>,
+    /// What each sequence is split by: a hash of its unit, its id or its
+    /// position.
+    pub(crate) keys: Vec<Key>,
     fingerprint: Fingerprint,
 }
 
 impl Block {
+    /// The losses of 64 sequences at step `t`, one bit each; of levels, whether
+    /// they are above 0.
+    ///
+    /// At a sequence's own last step the early prediction is the full one, so a
+    /// gap is 0 there; past its end the bit means nothing.
+    #[inline(always)]
+    pub(crate) fn gaps(&self, t: usize, word: usize) -> u64 {
+        match &self.losses {
+            Losses::Gaps => self.full[word] & !self.correct(t)[word],
+            Losses::Bits(rows) => rows[t * self.words() + word],
+            Losses::Levels(rows) => mask(|i| rows[t * self.words() + word][i] > 0),
+        }
+    }
+
+    /// Whether a loss may be left where a sequence has ended.
+    pub(crate) fn costs_at_end(&self) -> bool {
+        !matches!(self.losses, Losses::Gaps)
+    }
+
+    /// What is lost by stopping sequence `i` at step `t`, as it is counted: 0 or
+    /// 1, or its level where losses are kept as levels.
+    #[inline(always)]
+    pub(crate) fn loss(&self, t: usize, i: usize) -> u8 {
+        match &self.losses {
+            Losses::Levels(rows) => rows[t * self.words() + i / LANES][i % LANES],
+            _ => (self.gaps(t, i / LANES) >> (i % LANES) & 1) as u8,
+        }
+    }
+
+    /// The levels of 64 sequences at step `t`, where levels are kept.
+    #[inline(always)]
+    pub(crate) fn levels(&self, t: usize, word: usize) -> Option<&Lanes<u8>> {
+        match &self.losses {
+            Losses::Levels(rows) => Some(&rows[t * self.words() + word]),
+            _ => None,
+        }
+    }
+
     /// How many words of 64 sequences.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
@@ -130,6 +173,10 @@ pub struct Traces {
     source: ScoreSource,
     /// The grid that scores were binned on, if they were.
     grid: Option<Grid>,
+    /// How losses are kept.
+    measure: Measure,
+    /// How many sequences have a label.
+    labelled: u64,
     pub(crate) blocks: Vec<Block>,
 }
 
@@ -167,6 +214,16 @@ impl Traces {
     /// How the scores came about.
     pub fn source(&self) -> &ScoreSource {
         &self.source
+    }
+
+    /// How losses are kept.
+    pub(crate) fn measure(&self) -> Measure {
+        self.measure
+    }
+
+    /// How many sequences have a label.
+    pub(crate) fn labelled(&self) -> u64 {
+        self.labelled
     }
 
     /// How many there are, and their fingerprint.
@@ -257,19 +314,33 @@ impl Traces {
     /// Fingerprints are those of the scores as they are here: what is picked from
     /// binned traces has another than what is picked and then binned.
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
-        let mut builder = Self::builder().source(self.source.clone());
+        let mut builder = Self::builder()
+            .source(self.source.clone())
+            .measured(self.measure);
         if let Some(grid) = self.grid() {
             builder = builder.binned(grid.clone());
         }
-        let (mut scores, mut correct) = (Vec::new(), Vec::new());
+        let (mut scores, mut correct, mut losses) = (Vec::new(), Vec::new(), Vec::new());
         for index in indices {
             if let Some((block, i)) = self.locate(index) {
                 let steps = 0..=block.last(i) as usize;
                 scores.clear();
                 scores.extend(steps.clone().map(|t| block.score(i, t, self.grid())));
                 correct.clear();
-                correct.extend(steps.map(|t| bit(block.correct(t), i)));
-                builder.append(block.keys[i], None, &scores, correct.iter().copied());
+                correct.extend(steps.clone().map(|t| bit(block.correct(t), i)));
+                losses.clear();
+                if block.costs_at_end() {
+                    let whole = if self.measure.binary { TOP } else { 1 };
+                    losses.extend(steps.map(|t| block.loss(t, i) * whole));
+                }
+                builder.labelled += u64::from(self.labelled == self.len as u64);
+                builder.append(
+                    block.keys[i],
+                    None,
+                    &scores,
+                    correct.iter().copied(),
+                    &losses,
+                );
             }
         }
         builder.finish()
@@ -310,10 +381,16 @@ impl Traces {
 pub struct TracesBuilder {
     source: ScoreSource,
     grid: Option<Grid>,
+    measure: Measure,
+    labelled: u64,
     blocks: Vec<Block>,
     /// The sequences of the block under way, one after the other.
     scores: Arrived,
     correct: Vec<u8>,
+    /// Their losses as they are counted; none where the gap is.
+    losses: Vec<u8>,
+    /// The levels of one sequence; kept to be reused.
+    levels: Vec<u8>,
     /// Where each of them starts, and where the last ends.
     starts: Vec<usize>,
     keys: Vec<Key>,
@@ -328,9 +405,13 @@ impl Default for TracesBuilder {
         Self {
             source: ScoreSource::default(),
             grid: None,
+            measure: Measure::default(),
+            labelled: 0,
             blocks: Vec::new(),
             scores: Arrived::Exact(Vec::new()),
             correct: Vec::new(),
+            losses: Vec::new(),
+            levels: Vec::new(),
             starts: vec![0],
             keys: Vec::new(),
             steps: 0,
@@ -352,6 +433,12 @@ impl TracesBuilder {
     /// Says how the scores came about.
     pub fn source(mut self, source: ScoreSource) -> Self {
         self.source = source;
+        self
+    }
+
+    /// Says what is lost by stopping, and how it is kept.
+    pub(crate) fn measured(mut self, measure: Measure) -> Self {
+        self.measure = measure;
         self
     }
 
@@ -395,7 +482,9 @@ impl TracesBuilder {
         check_lengths(predictions.len(), scores.len(), None)?;
         check_scores(scores)?;
         let key = Key::new(id, self.len() as u64);
-        self.append(key, None, scores, predictions.iter().map(|p| p == label));
+        let right = predictions.iter().map(|p| p == label);
+        self.labelled += 1;
+        self.append(key, None, scores, right, &[]);
         Ok(())
     }
 
@@ -403,12 +492,36 @@ impl TracesBuilder {
     /// position is not the one in its part), with the score that the set has,
     /// and returns its fingerprint.
     pub fn add(&mut self, key: Key, trace: &Trace<'_>) -> Result<Fingerprint, StepError> {
-        if self.source == trace.source() {
-            return Ok(self.append(key, None, trace.scores(), trace.right()));
+        let own = self.source == trace.source();
+        let scores = match own {
+            true => std::borrow::Cow::Borrowed(trace.scores()),
+            false => self.source.scores(trace.steps())?.into(),
+        };
+        let plain = trace.label().is_some() && trace.numbers().is_none();
+        let print = match own && plain && trace.losses().is_none() {
+            true => None,
+            false => Some(trace.fingerprint(&mut self.bytes)),
+        };
+        Ok(self.add_scored(key, print, &scores, trace))
+    }
+
+    /// The same with a score that was computed elsewhere.
+    pub(crate) fn add_scored(
+        &mut self,
+        key: Key,
+        print: Option<Fingerprint>,
+        scores: &[f32],
+        trace: &Trace<'_>,
+    ) -> Fingerprint {
+        let mut levels = std::mem::take(&mut self.levels);
+        levels.clear();
+        if self.measure != Measure::default() {
+            self.measure.loss.levels(trace, &mut levels);
         }
-        let scores = self.source.scores(trace.steps())?;
-        let print = trace.fingerprint(&mut self.bytes);
-        Ok(self.append(key, Some(print), &scores, trace.right()))
+        self.labelled += u64::from(trace.label().is_some());
+        let print = self.append(key, print, scores, trace.right(), &levels);
+        self.levels = levels;
+        print
     }
 
     /// Adds a sequence that is known to be sound. Its fingerprint is that of
@@ -419,6 +532,7 @@ impl TracesBuilder {
         print: Option<Fingerprint>,
         scores: &[f32],
         correct: impl Iterator<Item = bool>,
+        levels: &[u8],
     ) -> Fingerprint {
         let steps = self.steps.max(scores.len());
         let held = self.scores.len() + scores.len();
@@ -431,6 +545,9 @@ impl TracesBuilder {
             (Arrived::Binned(all), Some(grid)) => grid.extend_bins(scores, all),
             (Arrived::Binned(_), None) => unreachable!("bins are of a grid"),
         }
+        let measure = self.measure;
+        self.losses
+            .extend(levels.iter().map(|&level| measure.counted(level)));
         let before = self.correct.len();
         self.correct.extend(correct.map(u8::from));
         let print = print.unwrap_or_else(|| {
@@ -456,6 +573,13 @@ impl TracesBuilder {
             scores: self.scores.rows(&self.starts, steps),
             correct: bits(&self.correct, &self.starts, steps),
             full: vec![0; words],
+            losses: match self.measure {
+                _ if self.losses.is_empty() => Losses::Gaps,
+                Measure { binary: true, .. } => {
+                    Losses::Bits(bits(&self.losses, &self.starts, steps))
+                }
+                _ => Losses::Levels(levels(&self.losses, &self.starts, steps)),
+            },
             last: vec![[0; LANES]; words],
             equal_lengths: self.correct.len() == steps * len,
             keys: std::mem::take(&mut self.keys),
@@ -468,6 +592,7 @@ impl TracesBuilder {
         }
         self.scores.clear();
         self.correct.clear();
+        self.losses.clear();
         self.starts.truncate(1);
         self.blocks.push(block);
     }
@@ -479,17 +604,26 @@ impl TracesBuilder {
         if self.blocks.is_empty() && self.keys.len() < BLOCK {
             return None;
         }
-        let mut fresh = Self::default().source(self.source.clone());
-        if let Some(grid) = &self.grid {
-            fresh = fresh.binned(grid.clone());
-        }
+        let fresh = self.like();
         Some(std::mem::replace(self, fresh).finish())
+    }
+
+    /// An empty set that is started alike.
+    pub(crate) fn like(&self) -> Self {
+        let fresh = Self::default()
+            .source(self.source.clone())
+            .measured(self.measure);
+        match &self.grid {
+            Some(grid) => fresh.binned(grid.clone()),
+            None => fresh,
+        }
     }
 
     /// Adds the sequences of another set that was started alike, behind those
     /// that are here.
     pub(crate) fn absorb(&mut self, mut other: Self) -> Result<(), SequenceError> {
-        if (&self.source, &self.grid) != (&other.source, &other.grid) {
+        let kind = |set: &Self| (set.source.clone(), set.grid.clone(), set.measure);
+        if kind(self) != kind(&other) {
             return Err(SequenceError::other_kind());
         }
         for part in [&mut *self, &mut other] {
@@ -501,6 +635,7 @@ impl TracesBuilder {
             block.start = self.start();
             self.blocks.push(block);
         }
+        self.labelled += other.labelled;
         Ok(())
     }
 
@@ -515,6 +650,8 @@ impl TracesBuilder {
             t_max: self.blocks.iter().map(|b| b.steps).max().unwrap_or(0),
             source: self.source,
             grid: self.grid,
+            measure: self.measure,
+            labelled: self.labelled,
             blocks: self.blocks,
         }
     }

@@ -1,15 +1,18 @@
 //! The end of the corridor: evidence in, a rule out, or the reason why none.
 
 use crate::candidates::FamilyKind;
-use crate::certify::certify;
+use crate::certify::{Judge, Proof, certify};
+use crate::counts::{Counts, add_counts};
 use crate::error::CalibrateError;
 use crate::evidence::Evidence;
 use crate::identity::SetRecord;
+use crate::loss::TOP;
 use crate::parts::Certifying;
 use crate::plan::Plan;
 use crate::proposal::{Fixing, Proposal};
+use crate::propose::Family;
 use crate::rule::{Expected, FamilyRecord, Rule};
-use crate::table::EvidenceError;
+use crate::table::{EvidenceError, Table};
 use crate::thresholds::Thresholds;
 
 impl Plan {
@@ -24,7 +27,8 @@ impl Plan {
         made_from: impl Into<Fixing<'a>>,
         certifying: &Certifying,
     ) -> Result<Rule, CalibrateError> {
-        let proposal = self.fix(made_from, &certifying.survey())?;
+        let survey = certifying.surveyed(self.admission())?;
+        let proposal = self.fix(made_from, &survey)?;
         let evidence = proposal.count(certifying)?;
         Ok(proposal.certify(&evidence)?)
     }
@@ -38,11 +42,14 @@ impl Proposal {
         if evidence.proposal != self.digest() {
             return Err(EvidenceError::OtherProposal);
         }
-        let fits = std::iter::zip(self.candidates(), &evidence.tables);
-        if evidence.tables.len() != self.families().len()
-            || !fits
-                .into_iter()
-                .all(|(candidates, table)| table.is_for(candidates))
+        let strands = self.strands();
+        let in_family = self.groups().len().max(1) * strands.len();
+        let fits = |(i, table): (usize, &Table)| {
+            let family = &self.families()[i / in_family];
+            table.is_for(&family.candidates, strands[i % strands.len()].tallied)
+        };
+        if evidence.tables.len() != self.families().len() * in_family
+            || !evidence.tables.iter().enumerate().all(fits)
         {
             return Err(EvidenceError::Damaged("its counts are of other candidates"));
         }
@@ -53,14 +60,15 @@ impl Proposal {
             ));
         }
         let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
-        for (family, table) in std::iter::zip(self.families(), &evidence.tables) {
+        for (family, tables) in self.tables(evidence) {
             let with_fitted = family.kind == FamilyKind::Clock && self.is_split();
             let most = if with_fitted {
                 counted + left_out
             } else {
                 counted
             };
-            if !(counted..=most).contains(&table.sequences()) {
+            let sequences: u64 = tables.iter().map(|strands| strands[0].sequences()).sum();
+            if !(counted..=most).contains(&sequences) {
                 return Err(EvidenceError::Damaged(
                     "it does not count what it was shown",
                 ));
@@ -114,24 +122,26 @@ impl Proposal {
         let Some(promise) = plan.method().promise() else {
             return Rule::from_record(record);
         };
-        for (family, table) in std::iter::zip(self.families(), &evidence.tables) {
+        let most = evidence.shown().sequences;
+        let judge = Judge::new(self.proof(), plan.alpha(), plan.delta(), most);
+        for (family, tables) in self.tables(evidence) {
             let level = plan.delta().get() * family.share;
-            let tests = certify(&family.candidates, table, promise, plan.alpha(), level);
+            let tests = certify(&family.candidates, &tables, promise, &judge, level);
             let mut passed = tests.iter().enumerate().filter(|(_, test)| test.rejected);
-            let expected = |c: usize| (c, Expected::of(table.halted_at(c)));
+            let expected = |c: usize| (c, self.expected(&tables, c));
             let chosen = if family.kind.is_nested() {
                 passed.next_back().map(|(c, _)| expected(c))
             } else {
-                // The first of those that halt earliest.
+                // The first of those that halt earliest, or cost least.
                 let earlier = |a: (usize, Expected), b: (usize, Expected)| {
-                    if b.1.t_avg < a.1.t_avg { b } else { a }
+                    if b.1.price() < a.1.price() { b } else { a }
                 };
                 passed.map(|(c, _)| expected(c)).reduce(earlier)
             };
             if let Some((c, expected)) = chosen
                 && best
                     .as_ref()
-                    .is_none_or(|best| expected.t_avg < best.2.t_avg)
+                    .is_none_or(|best| expected.price() < best.2.price())
                 && let Some(rule) = family.candidates.rule(c)
             {
                 best = Some((record.trail.len() + c + 1, rule, expected));
@@ -139,7 +149,7 @@ impl Proposal {
             record.families.push(FamilyRecord {
                 kind: family.kind,
                 share: family.share,
-                sequences: table.sequences(),
+                sequences: tables.iter().map(|strands| strands[0].sequences()).sum(),
                 tests: tests.len(),
             });
             record.trail.extend(tests);
@@ -149,11 +159,52 @@ impl Proposal {
             record.thresholds = thresholds;
             record.expected = Some(expected);
         }
-        let right = evidence.full_right as f64 / evidence.counted.sequences as f64;
-        record.late_accuracy = Some(right);
+        let labelled = evidence
+            .counted
+            .sequences
+            .saturating_sub(evidence.unlabelled);
+        let right = evidence.full_right as f64 / labelled as f64;
+        record.late_accuracy = (labelled > 0).then_some(right);
         record.certified_on = Some(evidence.counted);
         record.sketch = evidence.sketch.clone().finish();
         record.seal = Some(record.digest());
         Rule::from_record(record)
+    }
+
+    /// The tables of each family: for each group, one per strand.
+    fn tables<'e>(
+        &'e self,
+        evidence: &'e Evidence,
+    ) -> impl Iterator<Item = (&'e Family, Vec<Vec<&'e Table>>)> {
+        let strands = self.strands().len();
+        let in_family = self.groups().len().max(1) * strands;
+        let families = self
+            .families()
+            .iter()
+            .zip(evidence.tables.chunks(in_family));
+        families.map(move |(family, tables)| {
+            let groups = tables.chunks(strands);
+            (family, groups.map(|group| group.iter().collect()).collect())
+        })
+    }
+
+    /// What the certifying sequences say about a candidate.
+    fn expected(&self, tables: &[Vec<&Table>], c: usize) -> Expected {
+        let sum = |strand: usize| {
+            let mut sum = Vec::new();
+            for strands in tables {
+                let row = strands[strand].halted_at(c);
+                sum.resize(row.len(), Counts::default());
+                add_counts(&mut sum, row);
+            }
+            sum
+        };
+        let mut expected = Expected::of(&sum(0), self.costs());
+        match self.proof() {
+            Proof::Bets(_) => expected.gap /= f64::from(TOP),
+            Proof::FewLabels { .. } => expected.gap = Expected::of(&sum(1), None).gap,
+            Proof::Binomial => {}
+        }
+        expected
     }
 }

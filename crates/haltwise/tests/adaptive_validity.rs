@@ -53,10 +53,11 @@ fn population(process: &Process, seed: u64, with_probs: bool) -> Outputs {
         }
         let sequence = Sequence {
             id: None,
-            label,
+            label: Some(label),
             predictions: Some(&predictions),
             scores: Some(&scores),
             probs: with_probs.then_some((&probs, 3)),
+            ..Sequence::default()
         };
         outputs.push(sequence).unwrap();
     }
@@ -76,7 +77,7 @@ fn noise(seed: u64) -> Outputs {
         predictions[4] = label;
         let scores: Vec<f32> = (0..5).map(|_| rng.random()).collect();
         let sequence = Sequence {
-            label,
+            label: Some(label),
             predictions: Some(&predictions),
             scores: Some(&scores),
             ..Sequence::default()

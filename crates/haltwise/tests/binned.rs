@@ -33,10 +33,11 @@ fn sequences(n: u64, seed: u64, grid: &Grid) -> Vec<Walked> {
 fn given<'a>(id: &'a str, s: &'a Walked) -> Sequence<'a> {
     Sequence {
         id: Some(id),
-        label: s.label,
+        label: Some(s.label),
         predictions: Some(&s.predictions),
         scores: Some(&s.scores),
         probs: None,
+        ..Sequence::default()
     }
 }
 
@@ -146,7 +147,7 @@ proptest! {
         for part in data.chunks(data.len().div_ceil(cut)) {
             let mut later = Evaluator::new(rule.clone());
             later.add(&exact(part)).unwrap();
-            parts.append(later);
+            parts.append(later).unwrap();
         }
         prop_assert_eq!(parts.finish().unwrap(), whole);
     }

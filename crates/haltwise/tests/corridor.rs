@@ -23,10 +23,11 @@ fn outputs(numbers: std::ops::Range<u64>, ids: bool) -> Outputs {
         let id = number.to_string();
         let sequence = Sequence {
             id: ids.then_some(&id),
-            label: drawn.label,
+            label: Some(drawn.label),
             predictions: Some(&drawn.predictions),
             scores: Some(&drawn.scores),
             probs: Some((&probs, 2)),
+            ..Sequence::default()
         };
         outputs.push(sequence).unwrap();
     }
@@ -118,10 +119,10 @@ fn ids_that_change_between_two_passes_are_noticed() {
         let trace = checker
             .check(Sequence {
                 id: Some(&id),
-                label: drawn.label,
+                label: Some(drawn.label),
                 predictions: Some(&drawn.predictions),
                 scores: Some(&drawn.scores),
-                probs: None,
+                ..Sequence::default()
             })
             .unwrap();
         renamed.add(Key::new(Some(&id), 0), &trace).unwrap();
@@ -169,6 +170,7 @@ fn sets_of_different_classifiers_are_refused_and_shorter_ones_told() {
     for id in 0..200_u32 {
         let sequence = Sequence {
             id: Some(&format!("o{id}")),
+            label: Some(0),
             predictions: Some(&[id % 2, 0, 0]),
             scores: Some(&[0.2 + 0.001 * id as f32, 0.4, 0.5]),
             ..Sequence::default()
@@ -224,7 +226,7 @@ fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
         for number in numbers {
             walk.draw(number, &mut drawn);
             let sequence = Sequence {
-                label: drawn.label,
+                label: Some(drawn.label),
                 predictions: Some(&drawn.predictions),
                 scores: Some(&drawn.scores),
                 ..Sequence::default()
@@ -248,7 +250,7 @@ fn the_clocks_share_of_delta_does_not_depend_on_the_data() {
             walk.draw(number, &mut drawn);
             let sequence = Sequence {
                 id: Some(&number.to_string()),
-                label: drawn.label,
+                label: Some(drawn.label),
                 predictions: Some(&drawn.predictions),
                 scores: Some(&drawn.scores),
                 ..Sequence::default()

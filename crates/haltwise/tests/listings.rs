@@ -179,10 +179,11 @@ fn outputs(sequences: &[Sequence], from: usize) -> Outputs {
         let predictions: Vec<u32> = s.right.iter().map(|&right| u32::from(right)).collect();
         let sequence = haltwise::Sequence {
             id: Some(&(from + i).to_string()),
-            label: 1,
+            label: Some(1),
             predictions: Some(&predictions),
             scores: Some(&s.scores),
             probs: None,
+            ..haltwise::Sequence::default()
         };
         outputs.push(sequence).unwrap();
     }

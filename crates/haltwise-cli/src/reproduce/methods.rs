@@ -1,7 +1,7 @@
 //! The methods on every split, and how t_avg depends on α.
 
 use haltwise::evaluate::halt_steps;
-use haltwise::plan::Alpha;
+use haltwise::plan::{Alpha, LossWord};
 use haltwise::rule::Thresholds;
 use haltwise::traces::{Certifying, Fitting, Screening, Survey, Traces};
 use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
@@ -14,14 +14,23 @@ use super::splits::{Split, Splits};
 use crate::plan::plan;
 
 /// In the order of the table.
-pub(super) const NAMES: [&str; 4] = ["marginal", "conditional", "adaptive", "screening alone"];
+pub(super) const NAMES: [&str; ROWS] = [
+    "marginal",
+    "conditional",
+    "adaptive",
+    "adaptive, no labels",
+    "screening alone",
+];
 
-const METHODS: [Method; 4] = [
+const METHODS: [Method; ROWS] = [
     Method::Marginal,
     Method::Conditional,
     Method::Adaptive,
+    Method::Adaptive,
     Method::ScreenOnly,
 ];
+
+pub(super) const ROWS: usize = 5;
 
 /// So many of them, the first, are swept over α: those that promise something.
 const SWEPT: usize = 3;
@@ -37,7 +46,7 @@ pub(super) struct Found {
 
 /// What one split gave.
 struct OfSplit {
-    results: [SplitResult; 4],
+    results: [SplitResult; ROWS],
     /// For each α of the sweep, t_avg of the methods that are swept.
     sweep: Vec<[f64; SWEPT]>,
 }
@@ -83,12 +92,13 @@ pub(super) fn run(
         found
     };
     let own = adaptive(&own_plans)?;
+    let label_free = dataset.adaptive(&own_plans.without_labels())?;
     // One after the other: each is parallel inside, and holds much while it runs.
     let adaptive: Vec<Vec<Adaptive>> = swept.iter().map(adaptive).collect::<anyhow::Result<_>>()?;
     progress.stage("split", splits.len());
     let found = (0..splits.len()).into_par_iter().map(|s| {
         let parts = Parts::new(&dataset, splits.split(s));
-        let results = parts.results(&own_plans, &own[s].rule)?;
+        let results = parts.results(&own_plans, &own[s].rule, &label_free[s].rule)?;
         let sweep = std::iter::zip(&swept, &adaptive)
             .map(|(plans, rules)| parts.t_avgs(plans, &rules[s]))
             .collect::<anyhow::Result<_>>()?;
@@ -135,6 +145,19 @@ impl Plans {
         }
     }
 
+    /// The same without labels.
+    fn without_labels(&self) -> Self {
+        Self {
+            levels: Ask {
+                loss: Some(LossWord::Disagreement),
+                ..self.levels.clone()
+            },
+            marginal: self.marginal.clone(),
+            conditional: self.conditional.clone(),
+            screen_only: self.screen_only.clone(),
+        }
+    }
+
     /// The adaptive method with other traces to fit to, or a seed to split by.
     fn adaptive(&self, fit: bool, seed: Option<u64>) -> Plan {
         plan(Ask {
@@ -170,7 +193,8 @@ impl Dataset<'_> {
         };
         survey.set.sequences = certifying.first().map_or(0, |part| part.len()) as u64;
         let proposal = plans.adaptive(true, None).fix(fitting, &survey)?;
-        let traces = self.outputs.traces(proposal.score())?;
+        let loss = proposal.plan().terms().loss;
+        let traces = self.outputs.traces_by(proposal.score(), loss)?;
         let evidence = proposal.count_parts(&traces, &certifying)?;
         let of_split = |(s, evidence): (usize, &Evidence)| {
             let rule = proposal.certify(evidence)?;
@@ -221,17 +245,24 @@ impl<'d> Parts<'d> {
         }
     }
 
-    fn results(&self, plans: &Plans, adaptive: &Rule) -> anyhow::Result<[SplitResult; 4]> {
+    fn results(
+        &self,
+        plans: &Plans,
+        adaptive: &Rule,
+        label_free: &Rule,
+    ) -> anyhow::Result<[SplitResult; ROWS]> {
         let measured = |rule: &Rule, test: &Traces| -> anyhow::Result<SplitResult> {
             Ok((&evaluate(&self.dataset.over(rule)?, test)?).into())
         };
-        let adaptive_test = self.dataset.part(self.split.test);
-        let adaptive_test = adaptive_test.traces(adaptive.source())?;
+        let test = self.dataset.part(self.split.test);
+        // Held to what labels say, whatever it was calibrated with.
+        let scored = |rule: &Rule| test.traces(rule.source());
         let screened = plans.screen_only.screened_rule(&self.screening)?;
         Ok([
             measured(&self.marginal(plans)?, &self.test)?,
             measured(&self.conditional(plans)?, &self.test)?,
-            measured(adaptive, &adaptive_test)?,
+            measured(adaptive, &scored(adaptive)?)?,
+            measured(label_free, &scored(label_free)?)?,
             measured(&screened, &self.test)?,
         ])
     }

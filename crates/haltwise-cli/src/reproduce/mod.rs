@@ -21,6 +21,7 @@ use anyhow::Context;
 use haltwise::plan::{Alpha, AtNever};
 use haltwise::traces::Fitting;
 use haltwise::{Ask, Method, Plan};
+use haltwise_io::Columns;
 use haltwise_lstm::Device;
 use haltwise_report::{DatasetResults, Experiment};
 use serde::Serialize;
@@ -199,7 +200,7 @@ struct Inputs<'a> {
     grid_step: f64,
     at_never: haltwise::plan::AtNever,
     sweep: bool,
-    methods: [&'static str; 4],
+    methods: [&'static str; methods::ROWS],
 }
 
 /// The results of one dataset, and how long calibrating took, if it was done.
@@ -230,11 +231,11 @@ fn results(
         return Ok((results, None));
     }
     let files = model::traces(args, dataset, &origin, progress)?;
-    let outputs = show::read_outputs(std::slice::from_ref(&files.heldout))?;
+    let none = Columns::default();
+    let read = |path: &PathBuf| show::read_outputs(std::slice::from_ref(path), &none);
+    let outputs = read(&files.heldout)?;
     let fitting = match &files.validation {
-        Some(path) => Some(Fitting::new(show::read_outputs(std::slice::from_ref(
-            path,
-        ))?)),
+        Some(path) => Some(Fitting::new(read(path)?)),
         None => None,
     };
     let splits = splits::load(dataset, wanted, outputs.len(), &files.heldout)?;

@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod server;
+pub mod serving;
+pub mod voter;
 
 use std::fs::File;
 use std::io::Write;
@@ -49,10 +51,10 @@ pub fn write_traces(path: &Path, n: usize, seed: u64) {
         let id = format!("s{i}");
         let row = Sequence {
             id: Some(&id),
-            label: 1,
+            label: Some(1),
             predictions: Some(&predictions),
             scores: Some(&drawn.scores(i).unwrap()),
-            probs: None,
+            ..Sequence::default()
         };
         writer.write(row).unwrap();
     }

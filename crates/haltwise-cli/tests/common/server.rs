@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ pub enum Response {
     Cut(String),
     /// Nothing, until the other side has had enough.
     Silence,
+    /// The same, and that is told.
+    Watched(mpsc::Sender<()>),
 }
 
 impl Response {
@@ -148,6 +150,10 @@ fn send(mut stream: &TcpStream, response: Response) -> Option<()> {
             // Until the client hangs up.
             let _ = stream.read(&mut [0]);
             return None;
+        }
+        Response::Watched(gone) => {
+            let _ = stream.read(&mut [0]);
+            return gone.send(()).ok();
         }
     };
     let head = format!(

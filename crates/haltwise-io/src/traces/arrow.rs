@@ -12,7 +12,7 @@ use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{Message, RecordBatch as BatchMessage, root_as_message};
 use arrow_schema::Schema;
 
-use super::columns::Columns;
+use super::batches::Batches;
 use super::intake::Intake;
 use super::parquet::{damaged, undecodable, unharmed};
 use crate::npy::fill;
@@ -39,7 +39,7 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
     find_stream(&mut reader)?;
     let size = intake.file_size();
     let mut decoder = StreamDecoder::new();
-    let mut columns = None;
+    let mut batches = None;
     let mut done = 0;
     loop {
         let message = read_message(&mut reader)?;
@@ -49,11 +49,11 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
         while !buffer.is_empty() {
             let decoded = unharmed(|| decoder.decode(&mut buffer))?.map_err(undecodable)?;
             if let Some(batch) = decoded {
-                let columns = match &mut columns {
-                    Some(columns) => columns,
-                    none => none.insert(Columns::find(&batch.schema())?),
+                let batches = match &mut batches {
+                    Some(batches) => batches,
+                    none => none.insert(Batches::find(&batch.schema(), intake.columns)?),
                 };
-                columns.read(&batch, intake)?;
+                batches.read(&batch, intake)?;
             }
         }
         if ends {
@@ -61,9 +61,9 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
         }
         intake.done(done, size);
     }
-    match (columns, decoder.schema()) {
-        (Some(columns), _) => columns.finish(intake),
-        (None, Some(schema)) => Columns::find(&schema).map(|_| ()),
+    match (batches, decoder.schema()) {
+        (Some(batches), _) => batches.finish(intake),
+        (None, Some(schema)) => Batches::find(&schema, intake.columns).map(|_| ()),
         (None, None) => Err(damaged("it has no schema")),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use crate::problem::{Problem, quoted};
 
@@ -13,7 +14,9 @@ use crate::problem::{Problem, quoted};
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     kind: Option<Kind>,
-    names: HashMap<Box<str>, u32>,
+    numbers: HashMap<Arc<str>, u32>,
+    /// The names in the order of their numbers.
+    names: Vec<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,15 +47,16 @@ impl Classes {
     /// A class given as a name, be it all digits.
     pub(super) fn name(&mut self, name: &str) -> Result<u32, Problem> {
         let name = name.trim();
-        if let Some(&class) = self.names.get(name) {
+        if let Some(&class) = self.numbers.get(name) {
             return Ok(class);
         }
         if name.is_empty() {
             return Err(Problem::new("it is empty; every step needs a class"));
         }
         self.all(Kind::Names, &name)?;
-        let class = self.names.len() as u32;
-        self.names.insert(name.into(), class);
+        let (name, class) = (Arc::<str>::from(name), self.names.len() as u32);
+        self.names.push(Arc::clone(&name));
+        self.numbers.insert(name, class);
         Ok(class)
     }
 
@@ -66,12 +70,17 @@ impl Classes {
         self.kind == Some(Kind::Names)
     }
 
+    /// The name of a class, where classes have names.
+    pub(super) fn name_of(&self, class: u32) -> Option<&str> {
+        self.names.get(class as usize).map(|name| &**name)
+    }
+
     /// The names in the order of their numbers; none where classes are numbers.
     pub(super) fn into_names(self) -> Vec<String> {
-        let mut numbered: Vec<(u32, Box<str>)> =
-            self.names.into_iter().map(|(name, n)| (n, name)).collect();
-        numbered.sort_unstable();
-        numbered.into_iter().map(|(_, name)| name.into()).collect()
+        self.names
+            .iter()
+            .map(|name| String::from(&**name))
+            .collect()
     }
 
     fn all(&mut self, kind: Kind, class: &dyn Display) -> Result<(), Problem> {

@@ -5,24 +5,23 @@ use std::io::Write;
 use ::csv::{ByteRecord, ErrorKind as Kind, ReaderBuilder};
 use haltwise::traces::Trace;
 
+use super::columns::{Columns, PER_STEP};
 use super::intake::Intake;
-use super::steps::{Step, Steps};
+use super::steps::{Step, Steps, Values, Whole};
 use super::text::Text;
+use super::writer::Shape;
 use crate::error::ErrorKind;
-use crate::problem::{NOT_TEXT, Problem, listed, quoted};
+use crate::problem::{Checked, NOT_TEXT, Problem, listed, quoted};
 
-/// The columns, in the order they are written.
-pub(super) const COLUMNS: [&str; 5] = ["id", "t", "label", "prediction", "score"];
-
-pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Result<(), Problem> {
+pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Checked {
     let size = intake.file_size();
     let mut reader = ReaderBuilder::new().from_reader(text.reader);
-    let places = find_columns(reader.byte_headers().map_err(damaged)?)?;
+    let places = Places::find(reader.byte_headers().map_err(damaged)?, intake.columns)?;
     let mut steps = Steps::new("line");
     let mut record = ByteRecord::new();
     while reader.read_byte_record(&mut record).map_err(damaged)? {
         let line = record.position().map_or(0, ::csv::Position::line);
-        read_step(&record, places, intake)
+        read_step(&record, &places, intake)
             .and_then(|step| steps.add(line, step))
             .map_err(|p| p.at(format_args!("line {line}")))?;
         intake.done(text.read.get(), size);
@@ -30,34 +29,73 @@ pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Result<(), Proble
     steps.finish(intake)
 }
 
-fn find_columns(header: &ByteRecord) -> Result<[usize; 5], Problem> {
-    let mut places = [0; 5];
-    for (place, name) in std::iter::zip(&mut places, COLUMNS) {
-        let is_it = |found: &[u8]| found.trim_ascii() == name.as_bytes();
-        *place = header
-            .iter()
-            .position(is_it)
-            .ok_or_else(|| missing_column(name, header))?;
-        if header.iter().filter(|found| is_it(found)).count() > 1 {
-            let what = format_args!("there are two columns {name:?}; rename one of them");
-            return Err(Problem::format(what).at("line 1"));
-        }
-    }
-    Ok(places)
+/// Where a column stands, and what it is called.
+type Place<'c> = (usize, &'c str);
+
+/// The columns.
+struct Places<'c> {
+    id: Place<'c>,
+    t: Place<'c>,
+    score: Place<'c>,
+    label: Option<Place<'c>>,
+    prediction: Option<Place<'c>>,
+    loss: Option<Place<'c>>,
+    cost: Option<Place<'c>>,
+    group: Option<Place<'c>>,
+    unit: Option<Place<'c>>,
+    weight: Option<Place<'c>>,
+    any_asked: bool,
 }
 
-fn missing_column(name: &str, header: &ByteRecord) -> Problem {
-    let found: Result<Vec<_>, _> = header.iter().map(std::str::from_utf8).collect();
-    let Ok(found) = found else {
-        return Problem::format(NOT_TEXT).at("line 1");
-    };
+impl<'c> Places<'c> {
+    fn find(header: &ByteRecord, columns: &'c Columns) -> Checked<Self> {
+        let names: Result<Vec<&str>, _> = header.iter().map(std::str::from_utf8).collect();
+        let names = names.map_err(|_| Problem::format(NOT_TEXT).at("line 1"))?;
+        let names = names.into_iter().map(str::trim);
+        let place = |name: &'c str| {
+            let mut found = names.clone().enumerate().filter(|&(_, n)| n == name);
+            match (found.next(), found.next()) {
+                (_, Some(_)) => {
+                    let what = format_args!("there are two columns {name:?}; rename one of them");
+                    Err(Problem::format(what).at("line 1"))
+                }
+                (first, None) => Ok(first.map(|(at, _)| (at, name))),
+            }
+        };
+        let needed = |name| place(name)?.ok_or_else(|| missing_column(name, names.clone()));
+        let asked = |name: Option<&'c str>| name.map_or(Ok(None), place);
+        let (id, t, score) = (needed("id")?, needed("t")?, needed("score")?);
+        let prediction = match place("loss")? {
+            Some(_) => place("prediction")?,
+            None => Some(needed("prediction")?),
+        };
+        let asked_for = columns.check(&PER_STEP, names.clone());
+        asked_for.map_err(|p| p.at("line 1"))?;
+        Ok(Self {
+            any_asked: *columns != Columns::default(),
+            id,
+            t,
+            score,
+            label: place("label")?,
+            prediction,
+            loss: asked(columns.losses.then_some("loss"))?,
+            cost: asked(columns.costs.as_deref())?,
+            group: asked(columns.group_column())?,
+            unit: asked(columns.unit.as_deref())?,
+            weight: asked(columns.weight.as_deref())?,
+        })
+    }
+}
+
+fn missing_column<'a>(name: &str, found: impl Iterator<Item = &'a str>) -> Problem {
+    let found: Vec<&str> = found.collect();
     let hint = match found.as_slice() {
         [one] if one.contains([';', '\t']) => "; separate the columns by commas",
         _ => "",
     };
     Problem::format(format_args!(
-        "there is no column {name:?}; needed are {}, found are {}{hint}",
-        COLUMNS.join(", "),
+        "there is no column {name:?}; needed are id, t, prediction, score, and label where it is \
+         known; found are {}{hint}",
         listed(found),
     ))
     .at("line 1")
@@ -85,39 +123,75 @@ fn damaged(error: ::csv::Error) -> Problem {
 
 fn read_step<'a>(
     record: &'a ByteRecord,
-    places: [usize; 5],
+    places: &Places<'_>,
     intake: &mut Intake<'_>,
-) -> Result<Step<'a>, Problem> {
-    let [id, t, label, prediction, score] = std::array::from_fn(|c| {
-        std::str::from_utf8(record.get(places[c]).unwrap_or_default())
+) -> Checked<Step<'a>> {
+    let cell = |(at, name): Place<'_>| {
+        std::str::from_utf8(record.get(at).unwrap_or_default())
             .map(str::trim)
-            .map_err(|_| Problem::format(NOT_TEXT).at(COLUMNS[c]))
-    });
-    let id = id?;
+            .map_err(|_| Problem::format(NOT_TEXT).at(name))
+    };
+    let text = |place: Option<Place<'_>>| place.map(cell).transpose();
+    let float = |place: Place<'_>, wanted| -> Checked<f64> {
+        number(cell(place)?, wanted).map_err(|p| p.at(place.1))
+    };
+    let asked = |place: Option<Place<'_>>| place.map(|at| float(at, "a number")).transpose();
+    // Through f64, so that text rounds as the same number in a binary file.
+    let rounded = |place| Checked::Ok(asked(place)?.map(|value| value as f32));
+    let id = cell(places.id)?;
     if id.is_empty() {
         return Err(Problem::new("it is empty; every row needs the id of its sequence").at("id"));
     }
+    let t = number(cell(places.t)?, "a step counted from 1").map_err(|p| p.at("t"))?;
+    let (mut whole, mut values) = (Whole::default(), Values::default());
+    if intake.columns.numbers {
+        whole.number = rounded(places.label)?;
+        values.number = rounded(places.prediction)?;
+    } else {
+        // An empty label is one that is not known.
+        if let Some(label) = text(places.label)?.filter(|label| !label.is_empty()) {
+            let class = intake.classes.text(label);
+            whole.label = Some(class.map_err(|p| p.at("label"))?);
+        }
+        if let Some(prediction) = text(places.prediction)? {
+            let class = intake.classes.text(prediction);
+            values.prediction = Some(class.map_err(|p| p.at("prediction"))?);
+        }
+    }
+    values.score = float(places.score, "a number in [0, 1]")? as f32;
+    // Most files are read for none of these.
+    if places.any_asked {
+        whole.group = text(places.group)?;
+        whole.unit = text(places.unit)?;
+        whole.weight = asked(places.weight)?;
+        values.loss = rounded(places.loss)?;
+        values.cost = rounded(places.cost)?;
+    }
     Ok(Step {
         id,
-        t: number(t?, "a step counted from 1").map_err(|p| p.at("t"))?,
-        label: intake.classes.text(label?).map_err(|p| p.at("label"))?,
-        prediction: intake
-            .classes
-            .text(prediction?)
-            .map_err(|p| p.at("prediction"))?,
-        // Through f64, so that text rounds as the same number in a binary file.
-        score: number::<f64>(score?, "a number in [0, 1]").map_err(|p| p.at("score"))? as f32,
+        t,
+        whole,
+        values,
     })
 }
 
-fn number<T: std::str::FromStr>(text: &str, wanted: &str) -> Result<T, Problem> {
+fn number<T: std::str::FromStr>(text: &str, wanted: &str) -> Checked<T> {
     text.parse()
         .map_err(|_| Problem::new(format_args!("{} is not {wanted}", quoted(text))))
 }
 
 /// Writes the header.
-pub(super) fn write_header<W: Write>(out: &mut ::csv::Writer<W>) -> ::csv::Result<()> {
-    out.write_record(COLUMNS)
+pub(super) fn write_header<W: Write>(
+    out: &mut ::csv::Writer<W>,
+    shape: Shape,
+    columns: &Columns,
+) -> ::csv::Result<()> {
+    let mut names = vec!["id", "t", "label"];
+    names.extend(shape.has_predictions().then_some("prediction"));
+    names.push("score");
+    names.extend(shape.losses.then_some("loss"));
+    names.extend(shape.named(columns).map(|(_, name)| name));
+    out.write_record(names)
 }
 
 /// Writes one sequence, one row per step.
@@ -125,25 +199,55 @@ pub(super) fn write<W: Write>(
     out: &mut ::csv::Writer<W>,
     id: &str,
     row: &Trace<'_>,
+    shape: Shape,
 ) -> ::csv::Result<()> {
-    let steps = std::iter::zip(row.predictions(), row.scores());
-    for (t, (prediction, score)) in steps.enumerate() {
-        let (t, label) = ((t + 1).to_string(), row.label().to_string());
-        let (prediction, score) = (prediction.to_string(), score.to_string());
-        out.write_record([id, &t, &label, &prediction, &score])?;
+    let (about, numbers) = (row.about(), row.numbers());
+    let label = match numbers {
+        Some(numbers) => numbers.label.to_string(),
+        None => row
+            .label()
+            .map_or_else(String::new, |label| label.to_string()),
+    };
+    for (t, score) in row.scores().iter().enumerate() {
+        out.write_field(id)?;
+        out.write_field((t + 1).to_string())?;
+        out.write_field(&label)?;
+        if let Some(numbers) = numbers {
+            out.write_field(numbers.predictions[t].to_string())?;
+        } else if shape.has_predictions() {
+            out.write_field(row.predictions()[t].to_string())?;
+        }
+        out.write_field(score.to_string())?;
+        if let Some(losses) = row.losses() {
+            out.write_field(losses[t].to_string())?;
+        }
+        if let (Some(group), true) = (about.group, shape.group) {
+            out.write_field(group)?;
+        }
+        if let (Some(unit), true) = (about.unit, shape.unit) {
+            out.write_field(unit)?;
+        }
+        if let (Some(weight), true) = (about.weight, shape.weight) {
+            out.write_field(weight.to_string())?;
+        }
+        if let (Some(costs), true) = (about.costs, shape.costs) {
+            out.write_field(costs[t].to_string())?;
+        }
+        out.write_record(None::<&[u8]>)?;
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::traces::{Format, visit_bytes};
+    use crate::traces::{Columns, Format, visit_bytes};
 
-    type Row = (String, u32, Vec<u32>, Vec<f32>);
+    type Row = (String, Option<u32>, Vec<u32>, Vec<f32>);
 
     fn read(text: &str) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
-        visit_bytes("t.csv", Format::Csv, text.as_bytes(), &mut |row| {
+        let none = Columns::default();
+        visit_bytes("t.csv", Format::Csv, text.as_bytes(), &none, &mut |row| {
             let id = row.id().unwrap_or_default().to_owned();
             let (predictions, scores) = (row.predictions().to_vec(), row.scores().to_vec());
             rows.push((id, row.label(), predictions, scores));
@@ -160,8 +264,19 @@ mod tests {
              0.3,b,3,1,1,x\r\n0.5,\"a\",1,0,2,x\r\n0.1,b,1,1,0,x\r\n0.75,a,2,0,0,x\r\n0.2,b,2,1,1,x\r\n",
         )
         .unwrap();
-        assert_eq!(rows[0], ("b".into(), 1, vec![0, 1, 1], vec![0.1, 0.2, 0.3]));
-        assert_eq!(rows[1], ("a".into(), 0, vec![2, 0], vec![0.5, 0.75]));
+        let b = ("b".into(), Some(1), vec![0, 1, 1], vec![0.1, 0.2, 0.3]);
+        assert_eq!(rows[0], b);
+        assert_eq!(rows[1], ("a".into(), Some(0), vec![2, 0], vec![0.5, 0.75]));
+    }
+
+    #[test]
+    fn a_label_may_be_missing() {
+        for text in [
+            "id,t,prediction,score\na,1,0,0.5\n",
+            "id,t,label,prediction,score\na,1,,0,0.5\n",
+        ] {
+            assert_eq!(read(text).unwrap()[0].1, None, "{text}");
+        }
     }
 
     #[test]
@@ -177,7 +292,8 @@ mod tests {
             ("a,0,0,0,0.5", &["line 2, t", "0 is not a step", "from 1"]),
             ("a,99999999,0,0,0.5", &["line 2, t", "not a step"]),
             ("a,x,0,0,0.5", &["line 2, t", "\"x\""]),
-            ("a,1,,0,0.5", &["line 2, label", "empty"]),
+            ("a,1,0,,0.5", &["line 2, prediction", "empty"]),
+            ("a,1,,0,0.5\na,2,1,0,0.5", &["line 3, label", "one label"]),
             ("a,1,-2,0,0.5", &["line 2, label", "-2 is not a class"]),
             ("a,1,0,-2,0.5", &["line 2, prediction", "-2"]),
             (",1,0,0,0.5", &["line 2, id", "empty"]),
@@ -210,7 +326,8 @@ mod tests {
     fn bytes_that_are_no_text_are_called_so() {
         let mut nothing = |_: &haltwise::traces::Trace<'_>| Ok(());
         let bytes = b"\xff\xfe\0\x01,\x80";
-        let error = visit_bytes("t.csv", Format::Csv, bytes, &mut nothing).unwrap_err();
+        let none = Columns::default();
+        let error = visit_bytes("t.csv", Format::Csv, bytes, &none, &mut nothing).unwrap_err();
         assert_eq!(
             error.to_string(),
             "t.csv: line 1: it is not UTF-8 text; save it as UTF-8"

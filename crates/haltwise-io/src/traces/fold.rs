@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use haltwise::traces::{SequenceError, Trace};
 
+use super::columns::Columns;
 use super::ids::Ids;
 use super::intake::Intake;
 use super::parquet::Opened;
@@ -36,10 +37,10 @@ pub struct Place {
 /// not noticed here (see [`Snapshot`](super::Snapshot)).
 ///
 /// ```no_run
-/// use haltwise_io::fold_traces;
+/// use haltwise_io::{Columns, fold_traces};
 ///
-/// let files = ["monday.parquet".into(), "tuesday.parquet".into()];
-/// let longest = fold_traces(&files, &mut |_, _| {}, || 0, |longest, _place, row| {
+/// let (files, none) = (["monday.parquet".into()], Columns::default());
+/// let longest = fold_traces(&files, &none, &mut |_, _| {}, || 0, |longest, _place, row| {
 ///     *longest = row.len().max(*longest);
 ///     Ok(())
 /// })?;
@@ -48,19 +49,23 @@ pub struct Place {
 /// ```
 pub fn fold_traces<S: Send>(
     files: &[PathBuf],
+    columns: &Columns,
     progress: &mut dyn FnMut(u64, u64),
     start: impl Fn() -> S + Sync,
     visit: impl Fn(&mut S, Place, &Trace<'_>) -> std::result::Result<(), String> + Sync,
 ) -> Result<Vec<S>> {
     super::refuse_twice(files)?;
-    let Some(pieces) = pieces(files)? else {
+    let Some(pieces) = pieces(files, columns)? else {
         let mut state = start();
-        visit_in_order(files, progress, |place, row| visit(&mut state, place, row))?;
+        visit_in_order(files, columns, progress, |place, row| {
+            visit(&mut state, place, row)
+        })?;
         return Ok(vec![state]);
     };
     let total = pieces.iter().map(|piece| piece.bytes).sum();
     let reading = Reading {
         files,
+        columns,
         pieces: &pieces,
         next: AtomicUsize::new(0),
         scores_given: Mutex::new(None),
@@ -101,7 +106,7 @@ pub fn fold_traces<S: Send>(
     }
     if Ids::any_twice(ids) {
         // Once more in order, to be sure and to say where.
-        visit_in_order(files, progress, |_, _| Ok(()))?;
+        visit_in_order(files, columns, progress, |_, _| Ok(()))?;
     }
     Ok(states)
 }
@@ -112,11 +117,12 @@ type VisitAt<'a> = dyn FnMut(Place, &Trace<'_>) -> std::result::Result<(), Strin
 /// Shows the sequences in their order, file after file.
 fn visit_in_order(
     files: &[PathBuf],
+    columns: &Columns,
     progress: &mut dyn FnMut(u64, u64),
     mut visit: impl FnMut(Place, &Trace<'_>) -> std::result::Result<(), String>,
 ) -> Result<()> {
     let mut position = 0;
-    visit_places(files, progress, &mut |file, row| {
+    visit_places(files, columns, progress, &mut |file, row| {
         let place = Place { file, position };
         position += 1;
         visit(place, row)
@@ -135,7 +141,7 @@ struct Piece {
 }
 
 /// The row groups of all files; `None` if some file must be read in order.
-fn pieces(files: &[PathBuf]) -> Result<Option<Vec<Piece>>> {
+fn pieces(files: &[PathBuf], columns: &Columns) -> Result<Option<Vec<Piece>>> {
     let mut pieces = Vec::new();
     let mut position = 0;
     for (file, path) in files.iter().enumerate() {
@@ -144,7 +150,7 @@ fn pieces(files: &[PathBuf]) -> Result<Option<Vec<Piece>>> {
         }
         let in_file = |p: Problem| p.in_file(path);
         let opened = Opened::open(path).map_err(in_file)?;
-        if !opened.groups_stand_alone().map_err(in_file)? {
+        if !opened.groups_stand_alone(columns).map_err(in_file)? {
             return Ok(None);
         }
         if opened.rows() == 0 {
@@ -167,6 +173,7 @@ fn pieces(files: &[PathBuf]) -> Result<Option<Vec<Piece>>> {
 /// What the threads share.
 struct Reading<'a> {
     files: &'a [PathBuf],
+    columns: &'a Columns,
     pieces: &'a [Piece],
     /// The next piece that no one has begun.
     next: AtomicUsize,
@@ -220,7 +227,7 @@ impl Reading<'_> {
             let _ = done.send(now - reported);
             reported = now;
         };
-        let mut intake = Intake::new(ids, &mut visit, &mut report, piece.bytes);
+        let mut intake = Intake::new(self.columns, ids, &mut visit, &mut report, piece.bytes);
         intake.start_file(piece.bytes);
         let file = File::open(&self.files[piece.file]).map_err(Problem::unreadable)?;
         piece.opened.read(file, vec![piece.group], &mut intake)?;

@@ -3,6 +3,7 @@
 use haltwise::Sequence;
 
 use super::Visit;
+use super::columns::Columns;
 use super::ids::Ids;
 use super::intake::Intake;
 
@@ -21,7 +22,7 @@ pub type Take<'a> = dyn FnMut(Sequence<'_>) -> Result<(), String> + 'a;
 /// visit_given(
 ///     |take| {
 ///         take(Sequence {
-///             label: 1,
+///             label: Some(1),
 ///             probs: Some((&[0.6, 0.4, 0.1, 0.9], 2)),
 ///             ..Sequence::default()
 ///         })
@@ -41,8 +42,9 @@ pub fn visit_given<E>(
     visit: &mut Visit<'_>,
 ) -> Result<(), E> {
     let mut no_progress = |_, _| {};
-    let mut ids = Ids::now();
-    let mut intake = Intake::new(&mut ids, visit, &mut no_progress, 0);
+    // Sequences bring with them what they have.
+    let (mut ids, none) = (Ids::now(), Columns::default());
+    let mut intake = Intake::new(&none, &mut ids, visit, &mut no_progress, 0);
     let mut row = 0_u64;
     feed(&mut |sequence| {
         row += 1;
@@ -57,7 +59,7 @@ mod tests {
 
     fn given<'a>(predictions: &'a [u32], scores: &'a [f32]) -> Sequence<'a> {
         Sequence {
-            label: 1,
+            label: Some(1),
             predictions: Some(predictions),
             scores: Some(scores),
             ..Sequence::default()
@@ -74,7 +76,8 @@ mod tests {
             Ok(())
         };
         let format = crate::Format::Csv;
-        crate::visit_bytes("t.csv", format, text.as_bytes(), &mut of).unwrap();
+        let none = Columns::default();
+        crate::visit_bytes("t.csv", format, text.as_bytes(), &none, &mut of).unwrap();
         visit_given(|take| take(given(&[0, 1], &[0.5, 0.75])), &mut of).unwrap();
     }
 

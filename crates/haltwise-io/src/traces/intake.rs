@@ -6,6 +6,7 @@ use haltwise::traces::{Checker, SequenceError};
 
 use super::Visit;
 use super::classes::Classes;
+use super::columns::Columns;
 use super::ids::Ids;
 use crate::problem::{Problem, quoted};
 
@@ -15,6 +16,8 @@ const REPORT_EVERY: u64 = 1 << 20;
 /// Takes sequences from readers, checks them and shows them to the visitor.
 pub(super) struct Intake<'v> {
     pub(super) classes: Classes,
+    /// What readers should read beside what every trace has.
+    pub(super) columns: &'v Columns,
     visit: &'v mut Visit<'v>,
     seen: &'v mut Ids,
     checker: Checker,
@@ -25,6 +28,7 @@ pub(super) struct Intake<'v> {
 
 impl<'v> Intake<'v> {
     pub(super) fn new(
+        columns: &'v Columns,
         seen: &'v mut Ids,
         visit: &'v mut Visit<'v>,
         report: &'v mut dyn FnMut(u64, u64),
@@ -32,6 +36,7 @@ impl<'v> Intake<'v> {
     ) -> Self {
         Self {
             classes: Classes::default(),
+            columns,
             visit,
             seen,
             checker: Checker::new(),
@@ -88,6 +93,18 @@ impl<'v> Intake<'v> {
             )
             .at("probs"));
         }
+        let mut about = sequence.about;
+        if let (Some(label), true) = (sequence.label, self.columns.by_label()) {
+            // Files may meet names in any order: the same number need not be the
+            // same class in all of them.
+            about.group = about.group.or(self.classes.name_of(label));
+        }
+        not_empty(
+            about.group,
+            self.columns.group.as_deref().unwrap_or("group"),
+        )?;
+        not_empty(about.unit, self.columns.unit.as_deref().unwrap_or("unit"))?;
+        let sequence = Sequence { about, ..sequence };
         let trace = self.checker.check(sequence).map_err(unsound)?;
         self.taken += 1;
         (self.visit)(&trace).map_err(Problem::new)
@@ -104,6 +121,17 @@ impl<'v> Intake<'v> {
         )))
     }
 }
+
+/// Refuses the text of a column that says nothing.
+fn not_empty(text: Option<&str>, column: &str) -> Result<(), Problem> {
+    match text {
+        Some("") => Err(Problem::new(EMPTY).at(column)),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong where a sequence should have a value.
+pub(super) const EMPTY: &str = "it is empty; fill it in, or drop the sequence";
 
 /// What is wrong with a sequence, and where in it.
 pub(super) fn unsound(error: SequenceError) -> Problem {

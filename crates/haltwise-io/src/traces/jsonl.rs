@@ -1,19 +1,23 @@
 //! JSON Lines: one sequence per line.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{BufRead, Read, Write};
 
 use haltwise::Sequence;
-use haltwise::traces::Trace;
-use serde::de::{self, Deserializer, Visitor};
+use haltwise::traces::{About, Numbers, Trace};
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 
+use super::columns::{Columns, FIELDS};
 use super::intake::Intake;
 use super::text::Text;
+use super::writer::{Named, Shape};
 use crate::error::ErrorKind;
-use crate::problem::{NOT_TEXT, Problem, cut};
+use crate::problem::{Checked, NOT_TEXT, Problem, cut};
 
 /// The longest line read: a sequence of the greatest length fits.
 const MAX_LINE: u64 = 1 << 30;
@@ -55,7 +59,18 @@ fn read_line(line: &[u8], first: bool, intake: &mut Intake<'_>) -> Result<(), Pr
     if line.trim_ascii().is_empty() {
         return Ok(());
     }
-    let fields: Fields<'_> = serde_json::from_slice(line).map_err(|e| not_json(line, e))?;
+    let columns = intake.columns;
+    let mut json = serde_json::Deserializer::from_slice(line);
+    let fields = Wanted(columns)
+        .deserialize(&mut json)
+        .and_then(|fields| json.end().map(|()| fields))
+        .map_err(|e| not_json(line, e))?;
+    if let Some(lacking) = fields.lacking(columns) {
+        let there: BTreeMap<Cow<'_, str>, IgnoredAny> =
+            serde_json::from_slice(line).map_err(|e| not_json(line, e))?;
+        columns.check(&FIELDS, there.keys().map(|name| &**name))?;
+        return Err(Problem::new("it is null; fill it in, or drop the line").at(lacking));
+    }
     fields.hand_in(intake)
 }
 
@@ -92,23 +107,122 @@ fn is_python_number(line: &[u8], column: usize) -> bool {
 }
 
 /// What a line says.
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Fields<'a> {
-    #[serde(borrow, default)]
-    id: Option<Id<'a>>,
-    #[serde(borrow)]
-    label: Class<'a>,
-    #[serde(borrow, default)]
+    id: Option<Name<'a>>,
+    label: Option<Class<'a>>,
     predictions: Option<Vec<Class<'a>>>,
-    #[serde(default)]
     scores: Option<Vec<f32>>,
-    #[serde(default)]
     probs: Option<Vec<Vec<f32>>>,
+    /// The label and the predictions of a regression.
+    number: Option<f32>,
+    numbers: Option<Vec<f32>>,
+    losses: Option<Vec<f32>>,
+    group: Option<Name<'a>>,
+    unit: Option<Name<'a>>,
+    weight: Option<f64>,
+    costs: Option<Vec<f32>>,
+}
+
+/// Reads a line for these columns.
+struct Wanted<'c>(&'c Columns);
+
+impl<'de> DeserializeSeed<'de> for Wanted<'_> {
+    type Value = Fields<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Wanted<'_> {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+        let columns = self.0;
+        let mut fields = Fields::default();
+        while let Some(Name(key)) = map.next_key::<Name<'de>>()? {
+            let called = |name: Option<&str>| name == Some(&*key);
+            let (group, unit) = (
+                called(columns.group_column()),
+                called(columns.unit.as_deref()),
+            );
+            match &*key {
+                "id" => {
+                    read_once(&mut map, "id", &mut fields.id)?;
+                    fields.group = fields.group.or(fields.id.clone().filter(|_| group));
+                    fields.unit = fields.unit.or(fields.id.clone().filter(|_| unit));
+                }
+                "label" if columns.numbers => read_once(&mut map, "label", &mut fields.number)?,
+                "label" => read_once(&mut map, "label", &mut fields.label)?,
+                "predictions" if columns.numbers => {
+                    read_once(&mut map, "predictions", &mut fields.numbers)?;
+                }
+                "predictions" => read_once(&mut map, "predictions", &mut fields.predictions)?,
+                "scores" => read_once(&mut map, "scores", &mut fields.scores)?,
+                "probs" => read_once(&mut map, "probs", &mut fields.probs)?,
+                "losses" if columns.losses => read_once(&mut map, "losses", &mut fields.losses)?,
+                _ if group || unit => {
+                    let mut name = None;
+                    read_once(&mut map, "a column", &mut name)?;
+                    fields.group = fields.group.or(name.clone().filter(|_| group));
+                    fields.unit = fields.unit.or(name.filter(|_| unit));
+                }
+                _ if called(columns.weight.as_deref()) => {
+                    read_once(&mut map, "weight", &mut fields.weight)?;
+                }
+                _ if called(columns.costs.as_deref()) => {
+                    read_once(&mut map, "cost", &mut fields.costs)?;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(fields)
+    }
+}
+
+/// Reads a value, which may be null, unless there is one already.
+fn read_once<'de, M: MapAccess<'de>, T: Deserialize<'de>>(
+    map: &mut M,
+    name: &'static str,
+    out: &mut Option<T>,
+) -> Result<(), M::Error> {
+    if out.is_some() {
+        return Err(de::Error::duplicate_field(name));
+    }
+    *out = map.next_value()?;
+    Ok(())
 }
 
 impl Fields<'_> {
-    fn hand_in(&self, intake: &mut Intake<'_>) -> Result<(), Problem> {
-        let label = self.label.number(intake).map_err(|p| p.at("label"))?;
+    /// A column that was asked for and has no value.
+    fn lacking<'c>(&self, columns: &'c Columns) -> Option<&'c str> {
+        if columns.numbers && self.number.is_none() {
+            return Some("label");
+        }
+        if columns.numbers && self.numbers.is_none() {
+            return Some("predictions");
+        }
+        let asked = [
+            (columns.group_column(), self.group.is_none()),
+            (columns.unit.as_deref(), self.unit.is_none()),
+            (columns.weight.as_deref(), self.weight.is_none()),
+            (columns.costs.as_deref(), self.costs.is_none()),
+            (columns.losses.then_some("losses"), self.losses.is_none()),
+        ];
+        let mut asked = asked.into_iter().filter(|_| !columns.optional);
+        asked.find_map(|(name, lacks)| name.filter(|_| lacks))
+    }
+
+    fn hand_in(&self, intake: &mut Intake<'_>) -> Checked {
+        let label = self.label.as_ref().map(|label| label.number(intake));
+        let label = label.transpose().map_err(|p| p.at("label"))?;
         let predictions = self
             .predictions
             .as_ref()
@@ -123,6 +237,19 @@ impl Fields<'_> {
             probs: probs
                 .as_ref()
                 .map(|(values, classes)| (&values[..], *classes)),
+            numbers: self.numbers.as_deref().and_then(|predictions| {
+                Some(Numbers {
+                    predictions,
+                    label: self.number?,
+                })
+            }),
+            losses: self.losses.as_deref(),
+            about: About {
+                group: self.group.as_ref().map(|group| &*group.0),
+                unit: self.unit.as_ref().map(|unit| &*unit.0),
+                weight: self.weight,
+                costs: self.costs.as_deref(),
+            },
         })
     }
 }
@@ -150,28 +277,32 @@ fn flat(steps: &[Vec<f32>]) -> Result<(Vec<f32>, usize), Problem> {
     Ok((steps.concat(), classes))
 }
 
-/// An id: text, or a number taken as text.
-struct Id<'a>(Cow<'a, str>);
+/// A name: text, or a number or boolean taken as text.
+#[derive(Clone)]
+struct Name<'a>(Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match Class::deserialize(deserializer)? {
-            Class::Text(text) => Ok(Self(text)),
-            Class::Number(number) => Ok(Self(number.to_string().into())),
-        }
+        Ok(Self(match Class::deserialize(deserializer)? {
+            Class::Text(text) => text,
+            Class::Number(number) => number.to_string().into(),
+            Class::Boolean(value) => value.to_string().into(),
+        }))
     }
 }
 
 /// A class: an integer, or a name, which is in quotes.
 enum Class<'a> {
     Number(i128),
+    Boolean(bool),
     Text(Cow<'a, str>),
 }
 
 impl Class<'_> {
-    fn number(&self, intake: &mut Intake<'_>) -> Result<u32, Problem> {
+    fn number(&self, intake: &mut Intake<'_>) -> Checked<u32> {
         match self {
             Self::Number(number) => intake.classes.number(*number),
+            Self::Boolean(value) => intake.classes.number(u32::from(*value)),
             Self::Text(name) => intake.classes.name(name),
         }
     }
@@ -200,6 +331,10 @@ impl<'de> Visitor<'de> for ClassVisitor {
         Ok(Class::Number(number.into()))
     }
 
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(Class::Boolean(value))
+    }
+
     fn visit_borrowed_str<E: de::Error>(self, text: &'de str) -> Result<Self::Value, E> {
         Ok(Class::Text(Cow::Borrowed(text)))
     }
@@ -210,30 +345,67 @@ impl<'de> Visitor<'de> for ClassVisitor {
 }
 
 /// Writes one sequence as one line.
-pub(super) fn write(out: &mut impl Write, row: &Trace<'_>) -> std::io::Result<()> {
-    #[derive(Serialize)]
-    struct Line<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        id: Option<&'a str>,
-        label: u32,
-        predictions: &'a [u32],
-        #[serde(skip_serializing_if = "Option::is_none")]
-        scores: Option<&'a [f32]>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        probs: Option<Vec<&'a [f32]>>,
-    }
+pub(super) fn write(
+    out: &mut impl Write,
+    row: &Trace<'_>,
+    shape: Shape,
+    columns: &Columns,
+) -> std::io::Result<()> {
     let line = Line {
-        id: row.id(),
-        label: row.label(),
-        predictions: row.predictions(),
-        // Scores that follow from `probs` would, written out, be taken for given.
-        scores: row.given_scores(),
-        probs: row
-            .probs()
-            .map(|probs| probs.chunks_exact(row.classes()).collect()),
+        row,
+        shape,
+        columns,
     };
     serde_json::to_writer(&mut *out, &line)?;
     out.write_all(b"\n")
+}
+
+struct Line<'a> {
+    row: &'a Trace<'a>,
+    shape: Shape,
+    columns: &'a Columns,
+}
+
+impl Serialize for Line<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let row = self.row;
+        let mut line = serializer.serialize_map(None)?;
+        entry(&mut line, "id", row.id())?;
+        if let Some(Numbers { predictions, label }) = row.numbers() {
+            line.serialize_entry("label", &label)?;
+            line.serialize_entry("predictions", predictions)?;
+        } else {
+            entry(&mut line, "label", row.label())?;
+            let predictions = self.shape.predicts.then_some(row.predictions());
+            entry(&mut line, "predictions", predictions)?;
+        }
+        // Scores that follow from `probs` would, written out, be taken for given.
+        entry(&mut line, "scores", row.given_scores())?;
+        let probs = row.probs().map(|probs| probs.chunks_exact(row.classes()));
+        entry(&mut line, "probs", probs.map(Vec::from_iter))?;
+        entry(&mut line, "losses", row.losses())?;
+        let about = row.about();
+        for (what, name) in self.shape.named(self.columns) {
+            match what {
+                Named::Group => entry(&mut line, name, about.group)?,
+                Named::Unit => entry(&mut line, name, about.unit)?,
+                Named::Weight => entry(&mut line, name, about.weight)?,
+                Named::Costs => entry(&mut line, name, about.costs)?,
+            }
+        }
+        line.end()
+    }
+}
+
+fn entry<M: SerializeMap, T: Serialize>(
+    line: &mut M,
+    name: &str,
+    value: Option<T>,
+) -> Result<(), M::Error> {
+    match value {
+        Some(value) => line.serialize_entry(name, &value),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -241,19 +413,26 @@ mod tests {
     use super::*;
     use crate::traces::{Format, visit_bytes};
 
-    type Row = (Option<String>, u32, Vec<u32>, Vec<f32>);
+    type Row = (Option<String>, Option<u32>, Vec<u32>, Vec<f32>);
 
     fn read(text: &str) -> Result<Vec<Row>, String> {
         let mut rows = Vec::new();
-        visit_bytes("t.jsonl", Format::Jsonl, text.as_bytes(), &mut |row| {
-            rows.push((
-                row.id().map(str::to_owned),
-                row.label(),
-                row.predictions().to_vec(),
-                row.scores().to_vec(),
-            ));
-            Ok(())
-        })
+        let none = Columns::default();
+        visit_bytes(
+            "t.jsonl",
+            Format::Jsonl,
+            text.as_bytes(),
+            &none,
+            &mut |row| {
+                rows.push((
+                    row.id().map(str::to_owned),
+                    row.label(),
+                    row.predictions().to_vec(),
+                    row.scores().to_vec(),
+                ));
+                Ok(())
+            },
+        )
         .map_err(|e| e.to_string())?;
         Ok(rows)
     }
@@ -269,25 +448,35 @@ mod tests {
              {\"id\": 7, \"label\": 0, \"predictions\": [0], \"scores\": [0.5], \"note\": {\"x\": []}}",
         )
         .unwrap();
-        assert_eq!(rows[0], (Some("a".into()), 1, vec![0, 1], vec![0.25, 1.0]));
-        assert_eq!(rows[1], (Some("7".into()), 0, vec![0], vec![0.5]));
+        assert_eq!(
+            rows[0],
+            (Some("a".into()), Some(1), vec![0, 1], vec![0.25, 1.0])
+        );
+        assert_eq!(rows[1], (Some("7".into()), Some(0), vec![0], vec![0.5]));
     }
 
     #[test]
     fn probabilities_give_predictions_and_scores() {
         let rows = read(r#"{"label": 2, "probs": [[0.4, 0.4, 0.2], [0.1, 0.2, 0.7]]}"#).unwrap();
-        assert_eq!(rows[0], (None, 2, vec![0, 2], vec![0.4, 0.7]));
+        assert_eq!(rows[0], (None, Some(2), vec![0, 2], vec![0.4, 0.7]));
     }
 
     #[test]
     fn what_rounding_leaves_outside_the_unit_interval_is_moved_onto_its_border() {
         let line = r#"{"label": 0, "probs": [[1.00005, -0.00005]]}"#;
         let mut seen = Vec::new();
-        visit_bytes("t.jsonl", Format::Jsonl, line.as_bytes(), &mut |row| {
-            seen.extend_from_slice(row.probs().unwrap_or_default());
-            seen.extend_from_slice(row.scores());
-            Ok(())
-        })
+        let none = Columns::default();
+        visit_bytes(
+            "t.jsonl",
+            Format::Jsonl,
+            line.as_bytes(),
+            &none,
+            &mut |row| {
+                seen.extend_from_slice(row.probs().unwrap_or_default());
+                seen.extend_from_slice(row.scores());
+                Ok(())
+            },
+        )
         .unwrap();
         assert_eq!(seen, [1.0, 0.0, 1.0]);
         assert!(refused(r#"{"label": 0, "probs": [[1.001, -0.001]]}"#).contains("softmax"));
@@ -298,22 +487,32 @@ mod tests {
         let rows =
             read(r#"{"label": 1, "predictions": [1], "scores": [0.9], "probs": [[0.6, 0.4]]}"#)
                 .unwrap();
-        assert_eq!(rows[0], (None, 1, vec![1], vec![0.9]));
+        assert_eq!(rows[0], (None, Some(1), vec![1], vec![0.9]));
     }
 
     #[test]
     fn classes_may_have_names() {
         let rows =
             read(r#"{"label": "sit", "predictions": ["walk", "sit"], "scores": [0, 1]}"#).unwrap();
-        assert_eq!(rows[0].1, rows[0].2[1]);
-        assert_ne!(rows[0].1, rows[0].2[0]);
+        assert_eq!(rows[0].1, Some(rows[0].2[1]));
+        assert_ne!(rows[0].1, Some(rows[0].2[0]));
+    }
+
+    #[test]
+    fn a_label_may_be_missing() {
+        for line in [
+            r#"{"predictions": [0], "scores": [0.5]}"#,
+            r#"{"label": null, "predictions": [0], "scores": [0.5]}"#,
+        ] {
+            assert_eq!(read(line).unwrap()[0].1, None, "{line}");
+        }
     }
 
     #[test]
     fn what_is_in_quotes_is_a_name() {
         let rows =
             read(r#"{"label": "18", "predictions": ["7", "18"], "scores": [0, 1]}"#).unwrap();
-        assert_eq!((rows[0].1, &rows[0].2[..]), (0, &[1, 0][..]));
+        assert_eq!((rows[0].1, &rows[0].2[..]), (Some(0), &[1, 0][..]));
         // A name says nothing about a place in `probs`.
         let message = refused(r#"{"label": "1", "probs": [[0.5, 0.5]]}"#);
         assert!(message.contains("classes have names here"), "{message}");
@@ -368,8 +567,8 @@ mod tests {
                 &["line 2, label", "\"a\" is a name"],
             ),
             (
-                r#"{"predictions": [0], "scores": [0.5]}"#,
-                &["line 2", "missing field `label`"],
+                r#"{"label": 0, "predictions": [0], "scores": [0.5], "label": 1}"#,
+                &["line 2", "duplicate field `label`"],
             ),
             (
                 r#"{"label": 0, "predictions": [0]}"#,
@@ -430,7 +629,8 @@ mod tests {
     fn bytes_that_are_no_text_are_called_so_and_long_text_is_cut() {
         let mut nothing = |_: &Trace<'_>| Ok(());
         let bytes = b"{\"label\": 0, \"id\": \"\xff\"}";
-        let error = visit_bytes("t.jsonl", Format::Jsonl, bytes, &mut nothing).unwrap_err();
+        let none = Columns::default();
+        let error = visit_bytes("t.jsonl", Format::Jsonl, bytes, &none, &mut nothing).unwrap_err();
         assert!(error.to_string().contains("line 1: it is not UTF-8 text"));
         let long = format!(
             "{{\"label\": 0, \"scores\": [\"{}\"]}}",
@@ -453,7 +653,8 @@ mod tests {
         let mut nothing = |_: &Trace<'_>| Ok(());
         let mut silent = |_, _| {};
         let mut ids = crate::traces::Ids::now();
-        let mut intake = Intake::new(&mut ids, &mut nothing, &mut silent, 0);
+        let none = Columns::default();
+        let mut intake = Intake::new(&none, &mut ids, &mut nothing, &mut silent, 0);
         let endless = Text::plain(std::io::repeat(b' '));
         let problem = read_lines(endless, 1 << 16, &mut intake).unwrap_err();
         assert!(format!("{problem:?}").contains("longer than 65536 bytes"));

@@ -7,6 +7,7 @@
 //! at the end of the file.
 
 mod arrow;
+mod batches;
 mod classes;
 mod columns;
 mod csv;
@@ -36,6 +37,7 @@ use haltwise::traces::{Key, Trace, Traces, TracesBuilder};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Checked, Problem};
+pub use columns::Columns;
 pub use extent::Extent;
 pub use files::{Snapshot, trace_files};
 pub use fold::{Place, fold_traces};
@@ -106,17 +108,19 @@ pub fn read_traces<P: AsRef<Path>>(
     paths: &[P],
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Traces> {
-    read_traces_seeing(paths, progress, &mut |_| {})
+    read_traces_seeing(paths, &Columns::default(), progress, &mut |_| {})
 }
 
-/// The same, and shows each sequence as it came to `see`.
+/// The same, and shows each sequence as it came to `see`, with what these
+/// columns say of it.
 pub fn read_traces_seeing<P: AsRef<Path>>(
     paths: &[P],
+    columns: &Columns,
     progress: &mut dyn FnMut(u64, u64),
     see: &mut dyn FnMut(&Trace<'_>),
 ) -> Result<Traces> {
     let mut builder = None;
-    visit_traces(paths, progress, &mut |row| {
+    visit_traces(paths, columns, progress, &mut |row| {
         see(row);
         add(&mut builder, row)
     })?;
@@ -134,10 +138,11 @@ fn add(builder: &mut Option<TracesBuilder>, trace: &Trace<'_>) -> std::result::R
 /// be chosen or learned.
 pub fn read_outputs<P: AsRef<Path>>(
     paths: &[P],
+    columns: &Columns,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Outputs> {
     let mut outputs = Outputs::new();
-    visit_traces(paths, progress, &mut |trace| {
+    visit_traces(paths, columns, progress, &mut |trace| {
         let key = Key::new(trace.id(), outputs.len() as u64);
         outputs.add(key, trace).map_err(|e| e.to_string())
     })?;
@@ -147,22 +152,25 @@ pub fn read_outputs<P: AsRef<Path>>(
 /// Shows every sequence of the files to a visitor, in the order given.
 ///
 /// The files are one set: an id may occur once in all of them, class names
-/// mean the same in each, and either all scores are given or none is. Rows may
-/// have been visited when an error is found: drop what was made of them.
+/// mean the same in each, and either all scores are given or none is. Each must
+/// have the `columns`; others are not looked at. Rows may have been visited when
+/// an error is found: drop what was made of them.
 ///
 /// Returns the names of the classes in the order of their numbers; none where
 /// classes are numbers in the files.
 pub fn visit_traces<P: AsRef<Path>>(
     paths: &[P],
+    columns: &Columns,
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut Visit<'_>,
 ) -> Result<Vec<String>> {
-    visit_places(paths, progress, &mut |_, row| visit(row))
+    visit_places(paths, columns, progress, &mut |_, row| visit(row))
 }
 
 /// The same, with the number of the file, counted from 0.
 fn visit_places<P: AsRef<Path>>(
     paths: &[P],
+    columns: &Columns,
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut dyn FnMut(usize, &Trace<'_>) -> std::result::Result<(), String>,
 ) -> Result<Vec<String>> {
@@ -174,7 +182,7 @@ fn visit_places<P: AsRef<Path>>(
     let total = sizes.iter().sum();
     let (mut ids, number) = (Ids::now(), Cell::new(0));
     let mut visit = |row: &Trace<'_>| visit(number.get(), row);
-    let mut intake = Intake::new(&mut ids, &mut visit, progress, total);
+    let mut intake = Intake::new(columns, &mut ids, &mut visit, progress, total);
     for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();
         let format = Format::of(path)?;
@@ -208,11 +216,12 @@ pub fn visit_bytes(
     name: &str,
     format: Format,
     bytes: &[u8],
+    columns: &Columns,
     visit: &mut Visit<'_>,
 ) -> Result<Vec<String>> {
     let mut ignore = |_, _| {};
     let mut ids = Ids::now();
-    let mut intake = Intake::new(&mut ids, visit, &mut ignore, bytes.len() as u64);
+    let mut intake = Intake::new(columns, &mut ids, visit, &mut ignore, bytes.len() as u64);
     intake.start_file(bytes.len() as u64);
     let open = || Ok(Cursor::new(bytes));
     let shared = || bytes::Bytes::copy_from_slice(bytes);

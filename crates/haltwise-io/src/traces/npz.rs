@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 
 use haltwise::Sequence;
-use haltwise::traces::{MAX_STEPS, Trace};
+use haltwise::traces::{About, MAX_STEPS, Numbers, Trace};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::classes::Classes;
+use super::columns::{ARRAYS, Columns};
 use super::intake::Intake;
+use super::writer::{self, Named, WriteOptions};
 use crate::npy::{self, Array, Shape};
 use crate::npz::{Archive, Listed};
 use crate::problem::{Checked, Problem};
@@ -18,15 +20,46 @@ use crate::problem::{Checked, Problem};
 /// How much of an array waits in memory before it is written.
 const BUFFER: usize = 1 << 17;
 
-/// The arrays, and what their axes are.
-const ARRAYS: [(&str, &[&str]); 6] = [
-    ("labels", &["n"]),
-    ("predictions", &["n", "T"]),
-    ("scores", &["n", "T"]),
-    ("probs", &["n", "T", "K"]),
-    ("lengths", &["n"]),
-    ("ids", &["n"]),
-];
+/// What an array is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Labels,
+    Predictions,
+    Scores,
+    Probs,
+    Lengths,
+    Ids,
+    Losses,
+    Costs,
+    Group,
+    Unit,
+    Weight,
+}
+
+/// The arrays that are read where they are there, and what their axes are.
+fn wanted(columns: &Columns) -> Vec<(Role, &str, &'static [&'static str])> {
+    let per_sequence: &[&str] = &["n"];
+    let per_step: &[&str] = &["n", "T"];
+    let per_class: &[&str] = &["n", "T", "K"];
+    let mut wanted = vec![
+        (Role::Labels, "labels", per_sequence),
+        (Role::Predictions, "predictions", per_step),
+        (Role::Scores, "scores", per_step),
+        (Role::Probs, "probs", per_class),
+        (Role::Lengths, "lengths", per_sequence),
+        (Role::Ids, "ids", per_sequence),
+    ];
+    let asked = [
+        (Role::Losses, columns.losses.then_some("losses"), per_step),
+        (Role::Costs, columns.costs.as_deref(), per_step),
+        (Role::Group, columns.group_column(), per_sequence),
+        (Role::Unit, columns.unit.as_deref(), per_sequence),
+        (Role::Weight, columns.weight.as_deref(), per_sequence),
+    ];
+    let named = |(role, name, axes)| Option::map(name, |name| (role, name, axes));
+    wanted.extend(asked.into_iter().filter_map(named));
+    wanted
+}
 
 /// Reads an archive. It is opened once per array, so that all arrays can be
 /// read side by side.
@@ -34,34 +67,36 @@ pub(super) fn read<R: Read + Seek>(
     open: &dyn Fn() -> io::Result<R>,
     intake: &mut Intake<'_>,
 ) -> Checked {
+    let columns = intake.columns;
     let archive = || Archive::open(open().map_err(Problem::unreadable)?);
     let found = archive()?.names();
     check_names(&found)?;
+    columns.check(&ARRAYS, found.iter().map(String::as_str))?;
     let mut archives = Vec::new();
-    for (name, axes) in ARRAYS {
+    for (role, name, axes) in wanted(columns) {
         if found.iter().any(|f| f == name) {
-            archives.push((name, axes, archive()?));
+            archives.push((role, name, axes, archive()?));
         }
     }
     let arrays = archives
         .iter_mut()
-        .map(|(name, axes, archive)| open_array(name, axes, archive).map_err(|p| p.at(name)))
+        .map(|(role, name, axes, archive)| {
+            let array = open_array(name, axes, archive).map_err(|p| p.at(name))?;
+            Ok((*role, array))
+        })
         .collect::<Checked<Vec<_>>>()?;
     Arrays::new(arrays)?.read(intake)
 }
 
 fn check_names(found: &[String]) -> Checked {
     let has = |name: &str| found.iter().any(|f| f == name);
-    let missing = if !has("labels") {
-        "there is no array `labels`"
-    } else if has("probs") || (has("predictions") && has("scores")) {
+    if has("probs") || has("scores") && (has("predictions") || has("losses")) {
         return Ok(());
-    } else {
-        "there is neither an array `probs` nor both `predictions` and `scores`"
-    };
+    }
     Err(Problem::format(format_args!(
-        "{missing}; needed are labels (n) and either probs (n, T, K) or \
-         predictions (n, T) with scores (n, T); found are {}",
+        "there is neither an array `probs` nor both `predictions` and `scores`; needed are either \
+         probs (n, T, K) or predictions (n, T) with scores (n, T), and labels (n) where they are \
+         known; found are {}",
         Listed(found)
     )))
 }
@@ -84,95 +119,70 @@ fn open_array<'a, R: Read + Seek>(
 
 /// The arrays of one archive.
 struct Arrays<'a> {
-    labels: Array<'a>,
-    predictions: Option<Array<'a>>,
-    scores: Option<Array<'a>>,
-    probs: Option<Array<'a>>,
-    lengths: Option<Array<'a>>,
-    ids: Option<Array<'a>>,
+    arrays: Vec<(Role, Array<'a>)>,
     rows: usize,
     steps: usize,
     classes: usize,
 }
 
 impl<'a> Arrays<'a> {
-    fn new(mut arrays: Vec<Array<'a>>) -> Checked<Self> {
+    fn new(arrays: Vec<(Role, Array<'a>)>) -> Checked<Self> {
         check_shapes(&arrays)?;
         let of = |axis: usize| {
-            let shapes = arrays.iter().map(Array::shape);
+            let shapes = arrays.iter().map(|(_, array)| array.shape());
             shapes.filter_map(|s| s.get(axis).copied()).next_back()
         };
-        let (rows, steps) = (of(0).unwrap_or(0), of(1).unwrap_or(0));
-        let classes = of(2).unwrap_or(0);
-        let mut take = |name| {
-            let at = arrays.iter().position(|a| a.name() == name)?;
-            Some(arrays.swap_remove(at))
-        };
         Ok(Self {
-            labels: take("labels").ok_or_else(|| Problem::format("there is no array `labels`"))?,
-            predictions: take("predictions"),
-            scores: take("scores"),
-            probs: take("probs"),
-            lengths: take("lengths"),
-            ids: take("ids"),
-            rows,
-            steps,
-            classes,
+            rows: of(0).unwrap_or(0),
+            steps: of(1).unwrap_or(0),
+            classes: of(2).unwrap_or(0),
+            arrays,
         })
     }
 
     fn read(&mut self, intake: &mut Intake<'_>) -> Checked {
-        intake.classes.are_numbers().map_err(|p| p.at("labels"))?;
-        let mut row = Row::default();
+        let numbers = intake.columns.numbers;
+        let of_classes = |role| matches!(role, Role::Labels | Role::Predictions);
+        let mut arrays = self.arrays.iter().filter(|(role, _)| of_classes(*role));
+        if let (Some((_, array)), false) = (arrays.next(), numbers) {
+            let are_numbers = intake.classes.are_numbers();
+            are_numbers.map_err(|p| p.at(array.name()))?;
+        }
+        let mut row = Row {
+            there: self.arrays.iter().map(|(role, _)| *role).collect(),
+            ..Row::default()
+        };
         for i in 0..self.rows {
-            self.read_row(&mut row)
-                .and_then(|()| intake.take(row.sequence(self)))
+            self.read_row(&mut row, numbers)
+                .and_then(|()| intake.take(row.sequence(self.classes)))
                 .map_err(|p| p.at(format_args!("row {}", i + 1)))?;
             intake.done(i as u64, self.rows as u64);
         }
-        for array in self.all() {
+        for (_, array) in &mut self.arrays {
             array.end().map_err(|p| p.at(array.name()))?;
         }
         Ok(())
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Array<'a>> {
-        std::iter::once(&mut self.labels)
-            .chain(&mut self.predictions)
-            .chain(&mut self.scores)
-            .chain(&mut self.probs)
-            .chain(&mut self.lengths)
-            .chain(&mut self.ids)
-    }
-
-    fn read_row(&mut self, row: &mut Row) -> Checked {
-        let (all_steps, classes) = (self.steps, self.classes);
-        for array in self.all() {
-            array.advance().map_err(|p| p.at(array.name()))?;
-        }
-        let within = |array: &Array<'_>, done: Checked| done.map_err(|p| p.at(array.name()));
-        let out_of_range = |_, number| npy::out_of_range(number);
-        let labels = &self.labels;
-        within(labels, labels.integers(1, &mut row.label, out_of_range))?;
+    fn read_row(&mut self, row: &mut Row, numbers: bool) -> Checked {
         // What pads a short sequence is nobody's business: only the steps it
         // has are decoded.
-        let mut steps = all_steps;
-        if let Some(lengths) = &self.lengths {
-            within(lengths, lengths.integers(1, &mut row.length, out_of_range))?;
-            steps = row.length[0] as usize;
-            within(lengths, check_length(steps, all_steps))?;
+        let mut steps = self.steps;
+        for (role, array) in &mut self.arrays {
+            let read = array.advance().and_then(|()| match role {
+                Role::Lengths => {
+                    let out_of_range = |_, number| npy::out_of_range(number);
+                    array.integers(1, &mut row.length, out_of_range)?;
+                    steps = row.length[0] as usize;
+                    check_length(steps, self.steps)
+                }
+                _ => Ok(()),
+            });
+            read.map_err(|p| p.at(array.name()))?;
         }
-        if let Some(array) = &self.predictions {
-            within(array, array.integers(steps, &mut row.predictions, no_class))?;
-        }
-        if let Some(array) = &self.scores {
-            within(array, array.floats(steps, &mut row.scores))?;
-        }
-        if let Some(array) = &self.probs {
-            within(array, array.floats(steps * classes, &mut row.probs))?;
-        }
-        if let Some(array) = &self.ids {
-            within(array, array.text(&mut row.id))?;
+        for (role, array) in &self.arrays {
+            row.decode(*role, array, steps, self.classes, numbers)
+                .map_err(|p| p.at(array.name()))?;
         }
         Ok(())
     }
@@ -191,14 +201,21 @@ fn check_length(steps: usize, all_steps: usize) -> Checked {
     )))
 }
 
-fn check_shapes(arrays: &[Array<'_>]) -> Checked {
+fn no_label(number: i128) -> Problem {
+    Problem::new(format_args!(
+        "{number} is not a class; classes are integers from 0 to {}, and -1 where there is no label",
+        u32::MAX
+    ))
+}
+
+fn check_shapes(arrays: &[(Role, Array<'_>)]) -> Checked {
+    let arrays = || arrays.iter().map(|(_, array)| array);
     for axis in 0..2 {
-        let mut sizes = arrays.iter().filter_map(|a| a.shape().get(axis));
+        let mut sizes = arrays().filter_map(|a| a.shape().get(axis));
         let first = sizes.next();
         if sizes.any(|size| Some(size) != first) {
             let what = ["sequences", "steps"][axis];
-            let shapes: Vec<_> = arrays
-                .iter()
+            let shapes: Vec<_> = arrays()
                 .map(|a| format!("{} {}", a.name(), Shape(a.shape())))
                 .collect();
             return Err(Problem::conflict(format_args!(
@@ -207,7 +224,7 @@ fn check_shapes(arrays: &[Array<'_>]) -> Checked {
             )));
         }
     }
-    let steps = arrays.iter().filter_map(|a| a.shape().get(1)).max();
+    let steps = arrays().filter_map(|a| a.shape().get(1)).max();
     match steps {
         Some(&steps) if steps > MAX_STEPS => Err(Problem::new(format_args!(
             "there are {steps} steps; at most {MAX_STEPS} are possible"
@@ -216,28 +233,75 @@ fn check_shapes(arrays: &[Array<'_>]) -> Checked {
     }
 }
 
-/// The buffers of the row under way, used again for the next.
+/// The values of the row under way; buffers are used again for the next.
 #[derive(Default)]
 struct Row {
-    label: Vec<u32>,
+    /// Which arrays there are.
+    there: Vec<Role>,
     length: Vec<u32>,
+    label: Option<u32>,
+    /// The label of a regression.
+    number: Option<f32>,
     predictions: Vec<u32>,
+    numbers: Vec<f32>,
     scores: Vec<f32>,
     probs: Vec<f32>,
+    losses: Vec<f32>,
+    costs: Vec<f32>,
     id: String,
+    group: String,
+    unit: String,
+    weight: Option<f64>,
 }
 
 impl Row {
-    fn sequence<'r>(&'r self, arrays: &Arrays<'_>) -> Sequence<'r> {
+    fn decode(
+        &mut self,
+        role: Role,
+        array: &Array<'_>,
+        steps: usize,
+        classes: usize,
+        numbers: bool,
+    ) -> Checked {
+        match role {
+            Role::Labels if numbers => self.number = Some(array.number()? as f32),
+            Role::Labels => self.label = array.class(no_label)?,
+            Role::Predictions if numbers => array.numbers(steps, &mut self.numbers)?,
+            Role::Predictions => array.integers(steps, &mut self.predictions, no_class)?,
+            Role::Scores => array.floats(steps, &mut self.scores)?,
+            Role::Probs => array.floats(steps * classes, &mut self.probs)?,
+            Role::Lengths => {}
+            Role::Ids => array.text(&mut self.id)?,
+            Role::Losses => array.numbers(steps, &mut self.losses)?,
+            Role::Costs => array.numbers(steps, &mut self.costs)?,
+            Role::Group => array.text(&mut self.group)?,
+            Role::Unit => array.text(&mut self.unit)?,
+            Role::Weight => self.weight = Some(array.number()?),
+        }
+        Ok(())
+    }
+
+    fn sequence(&self, classes: usize) -> Sequence<'_> {
+        let has = |role| self.there.contains(&role);
+        let numbers = self.number.filter(|_| has(Role::Predictions));
+        let predicts = has(Role::Predictions) && numbers.is_none();
         Sequence {
-            id: arrays.ids.is_some().then_some(&self.id),
-            label: self.label[0],
-            predictions: arrays.predictions.is_some().then_some(&self.predictions),
-            scores: arrays.scores.is_some().then_some(&self.scores),
-            probs: arrays
-                .probs
-                .is_some()
-                .then_some((&self.probs[..], arrays.classes)),
+            id: has(Role::Ids).then_some(&self.id),
+            label: self.label,
+            predictions: predicts.then_some(&self.predictions),
+            scores: has(Role::Scores).then_some(&self.scores),
+            probs: has(Role::Probs).then_some((&self.probs[..], classes)),
+            numbers: numbers.map(|label| Numbers {
+                predictions: &self.numbers,
+                label,
+            }),
+            losses: has(Role::Losses).then_some(&self.losses),
+            about: About {
+                group: has(Role::Group).then_some(&self.group),
+                unit: has(Role::Unit).then_some(&self.unit),
+                weight: self.weight,
+                costs: has(Role::Costs).then_some(&self.costs),
+            },
         }
     }
 }
@@ -248,91 +312,152 @@ impl Row {
 pub(super) struct NpzWriter<W: Write + Seek> {
     out: W,
     metadata: Vec<(String, String)>,
-    labels: Spool,
-    predictions: Spool,
+    labels: Vec<Option<u32>>,
+    /// The labels of a regression.
+    numbers: Vec<f32>,
+    predictions: Option<Spool>,
     scores: Option<Spool>,
     probs: Option<(usize, Spool)>,
-    ids: Option<Spool>,
-    /// The longest id, in characters.
-    id_width: usize,
-    id_bytes: Vec<u32>,
+    losses: Option<Spool>,
+    ids: Option<Texts>,
+    named: Vec<(String, Kept)>,
     lengths: Vec<u32>,
+}
+
+/// What waits of a column with a name of its own.
+#[derive(Debug)]
+enum Kept {
+    Group(Texts),
+    Unit(Texts),
+    Weight(Spool),
+    Costs(Spool),
 }
 
 impl<W: Write + Seek> NpzWriter<W> {
     pub(super) fn new(
         out: W,
         folder: &std::path::Path,
-        first: &Trace<'_>,
-        metadata: Vec<(String, String)>,
+        shape: writer::Shape,
+        options: &WriteOptions,
     ) -> io::Result<Self> {
-        let spool = || Spool::new(folder);
+        let spool = |wanted: bool| wanted.then(|| Spool::new(folder)).transpose();
+        let mut named = Vec::new();
+        for (what, name) in shape.named(&options.columns) {
+            let kept = match what {
+                Named::Group => Kept::Group(Texts::new(folder)?),
+                Named::Unit => Kept::Unit(Texts::new(folder)?),
+                Named::Weight => Kept::Weight(Spool::new(folder)?),
+                Named::Costs => Kept::Costs(Spool::new(folder)?),
+            };
+            named.push((name.to_owned(), kept));
+        }
         Ok(Self {
             out,
-            metadata,
-            labels: spool()?,
-            predictions: spool()?,
-            scores: first.given_scores().map(|_| spool()).transpose()?,
-            probs: match first.probs() {
-                Some(_) => Some((first.classes(), spool()?)),
+            metadata: options.metadata.clone(),
+            labels: Vec::new(),
+            numbers: Vec::new(),
+            predictions: spool(shape.has_predictions())?,
+            scores: spool(!shape.scores_follow())?,
+            probs: match shape.classes {
+                Some(classes) => Some((classes, Spool::new(folder)?)),
                 None => None,
             },
-            ids: first.id().map(|_| spool()).transpose()?,
-            id_width: 1,
-            id_bytes: Vec::new(),
+            losses: spool(shape.losses)?,
+            ids: shape.id.then(|| Texts::new(folder)).transpose()?,
+            named,
             lengths: Vec::new(),
         })
     }
 
     pub(super) fn write(&mut self, row: &Trace<'_>) -> io::Result<()> {
         self.lengths.push(row.scores().len() as u32);
-        self.labels.write(&row.label().to_le_bytes())?;
-        for class in row.predictions() {
-            self.predictions.write(&class.to_le_bytes())?;
+        match row.numbers() {
+            Some(numbers) => self.numbers.push(numbers.label),
+            None => self.labels.push(row.label()),
+        }
+        if let Some(predictions) = &mut self.predictions {
+            match row.numbers() {
+                Some(numbers) => predictions.write_floats(numbers.predictions)?,
+                None => {
+                    for class in row.predictions() {
+                        predictions.write(&class.to_le_bytes())?;
+                    }
+                }
+            }
         }
         if let Some(scores) = &mut self.scores {
             scores.write_floats(row.scores())?;
         }
-        if let (Some((_, probs)), Some(values)) = (&mut self.probs, row.probs()) {
-            probs.write_floats(values)?;
+        if let Some((_, probs)) = &mut self.probs {
+            probs.write_floats(row.probs().unwrap_or_default())?;
         }
-        if let (Some(ids), Some(id)) = (&mut self.ids, row.id()) {
-            self.id_width = self.id_width.max(id.chars().count());
-            self.id_bytes.push(id.len() as u32);
-            ids.write(id.as_bytes())?;
+        if let Some(losses) = &mut self.losses {
+            losses.write_floats(row.losses().unwrap_or_default())?;
+        }
+        if let Some(ids) = &mut self.ids {
+            ids.write(row.id().unwrap_or_default())?;
+        }
+        let about = row.about();
+        for (_, kept) in &mut self.named {
+            match kept {
+                Kept::Group(texts) => texts.write(about.group.unwrap_or_default())?,
+                Kept::Unit(texts) => texts.write(about.unit.unwrap_or_default())?,
+                Kept::Weight(spool) => {
+                    spool.write(&about.weight.unwrap_or_default().to_le_bytes())?;
+                }
+                Kept::Costs(spool) => spool.write_floats(about.costs.unwrap_or_default())?,
+            }
         }
         Ok(())
     }
 
     pub(super) fn finish(self) -> io::Result<W> {
-        let n = self.lengths.len();
-        let steps = self.lengths.iter().max().map_or(0, |&t| t as usize);
+        let (n, lengths) = (self.lengths.len(), &self.lengths[..]);
+        let steps = lengths.iter().max().map_or(0, |&t| t as usize);
         let mut zip = ZipWriter::new(self.out);
-        start(&mut zip, "labels", "<u4", &[n])?;
-        self.labels.copy(&mut zip, &self.lengths, |_| 4, 4)?;
+        write_labels(&mut zip, &self.labels, &self.numbers)?;
         let row_of = |values: usize| move |t: u32| t as usize * values * 4;
-        start(&mut zip, "predictions", "<u4", &[n, steps])?;
-        let row = row_of(1);
-        self.predictions
-            .copy(&mut zip, &self.lengths, row, steps * 4)?;
+        let per_step = |zip: &mut _, name: &str, descr: &str, spool: Spool| {
+            start(zip, name, descr, &[n, steps])?;
+            spool.copy(zip, lengths, row_of(1), steps * 4)
+        };
+        if let Some(predictions) = self.predictions {
+            let descr = if self.numbers.is_empty() {
+                "<u4"
+            } else {
+                "<f4"
+            };
+            per_step(&mut zip, "predictions", descr, predictions)?;
+        }
         if let Some(scores) = self.scores {
-            start(&mut zip, "scores", "<f4", &[n, steps])?;
-            scores.copy(&mut zip, &self.lengths, row, steps * 4)?;
+            per_step(&mut zip, "scores", "<f4", scores)?;
         }
         if let Some((classes, probs)) = self.probs {
             start(&mut zip, "probs", "<f4", &[n, steps, classes])?;
             let row = row_of(classes);
-            probs.copy(&mut zip, &self.lengths, row, steps * classes * 4)?;
+            probs.copy(&mut zip, lengths, row, steps * classes * 4)?;
         }
-        if self.lengths.iter().any(|&t| t as usize != steps) {
+        if lengths.iter().any(|&t| t as usize != steps) {
             start(&mut zip, "lengths", "<u4", &[n])?;
-            for t in &self.lengths {
+            for t in lengths {
                 zip.write_all(&t.to_le_bytes())?;
             }
         }
         if let Some(ids) = self.ids {
-            start(&mut zip, "ids", &format!("<U{}", self.id_width), &[n])?;
-            ids.copy_text(&mut zip, &self.id_bytes, self.id_width)?;
+            ids.copy(&mut zip, "ids")?;
+        }
+        if let Some(losses) = self.losses {
+            per_step(&mut zip, "losses", "<f4", losses)?;
+        }
+        for (name, kept) in self.named {
+            match kept {
+                Kept::Group(texts) | Kept::Unit(texts) => texts.copy(&mut zip, &name)?,
+                Kept::Costs(spool) => per_step(&mut zip, &name, "<f4", spool)?,
+                Kept::Weight(spool) => {
+                    start(&mut zip, &name, "<f8", &[n])?;
+                    spool.copy(&mut zip, lengths, |_| 8, 8)?;
+                }
+            }
         }
         if !self.metadata.is_empty() {
             let fields: serde_json::Map<_, _> = self
@@ -351,6 +476,33 @@ impl<W: Write + Seek> NpzWriter<W> {
         }
         zip.finish().map_err(io::Error::other)
     }
+}
+
+/// Writes the labels, as far as there are any: −1 for one that is missing.
+fn write_labels<W: Write + Seek>(
+    zip: &mut ZipWriter<W>,
+    labels: &[Option<u32>],
+    numbers: &[f32],
+) -> io::Result<()> {
+    const NAME: &str = "labels";
+    if !numbers.is_empty() {
+        start(zip, NAME, "<f4", &[numbers.len()])?;
+        let mut numbers = numbers.iter();
+        return numbers.try_for_each(|number| zip.write_all(&number.to_le_bytes()));
+    }
+    let known = labels.iter().flatten().count();
+    if known == labels.len() {
+        start(zip, NAME, "<u4", &[labels.len()])?;
+        let mut labels = labels.iter().flatten();
+        return labels.try_for_each(|label| zip.write_all(&label.to_le_bytes()));
+    }
+    if known > 0 {
+        start(zip, NAME, "<i8", &[labels.len()])?;
+        for label in labels {
+            zip.write_all(&label.map_or(-1, i64::from).to_le_bytes())?;
+        }
+    }
+    Ok(())
 }
 
 fn start<W: Write + Seek>(
@@ -422,14 +574,46 @@ impl Spool {
         }
         Ok(())
     }
+}
 
-    fn copy_text(self, out: &mut impl Write, lengths: &[u32], width: usize) -> io::Result<()> {
-        let mut reader = self.rewind()?;
+/// Texts that wait, and how long they are.
+#[derive(Debug)]
+struct Texts {
+    spool: Spool,
+    /// In bytes.
+    lengths: Vec<u32>,
+    /// The longest, in characters.
+    width: usize,
+}
+
+impl Texts {
+    fn new(folder: &std::path::Path) -> io::Result<Self> {
+        Ok(Self {
+            spool: Spool::new(folder)?,
+            lengths: Vec::new(),
+            width: 1,
+        })
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        self.width = self.width.max(text.chars().count());
+        self.lengths.push(text.len() as u32);
+        self.spool.write(text.as_bytes())
+    }
+
+    fn copy<W: Write + Seek>(self, zip: &mut ZipWriter<W>, name: &str) -> io::Result<()> {
+        start(
+            zip,
+            name,
+            &format!("<U{}", self.width),
+            &[self.lengths.len()],
+        )?;
+        let mut reader = self.spool.rewind()?;
         let mut bytes = Vec::new();
-        for &length in lengths {
+        for length in self.lengths {
             bytes.resize(length as usize, 0);
             reader.read_exact(&mut bytes)?;
-            write_text(out, &String::from_utf8_lossy(&bytes), width)?;
+            write_text(zip, &String::from_utf8_lossy(&bytes), self.width)?;
         }
         Ok(())
     }

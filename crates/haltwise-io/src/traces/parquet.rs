@@ -17,6 +17,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
 
+use super::batches::Batches;
 use super::columns::Columns;
 use super::intake::Intake;
 use crate::error::ErrorKind;
@@ -85,14 +86,14 @@ impl Opened {
     }
 
     /// Whether row groups can be read each on its own.
-    pub(super) fn groups_stand_alone(&self) -> Result<bool, Problem> {
+    pub(super) fn groups_stand_alone(&self, columns: &Columns) -> Result<bool, Problem> {
         let schema = self.0.schema();
-        Ok(Columns::find(schema)?.rows_stand_alone(schema))
+        Ok(Batches::find(schema, columns)?.rows_stand_alone(schema))
     }
 
     /// Whether a row is a step, not a sequence.
     pub(super) fn has_row_per_step(&self) -> bool {
-        Columns::find(self.0.schema()).is_ok_and(|columns| columns.has_row_per_step())
+        Batches::has_row_per_step(self.0.schema())
     }
 
     /// How many steps all sequences have together.
@@ -143,8 +144,8 @@ impl Opened {
     ) -> Result<(), Problem> {
         let schema = self.0.schema();
         let skipped = (0..groups.first().copied().unwrap_or(0)).map(|group| self.rows_of(group));
-        let mut columns = Columns::find(schema)?.after(skipped.sum());
-        let needed = columns.needed(schema);
+        let mut wanted = Batches::find(schema, intake.columns)?.after(skipped.sum());
+        let needed = wanted.needed().to_vec();
         self.check_compression(&groups, &needed)?;
         let rows: u64 = groups.iter().map(|&group| self.rows_of(group)).sum();
         let batch_rows = batch_rows(self.0.metadata());
@@ -163,7 +164,7 @@ impl Opened {
         while let Some(batch) = unharmed(|| batches.next())? {
             let batch = batch.map_err(undecodable)?;
             done += batch.num_rows() as u64;
-            columns.read(&batch, intake)?;
+            wanted.read(&batch, intake)?;
             intake.done(done, rows);
         }
         if done != rows {
@@ -171,7 +172,7 @@ impl Opened {
                 "its metadata says {rows} rows, {done} were found"
             )));
         }
-        columns.finish(intake)
+        wanted.finish(intake)
     }
 }
 

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use haltwise::Sequence;
-use haltwise::traces::{MAX_STEPS, check_score};
+use haltwise::traces::{About, MAX_STEPS, Numbers, check_score};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::intake::{Intake, unsound};
-use crate::problem::{Problem, quoted};
+use crate::problem::{Checked, Problem, quoted};
 
 /// One row of a file that has a row per step.
 #[derive(Debug, Clone, Copy)]
@@ -16,12 +16,34 @@ pub(super) struct Step<'a> {
     pub(super) id: &'a str,
     /// Counted from 1.
     pub(super) t: u64,
-    pub(super) label: u32,
-    pub(super) prediction: u32,
-    pub(super) score: f32,
+    pub(super) whole: Whole<'a>,
+    pub(super) values: Values,
 }
 
-/// Collects steps into sequences: 8 bytes per step, until the file ends.
+/// What a row says of its whole sequence: the same in all its rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Whole<'a> {
+    pub(super) label: Option<u32>,
+    /// The true number of a regression.
+    pub(super) number: Option<f32>,
+    pub(super) group: Option<&'a str>,
+    pub(super) unit: Option<&'a str>,
+    pub(super) weight: Option<f64>,
+}
+
+/// What a row says of its step.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Values {
+    pub(super) score: f32,
+    pub(super) prediction: Option<u32>,
+    /// What a regression predicted.
+    pub(super) number: Option<f32>,
+    pub(super) loss: Option<f32>,
+    pub(super) cost: Option<f32>,
+}
+
+/// Collects steps into sequences: 8 bytes per step, and 4 for each further
+/// column of it, until the file ends.
 ///
 /// Rows of different sequences may interleave, so that none is known to be
 /// complete before the end.
@@ -38,20 +60,51 @@ pub(super) struct Steps {
 #[derive(Debug)]
 struct Open {
     id: Box<str>,
-    label: u32,
+    label: Option<u32>,
     /// Steps 1, 2, … as far as they came in order.
     predictions: Vec<u32>,
     scores: Vec<f32>,
+    /// What few files have.
+    more: Option<Box<More>>,
     /// Steps that came before one that precedes them.
     early: Vec<Early>,
+}
+
+#[derive(Debug, Default)]
+struct More {
+    number: Option<f32>,
+    group: Option<Box<str>>,
+    unit: Option<Box<str>>,
+    weight: Option<f64>,
+    numbers: Vec<f32>,
+    losses: Vec<f32>,
+    costs: Vec<f32>,
+}
+
+impl More {
+    /// What another row says differently.
+    fn differs(&self, whole: &Whole<'_>) -> Option<&'static str> {
+        // By their bits: what is no number is equal to nothing, and is refused
+        // in the end.
+        if self.number.map(f32::to_bits) != whole.number.map(f32::to_bits) {
+            Some("label")
+        } else if self.group.as_deref() != whole.group {
+            Some("group")
+        } else if self.unit.as_deref() != whole.unit {
+            Some("unit")
+        } else if self.weight.map(f64::to_bits) != whole.weight.map(f64::to_bits) {
+            Some("weight")
+        } else {
+            None
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Early {
     t: u64,
     row: u64,
-    prediction: u32,
-    score: f32,
+    values: Values,
 }
 
 impl Steps {
@@ -65,8 +118,8 @@ impl Steps {
     }
 
     /// Adds one step, found in this row.
-    pub(super) fn add(&mut self, row: u64, step: Step<'_>) -> Result<(), Problem> {
-        check_score(step.score).map_err(|e| unsound(e).at("score"))?;
+    pub(super) fn add(&mut self, row: u64, step: Step<'_>) -> Checked {
+        check_score(step.values.score).map_err(|e| unsound(e).at("score"))?;
         if step.t == 0 || step.t > MAX_STEPS as u64 {
             return Err(Problem::new(format_args!(
                 "{} is not a step; steps are counted from 1 to {MAX_STEPS}",
@@ -75,14 +128,7 @@ impl Steps {
             .at("t"));
         }
         let open = self.open(&step);
-        if open.label != step.label {
-            return Err(Problem::conflict(format_args!(
-                "the label of {} is another one in an earlier row; \
-                 a sequence has one label, the same at all its steps",
-                quoted(step.id)
-            ))
-            .at("label"));
-        }
+        open.check(&step)?;
         open.add(row, step)
     }
 
@@ -95,13 +141,7 @@ impl Steps {
             self.current = match self.by_id.entry(xxh3_128(step.id.as_bytes())) {
                 Entry::Occupied(found) => *found.get(),
                 Entry::Vacant(free) => {
-                    self.sequences.push(Open {
-                        id: step.id.into(),
-                        label: step.label,
-                        predictions: Vec::new(),
-                        scores: Vec::new(),
-                        early: Vec::new(),
-                    });
+                    self.sequences.push(Open::new(step));
                     *free.insert(self.sequences.len() - 1)
                 }
             };
@@ -111,20 +151,14 @@ impl Steps {
 
     /// Hands in all sequences, in the order of their first rows, and lets go
     /// of each as soon as it is handed in.
-    pub(super) fn finish(self, intake: &mut Intake<'_>) -> Result<(), Problem> {
+    pub(super) fn finish(self, intake: &mut Intake<'_>) -> Checked {
         for mut open in self.sequences {
             open.settle().map_err(|(row, problem)| match row {
                 Some(row) => problem.at(format_args!("{} {row}", self.row_word)),
                 None => problem,
             })?;
             intake
-                .take(Sequence {
-                    id: Some(&open.id),
-                    label: open.label,
-                    predictions: Some(&open.predictions),
-                    scores: Some(&open.scores),
-                    probs: None,
-                })
+                .take(open.sequence())
                 .map_err(|p| p.at(format_args!("id {}", quoted(&open.id))))?;
         }
         Ok(())
@@ -132,23 +166,76 @@ impl Steps {
 }
 
 impl Open {
-    fn add(&mut self, row: u64, step: Step<'_>) -> Result<(), Problem> {
+    fn new(step: &Step<'_>) -> Self {
+        let Whole { label, .. } = step.whole;
+        let plain = Whole {
+            label,
+            ..Whole::default()
+        };
+        let Values { loss, cost, .. } = step.values;
+        let more = step.whole != plain || loss.is_some() || cost.is_some();
+        Self {
+            id: step.id.into(),
+            label,
+            predictions: Vec::new(),
+            scores: Vec::new(),
+            more: more.then(|| {
+                Box::new(More {
+                    number: step.whole.number,
+                    group: step.whole.group.map(Into::into),
+                    unit: step.whole.unit.map(Into::into),
+                    weight: step.whole.weight,
+                    ..More::default()
+                })
+            }),
+            early: Vec::new(),
+        }
+    }
+
+    /// Refuses a row that says something else of its sequence than the first.
+    fn check(&self, step: &Step<'_>) -> Checked {
+        let same_label = self.label == step.whole.label;
+        let what = match &self.more {
+            None if same_label => return Ok(()),
+            Some(more) if same_label => match more.differs(&step.whole) {
+                Some(what) => what,
+                None => return Ok(()),
+            },
+            _ => "label",
+        };
+        Err(Problem::conflict(format_args!(
+            "the {what} of {} is another one in an earlier row; \
+             a sequence has one {what}, the same at all its steps",
+            quoted(step.id)
+        ))
+        .at(what))
+    }
+
+    fn add(&mut self, row: u64, step: Step<'_>) -> Checked {
         let next = self.scores.len() as u64 + 1;
         if step.t < next {
             return Err(self.twice(step.t));
         }
         if step.t == next {
-            self.predictions.push(step.prediction);
-            self.scores.push(step.score);
+            self.push(step.values);
         } else {
             self.early.push(Early {
                 t: step.t,
                 row,
-                prediction: step.prediction,
-                score: step.score,
+                values: step.values,
             });
         }
         Ok(())
+    }
+
+    fn push(&mut self, values: Values) {
+        self.scores.push(values.score);
+        self.predictions.extend(values.prediction);
+        if let Some(more) = &mut self.more {
+            more.numbers.extend(values.number);
+            more.losses.extend(values.loss);
+            more.costs.extend(values.cost);
+        }
     }
 
     /// Puts the steps that came early in their places.
@@ -170,10 +257,37 @@ impl Open {
                     .at(format_args!("id {}", quoted(&self.id))),
                 ));
             }
-            self.predictions.push(early.prediction);
-            self.scores.push(early.score);
+            self.push(early.values);
         }
         Ok(())
+    }
+
+    /// The sequence, all of whose steps are there.
+    fn sequence(&self) -> Sequence<'_> {
+        fn some<T>(values: &[T]) -> Option<&[T]> {
+            (!values.is_empty()).then_some(values)
+        }
+        let more = self.more.as_deref();
+        Sequence {
+            id: Some(&self.id),
+            label: self.label,
+            predictions: some(&self.predictions),
+            scores: Some(&self.scores),
+            probs: None,
+            numbers: more.and_then(|m| {
+                Some(Numbers {
+                    predictions: &m.numbers,
+                    label: m.number?,
+                })
+            }),
+            losses: more.and_then(|m| some(&m.losses)),
+            about: more.map_or_else(About::default, |m| About {
+                group: m.group.as_deref(),
+                unit: m.unit.as_deref(),
+                weight: m.weight,
+                costs: some(&m.costs),
+            }),
+        }
     }
 
     fn twice(&self, t: u64) -> Problem {

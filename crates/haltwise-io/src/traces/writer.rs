@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::{
-    ArrayRef, FixedSizeListArray, Float32Array, ListArray, RecordBatch, StringArray, UInt32Array,
+    ArrayRef, FixedSizeListArray, Float32Array, Float64Array, ListArray, RecordBatch, StringArray,
+    UInt32Array,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_ipc::CompressionType;
@@ -20,7 +21,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 
 use super::npz::NpzWriter;
-use super::{Format, csv, jsonl};
+use super::{Columns, Format, csv, jsonl};
 use crate::error::{Error, Result, Source};
 use crate::write::{WholeFile, cannot_write, failed, folder_of};
 
@@ -50,6 +51,9 @@ pub struct WriteOptions {
     /// and in NPZ as a JSON object in the string `metadata`. JSONL and CSV
     /// have no place for them.
     pub metadata: Vec<(String, String)>,
+    /// The columns for groups, units, weights and costs: what has no name here
+    /// is not written.
+    pub columns: Columns,
 }
 
 /// Writes traces to a file, one sequence at a time, in the format that the
@@ -67,10 +71,10 @@ pub struct WriteOptions {
 /// let mut writer = TraceWriter::create(&path, WriteOptions::default())?;
 /// writer.write(Sequence {
 ///     id: Some("a"),
-///     label: 1,
+///     label: Some(1),
 ///     predictions: Some(&[0, 1, 1]),
 ///     scores: Some(&[0.2, 0.6, 0.9]),
-///     probs: None,
+///     ..Sequence::default()
 /// })?;
 /// writer.finish()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -85,13 +89,31 @@ pub struct TraceWriter {
     state: State,
 }
 
-/// What the first sequence had, and all must have.
+/// What the first sequence had, and all must have, and is written of each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
-    id: bool,
+pub(super) struct Shape {
+    pub(super) id: bool,
     /// How many classes `probs` has, where there is one.
-    classes: Option<usize>,
+    pub(super) classes: Option<usize>,
     scores_given: bool,
+    /// Whether there are predictions of classes.
+    pub(super) predicts: bool,
+    /// Whether predictions and labels are numbers.
+    numbers: bool,
+    pub(super) losses: bool,
+    pub(super) group: bool,
+    pub(super) unit: bool,
+    pub(super) weight: bool,
+    pub(super) costs: bool,
+}
+
+/// What is written in a column with a name of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Named {
+    Group,
+    Unit,
+    Weight,
+    Costs,
 }
 
 #[derive(Debug)]
@@ -115,6 +137,8 @@ impl TraceWriter {
                 "it would be packed; leave .gz away and pack it after",
             ));
         }
+        let names = options.columns.check_writable();
+        names.map_err(|e| cannot_write(path, e))?;
         Ok(Self {
             path: path.to_path_buf(),
             options,
@@ -129,11 +153,11 @@ impl TraceWriter {
     pub fn write(&mut self, sequence: Sequence<'_>) -> Result<()> {
         let row = self.checker.check(sequence);
         let row = &row.map_err(|e| cannot_write(&self.path, e))?;
-        let shape = Shape::of(row);
+        let shape = Shape::of(row, &self.options.columns);
         if *self.first.get_or_insert(shape) != shape {
             return Err(cannot_write(
                 &self.path,
-                "some sequences have ids, scores or probabilities that others lack",
+                "some sequences have ids, scores, probabilities, losses or columns that others lack",
             ));
         }
         let mut encoder = match std::mem::replace(&mut self.state, State::Failed) {
@@ -142,11 +166,12 @@ impl TraceWriter {
             State::Empty(file) => {
                 let out = BufWriter::with_capacity(1 << 20, file);
                 let folder = folder_of(&self.path);
-                Encoder::new(out, self.format, folder, row, shape, &self.options)
+                Encoder::new(out, self.format, folder, shape, &self.options)
                     .map_err(|e| failed(&self.path, e))?
             }
         };
-        encoder.write(row).map_err(|e| failed(&self.path, e))?;
+        let written = encoder.write(row, shape, &self.options.columns);
+        written.map_err(|e| failed(&self.path, e))?;
         self.state = State::Writing(encoder);
         Ok(())
     }
@@ -171,26 +196,52 @@ fn failed_before(path: &Path) -> Error {
 }
 
 impl Shape {
-    fn of(row: &Trace<'_>) -> Self {
+    fn of(row: &Trace<'_>, columns: &Columns) -> Self {
+        let about = row.about();
         Self {
             id: row.id().is_some(),
             classes: row.probs().map(|_| row.classes()),
             scores_given: row.given_scores().is_some(),
+            predicts: row.predicts(),
+            numbers: row.numbers().is_some(),
+            losses: row.losses().is_some(),
+            group: about.group.is_some() && columns.group_column().is_some(),
+            // Groups may be the units: then they are there already.
+            unit: about.unit.is_some() && columns.unit.is_some() && columns.unit != columns.group,
+            weight: about.weight.is_some() && columns.weight.is_some(),
+            costs: about.costs.is_some() && columns.costs.is_some(),
         }
     }
 
     /// Whether scores are left out, because they follow from `probs`. Written
     /// out, they would be taken for given.
-    fn scores_follow(self) -> bool {
+    pub(super) fn scores_follow(self) -> bool {
         self.classes.is_some() && !self.scores_given
+    }
+
+    /// Whether there are predictions, be it of classes or of numbers.
+    pub(super) fn has_predictions(self) -> bool {
+        self.predicts || self.numbers
+    }
+
+    /// The columns with names of their own, in the order they are written.
+    pub(super) fn named(self, columns: &Columns) -> impl Iterator<Item = (Named, &str)> {
+        let all = [
+            (Named::Group, self.group, columns.group_column()),
+            (Named::Unit, self.unit, columns.unit.as_deref()),
+            (Named::Weight, self.weight, columns.weight.as_deref()),
+            (Named::Costs, self.costs, columns.costs.as_deref()),
+        ];
+        all.into_iter()
+            .filter_map(|(what, written, name)| Some((what, name.filter(|_| written)?)))
     }
 }
 
 /// Turns sequences into the bytes of a format.
 enum Encoder<W: Write + Seek + Send> {
     Npz(Box<NpzWriter<W>>),
-    Parquet(Box<ArrowWriter<W>>, Batch),
-    Arrow(Box<FileWriter<W>>, Batch),
+    Parquet(Box<ArrowWriter<W>>, Box<Batch>),
+    Arrow(Box<FileWriter<W>>, Box<Batch>),
     Jsonl(W),
     Csv(Box<::csv::Writer<W>>, u64),
 }
@@ -208,24 +259,23 @@ impl<W: Write + Seek + Send> Encoder<W> {
         out: W,
         format: Format,
         folder: &Path,
-        first: &Trace<'_>,
         shape: Shape,
         options: &WriteOptions,
     ) -> Encoded<Self> {
         let metadata = &options.metadata;
         Ok(match format {
             Format::Npz => {
-                let writer = NpzWriter::new(out, folder, first, metadata.clone());
+                let writer = NpzWriter::new(out, folder, shape, options);
                 Self::Npz(Box::new(writer?))
             }
             Format::Parquet => {
-                let batch = Batch::new(shape, options.layout, &[]);
+                let batch = Box::new(Batch::new(shape, options, &[]));
                 let properties = Some(parquet_properties(metadata)?);
                 let writer = ArrowWriter::try_new(out, Arc::clone(&batch.schema), properties);
                 Self::Parquet(Box::new(writer?), batch)
             }
             Format::Arrow => {
-                let batch = Batch::new(shape, options.layout, metadata);
+                let batch = Box::new(Batch::new(shape, options, metadata));
                 let properties =
                     IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD))?;
                 let writer = FileWriter::try_new_with_options(out, &batch.schema, properties);
@@ -234,19 +284,20 @@ impl<W: Write + Seek + Send> Encoder<W> {
             Format::Jsonl => Self::Jsonl(out),
             Format::Csv => {
                 let mut writer = ::csv::Writer::from_writer(out);
-                csv::write_header(&mut writer)?;
+                csv::write_header(&mut writer, shape, &options.columns)?;
                 Self::Csv(Box::new(writer), 0)
             }
         })
     }
 
-    fn write(&mut self, row: &Trace<'_>) -> Encoded<()> {
+    fn write(&mut self, row: &Trace<'_>, shape: Shape, columns: &Columns) -> Encoded<()> {
         match self {
             Self::Npz(writer) => Ok(writer.write(row)?),
-            Self::Jsonl(out) => Ok(jsonl::write(out, row)?),
+            Self::Jsonl(out) => Ok(jsonl::write(out, row, shape, columns)?),
             Self::Csv(writer, rows) => {
                 *rows += 1;
-                Ok(csv::write(writer, &id_or_position(row, *rows), row)?)
+                let id = id_or_position(row, *rows);
+                Ok(csv::write(writer, &id, row, shape)?)
             }
             Self::Parquet(writer, batch) => {
                 batch.add(row);
@@ -308,64 +359,101 @@ struct Batch {
     schema: SchemaRef,
     layout: Layout,
     shape: Shape,
+    /// Columns with names of their own.
+    named: Vec<Named>,
     /// Sequences so far, in all batches.
     position: u64,
     ids: Vec<String>,
     t: Vec<u32>,
-    labels: Vec<u32>,
+    labels: Vec<Option<u32>>,
+    true_numbers: Vec<f32>,
     lengths: Vec<usize>,
     predictions: Vec<u32>,
+    numbers: Vec<f32>,
     scores: Vec<f32>,
     probs: Vec<f32>,
+    losses: Vec<f32>,
+    groups: Vec<String>,
+    units: Vec<String>,
+    weights: Vec<f64>,
+    costs: Vec<f32>,
 }
 
 impl Batch {
-    fn new(shape: Shape, layout: Layout, metadata: &[(String, String)]) -> Self {
-        let fields = match layout {
-            Layout::PerSequence => sequence_fields(shape),
-            Layout::PerStep => vec![
-                Field::new("id", DataType::Utf8, false),
-                Field::new("t", DataType::UInt32, false),
-                Field::new("label", DataType::UInt32, false),
-                Field::new("prediction", DataType::UInt32, false),
-                Field::new("score", DataType::Float32, false),
-            ],
-        };
+    fn new(shape: Shape, options: &WriteOptions, metadata: &[(String, String)]) -> Self {
         let remarks: HashMap<_, _> = metadata.iter().cloned().collect();
+        let fields = fields(shape, options);
+        let named = shape.named(&options.columns);
         Self {
             schema: Arc::new(Schema::new(fields).with_metadata(remarks)),
-            layout,
+            layout: options.layout,
             shape,
+            named: named.map(|(what, _)| what).collect(),
             position: 0,
             ids: Vec::new(),
             t: Vec::new(),
             labels: Vec::new(),
+            true_numbers: Vec::new(),
             lengths: Vec::new(),
             predictions: Vec::new(),
+            numbers: Vec::new(),
             scores: Vec::new(),
             probs: Vec::new(),
+            losses: Vec::new(),
+            groups: Vec::new(),
+            units: Vec::new(),
+            weights: Vec::new(),
+            costs: Vec::new(),
         }
     }
 
     fn add(&mut self, row: &Trace<'_>) {
         self.position += 1;
-        self.predictions.extend_from_slice(row.predictions());
         self.scores.extend_from_slice(row.scores());
-        match self.layout {
+        self.losses
+            .extend_from_slice(row.losses().unwrap_or_default());
+        // Where a row is a step, each says all about its sequence.
+        let (rows, id) = match self.layout {
             Layout::PerSequence => {
-                self.ids.extend(row.id().map(str::to_owned));
-                self.labels.push(row.label());
                 self.lengths.push(row.len());
                 self.probs
                     .extend_from_slice(row.probs().unwrap_or_default());
+                (1, row.id().map(str::to_owned))
             }
             Layout::PerStep => {
-                let id = id_or_position(row, self.position);
-                for t in 1..=row.len() {
-                    self.ids.push(id.clone());
-                    self.t.push(t as u32);
-                    self.labels.push(row.label());
+                self.t.extend(1..=row.len() as u32);
+                (row.len(), Some(id_or_position(row, self.position)))
+            }
+        };
+        self.ids
+            .extend(id.into_iter().flat_map(|id| std::iter::repeat_n(id, rows)));
+        match row.numbers() {
+            Some(numbers) => {
+                self.numbers.extend_from_slice(numbers.predictions);
+                self.true_numbers
+                    .extend(std::iter::repeat_n(numbers.label, rows));
+            }
+            None => {
+                self.predictions.extend_from_slice(row.predictions());
+                self.labels.extend(std::iter::repeat_n(row.label(), rows));
+            }
+        }
+        let about = row.about();
+        let copies = |text: Option<&str>| {
+            let text = text.unwrap_or_default().to_owned();
+            std::iter::repeat_n(text, rows)
+        };
+        for what in &self.named {
+            match what {
+                Named::Group => self.groups.extend(copies(about.group)),
+                Named::Unit => self.units.extend(copies(about.unit)),
+                Named::Weight => {
+                    let weight = about.weight.unwrap_or_default();
+                    self.weights.extend(std::iter::repeat_n(weight, rows));
                 }
+                Named::Costs => self
+                    .costs
+                    .extend_from_slice(about.costs.unwrap_or_default()),
             }
         }
     }
@@ -376,54 +464,107 @@ impl Batch {
 
     /// The batch so far; the next one starts.
     fn take(&mut self) -> std::result::Result<RecordBatch, ArrowError> {
-        let ids = Arc::new(StringArray::from(std::mem::take(&mut self.ids)));
-        let labels = Arc::new(UInt32Array::from(std::mem::take(&mut self.labels)));
-        let predictions = Arc::new(UInt32Array::from(std::mem::take(&mut self.predictions)));
-        let scores = Arc::new(Float32Array::from(std::mem::take(&mut self.scores)));
-        let columns: Vec<ArrayRef> = match self.layout {
-            Layout::PerStep => {
-                let t = Arc::new(UInt32Array::from(std::mem::take(&mut self.t)));
-                vec![ids, t, labels, predictions, scores]
-            }
-            Layout::PerSequence => {
-                let lengths = std::mem::take(&mut self.lengths);
-                let mut columns: Vec<ArrayRef> = Vec::new();
-                if self.shape.id {
-                    columns.push(ids);
-                }
-                columns.push(labels);
-                columns.push(lists(item(DataType::UInt32), &lengths, predictions)?);
-                if !self.shape.scores_follow() {
-                    columns.push(lists(item(DataType::Float32), &lengths, scores)?);
-                }
-                if let Some(classes) = self.shape.classes {
-                    let values = Float32Array::from(std::mem::take(&mut self.probs));
-                    let item = item(DataType::Float32);
-                    let steps =
-                        FixedSizeListArray::try_new(item, classes as i32, Arc::new(values), None)?;
-                    columns.push(lists(step_item(classes), &lengths, Arc::new(steps))?);
-                }
-                columns
-            }
+        let (shape, layout) = (self.shape, self.layout);
+        let lengths = std::mem::take(&mut self.lengths);
+        let per_step = |values: ArrayRef| match layout {
+            Layout::PerStep => Ok(values),
+            Layout::PerSequence => lists(item(values.data_type().clone()), &lengths, values),
         };
+        let mut columns: Vec<ArrayRef> = Vec::new();
+        if shape.id || layout == Layout::PerStep {
+            let ids = std::mem::take(&mut self.ids);
+            columns.push(Arc::new(StringArray::from(ids)));
+        }
+        if layout == Layout::PerStep {
+            columns.push(Arc::new(UInt32Array::from(std::mem::take(&mut self.t))));
+        }
+        let labels = std::mem::take(&mut self.labels);
+        columns.push(match shape.numbers {
+            true => floats(&mut self.true_numbers),
+            false => Arc::new(UInt32Array::from(labels)),
+        });
+        let predictions = std::mem::take(&mut self.predictions);
+        if shape.numbers {
+            columns.push(per_step(floats(&mut self.numbers))?);
+        } else if shape.predicts {
+            columns.push(per_step(Arc::new(UInt32Array::from(predictions)))?);
+        }
+        let scores = floats(&mut self.scores);
+        if !shape.scores_follow() || layout == Layout::PerStep {
+            columns.push(per_step(scores)?);
+        }
+        if let (Some(classes), Layout::PerSequence) = (shape.classes, layout) {
+            let values = floats(&mut self.probs);
+            let item = item(DataType::Float32);
+            let steps = FixedSizeListArray::try_new(item, classes as i32, values, None)?;
+            columns.push(lists(step_item(classes), &lengths, Arc::new(steps))?);
+        }
+        if shape.losses {
+            columns.push(per_step(floats(&mut self.losses))?);
+        }
+        for what in &self.named {
+            columns.push(match what {
+                Named::Group => texts(&mut self.groups),
+                Named::Unit => texts(&mut self.units),
+                Named::Weight => {
+                    let weights = std::mem::take(&mut self.weights);
+                    Arc::new(Float64Array::from(weights))
+                }
+                Named::Costs => per_step(floats(&mut self.costs))?,
+            });
+        }
         RecordBatch::try_new(Arc::clone(&self.schema), columns)
     }
 }
 
-fn sequence_fields(shape: Shape) -> Vec<Field> {
-    let list = |name: &str, item| Field::new(name, DataType::List(item), false);
+fn floats(values: &mut Vec<f32>) -> ArrayRef {
+    Arc::new(Float32Array::from(std::mem::take(values)))
+}
+
+fn texts(values: &mut Vec<String>) -> ArrayRef {
+    Arc::new(StringArray::from(std::mem::take(values)))
+}
+
+/// The columns, in the order they are written.
+fn fields(shape: Shape, options: &WriteOptions) -> Vec<Field> {
+    let is_step = options.layout == Layout::PerStep;
+    let field = |name: &str, data_type| Field::new(name, data_type, false);
+    // One value per step: a column of them, or a list in each row.
+    let per_step = |name: &str, step: &str, data_type: DataType| match is_step {
+        true => field(step, data_type),
+        false => field(name, DataType::List(item(data_type))),
+    };
+    let class = match shape.numbers {
+        true => DataType::Float32,
+        false => DataType::UInt32,
+    };
     let mut fields = Vec::new();
-    if shape.id {
-        fields.push(Field::new("id", DataType::Utf8, false));
+    if shape.id || is_step {
+        fields.push(field("id", DataType::Utf8));
     }
-    fields.push(Field::new("label", DataType::UInt32, false));
-    fields.push(list("predictions", item(DataType::UInt32)));
-    if !shape.scores_follow() {
-        fields.push(list("scores", item(DataType::Float32)));
+    if is_step {
+        fields.push(field("t", DataType::UInt32));
     }
-    if let Some(classes) = shape.classes {
-        fields.push(list("probs", step_item(classes)));
+    // That a label is missing is not known before it comes.
+    fields.push(Field::new("label", class.clone(), !shape.numbers));
+    if shape.has_predictions() {
+        fields.push(per_step("predictions", "prediction", class));
     }
+    if !shape.scores_follow() || is_step {
+        fields.push(per_step("scores", "score", DataType::Float32));
+    }
+    if let (Some(classes), false) = (shape.classes, is_step) {
+        fields.push(field("probs", DataType::List(step_item(classes))));
+    }
+    if shape.losses {
+        fields.push(per_step("losses", "loss", DataType::Float32));
+    }
+    let named = shape.named(&options.columns);
+    fields.extend(named.map(|(what, name)| match what {
+        Named::Group | Named::Unit => field(name, DataType::Utf8),
+        Named::Weight => field(name, DataType::Float64),
+        Named::Costs => per_step(name, name, DataType::Float32),
+    }));
     fields
 }
 
@@ -488,18 +629,18 @@ mod tests {
         let scores: Vec<f32> = (0..500).map(|t| t as f32 / 501.0).collect();
         let mut checker = Checker::new();
         let sequence = Sequence {
-            label: 3,
+            label: Some(3),
             predictions: Some(&[3; 500]),
             scores: Some(&scores),
             ..Sequence::default()
         };
         let row = checker.check(sequence).map_err(|e| e.to_string())?;
-        let shape = Shape::of(&row);
-        let folder = std::env::temp_dir();
         let options = WriteOptions::default();
-        let mut encoder = Encoder::new(disk, format, &folder, &row, shape, &options)?;
+        let shape = Shape::of(&row, &options.columns);
+        let folder = std::env::temp_dir();
+        let mut encoder = Encoder::new(disk, format, &folder, shape, &options)?;
         for _ in 0..20 {
-            encoder.write(&row)?;
+            encoder.write(&row, shape, &options.columns)?;
         }
         let disk = encoder.finish()?;
         Ok(disk.inner.into_inner().len())

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use haltwise_io::series::{Missing, Part, SeriesSet, read};
-use haltwise_io::{read_integers, visit_traces};
+use haltwise_io::{Columns, read_integers, visit_traces};
 
 /// The folder of the real data, or `None`, saying so.
 pub(crate) fn data_folder() -> Option<PathBuf> {
@@ -56,8 +56,8 @@ pub(crate) struct StoredTraces {
 
 pub(crate) fn stored_traces(path: &Path) -> StoredTraces {
     let mut all = StoredTraces::default();
-    visit_traces(&[path], &mut |_, _| {}, &mut |row| {
-        all.labels.push(row.label());
+    visit_traces(&[path], &Columns::default(), &mut |_, _| {}, &mut |row| {
+        all.labels.extend(row.label());
         all.predictions.extend_from_slice(row.predictions());
         all.scores.extend_from_slice(row.scores());
         Ok(())

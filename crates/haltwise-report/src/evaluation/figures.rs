@@ -4,14 +4,15 @@ use haltwise::Rule;
 use haltwise::evaluate::{Evaluation, StepResult};
 
 use crate::figure::Figure;
-use crate::format::{count, count_of, interval, level, percent, threshold};
+use crate::format::{capital, count, count_of, interval, level, percent, threshold};
 use crate::palette::series;
 use crate::panel::{Axis, Mark, Panel, Readout, ReadoutRow};
+use crate::words;
 
 /// The gap among the sequences halted by each step, with its exact 95%
 /// interval and the tolerated gap.
 pub fn gap_figure(rule: &Rule, evaluation: &Evaluation) -> Figure {
-    let alpha = rule.alpha().get();
+    let (alpha, loss) = (rule.alpha().get(), words::loss(rule));
     let steps = halted_steps(evaluation);
     let gaps: Vec<(f64, f64)> = steps.iter().filter_map(gap_point).collect();
     let band = steps.iter().map(|s| {
@@ -20,11 +21,15 @@ pub fn gap_figure(rule: &Rule, evaluation: &Evaluation) -> Figure {
     });
     let band: Vec<_> = band.collect();
     single(Panel {
-        title: "Gap among sequences halted by step t".into(),
-        desc: gap_desc(alpha, &gaps),
+        title: format!("{} among sequences halted by step t", capital(loss)),
+        desc: gap_desc(alpha, &gaps, loss),
         x: Axis::steps(evaluation.t_max),
         y: Axis::shares(
-            "share with a gap, with its exact 95% interval",
+            match words::counts_sequences(rule) {
+                true if loss == "gap" => "share with a gap, with its exact 95% interval",
+                true => "share that disagrees, with its exact 95% interval",
+                false => "mean loss, with a 95% interval",
+            },
             gap_top(alpha, &gaps, &band),
         ),
         marks: vec![
@@ -35,18 +40,17 @@ pub fn gap_figure(rule: &Rule, evaluation: &Evaluation) -> Figure {
         ],
         names: Vec::new(),
         above: None,
-        readout: gap_readout(&steps),
+        readout: gap_readout(&steps, loss),
     })
 }
 
 /// The share of sequences halted by each step.
 pub fn halting_figure(evaluation: &Evaluation) -> Figure {
-    let n = evaluation.n.max(1) as f64;
     let steps = &evaluation.by_step;
-    let curve: Vec<(f64, f64)> = steps
-        .iter()
-        .map(|s| (s.t as f64, s.halted_by as f64 / n))
-        .collect();
+    let halted = halted_by(steps);
+    let n = halted.last().copied().unwrap_or(0).max(1) as f64;
+    let share = |(s, &halted): (&StepResult, &u64)| (s.t as f64, halted as f64 / n);
+    let curve: Vec<(f64, f64)> = std::iter::zip(steps, &halted).map(share).collect();
     let area = curve.iter().map(|&(x, y)| (x, 0.0, y)).collect();
     single(Panel {
         title: "Sequences halted by step t".into(),
@@ -67,12 +71,22 @@ pub fn halting_figure(evaluation: &Evaluation) -> Figure {
                 ReadoutRow {
                     label: "sequences".into(),
                     series: None,
-                    values: steps.iter().map(|s| count(s.halted_by)).collect(),
+                    values: halted.iter().map(|&halted| count(halted)).collect(),
                     y: Vec::new(),
                 },
             ],
         ),
     })
+}
+
+/// How many sequences have halted by each step; units may come in between.
+fn halted_by(steps: &[StepResult]) -> Vec<u64> {
+    let mut sum = 0;
+    let by = |step: &StepResult| {
+        sum += step.halted;
+        sum
+    };
+    steps.iter().map(by).collect()
 }
 
 /// How many sequences halted at each step.
@@ -155,17 +169,12 @@ pub fn thresholds_figure(rule: &Rule) -> Figure {
 
 /// Accuracy of the full and the early predictions, and the share of steps
 /// that early stopping reads.
-pub fn accuracy_figure(evaluation: &Evaluation) -> Figure {
+pub fn accuracy_figure(evaluation: &Evaluation) -> Option<Figure> {
+    let found = evaluation.accuracy?;
     let accuracy = |share: f64, se: f64| (share, 1.96 * se);
     let bars = [
-        (
-            "full accuracy",
-            accuracy(evaluation.late_accuracy, evaluation.late_accuracy_se),
-        ),
-        (
-            "early accuracy",
-            accuracy(evaluation.early_accuracy, evaluation.early_accuracy_se),
-        ),
+        ("full accuracy", accuracy(found.late, found.late_se)),
+        ("early accuracy", accuracy(found.early, found.early_se)),
         ("steps read", (evaluation.steps_read, 0.0)),
     ];
     let at = |i: usize| (i + 1) as f64;
@@ -175,12 +184,12 @@ pub fn accuracy_figure(evaluation: &Evaluation) -> Figure {
         (at(i), (share - half).max(0.0), (share + half).min(1.0))
     };
     let words = (0..3).map(|i| (at(i), ends(i).2, percent(bars[i].1.0)));
-    single(Panel {
+    Some(single(Panel {
         title: "Full reading against stopping early".into(),
         desc: format!(
             "Accuracy {} at the end, {} where the rule halts, having read {} of the steps.",
-            percent(evaluation.late_accuracy),
-            percent(evaluation.early_accuracy),
+            percent(found.late),
+            percent(found.early),
             percent(evaluation.steps_read)
         ),
         x: Axis {
@@ -199,18 +208,65 @@ pub fn accuracy_figure(evaluation: &Evaluation) -> Figure {
         names: Vec::new(),
         above: None,
         readout: Readout::default(),
+    }))
+}
+
+/// The loss of each group, with its interval.
+pub fn groups_figure(rule: &Rule, evaluation: &Evaluation) -> Figure {
+    let alpha = rule.alpha().get();
+    let groups = &evaluation.by_group;
+    let at = |i: usize| (i + 1) as f64;
+    let bars = groups
+        .iter()
+        .enumerate()
+        .map(|(i, group)| (at(i), group.gap));
+    let ends = groups.iter().enumerate().map(|(i, group)| {
+        let (low, high) = group.gap_interval;
+        (at(i), low, high)
+    });
+    let ends: Vec<(f64, f64, f64)> = ends.collect();
+    let top = ends.iter().map(|end| end.2).fold(2.0 * alpha, f64::max);
+    // Names under every bar, or under some where there are many.
+    let apart = groups.len().div_ceil(12).max(1);
+    let ticks = (0..groups.len()).step_by(apart);
+    let worst = groups
+        .iter()
+        .reduce(|a, b| if b.gap > a.gap { b } else { a });
+    single(Panel {
+        title: format!("{} of each group", capital(words::loss(rule))),
+        desc: worst.map_or_else(String::new, |worst| {
+            format!("It is highest for {}: {}.", worst.group, percent(worst.gap))
+        }),
+        x: Axis {
+            domain: (0.4, groups.len() as f64 + 0.6),
+            ticks: ticks.map(|i| (at(i), groups[i].group.clone())).collect(),
+            label: "whiskers: 95% intervals".into(),
+        },
+        y: Axis::shares("over all of its sequences", top.min(1.0)),
+        marks: vec![
+            Mark::Bars(bars.collect(), "bar s1".into()),
+            Mark::Level(alpha, alpha_name(alpha)),
+            Mark::Whiskers(ends, "whisker".into()),
+        ],
+        names: Vec::new(),
+        above: None,
+        readout: Readout::default(),
     })
 }
 
 /// All figures of an evaluation, each with a name fit for a file.
 pub fn evaluation_figures(rule: &Rule, evaluation: &Evaluation) -> Vec<(&'static str, Figure)> {
-    vec![
+    let mut figures = vec![
         ("gap", gap_figure(rule, evaluation)),
         ("halted-by", halting_figure(evaluation)),
         ("halt-steps", halt_histogram(evaluation)),
         ("thresholds", thresholds_figure(rule)),
-        ("accuracy", accuracy_figure(evaluation)),
-    ]
+    ];
+    figures.extend(accuracy_figure(evaluation).map(|figure| ("accuracy", figure)));
+    if !evaluation.by_group.is_empty() {
+        figures.push(("groups", groups_figure(rule, evaluation)));
+    }
+    figures
 }
 
 /// A figure of one panel.
@@ -262,13 +318,13 @@ fn gap_top(alpha: f64, gaps: &[(f64, f64)], band: &[(f64, f64, f64)]) -> f64 {
     (curve * 1.15).max(settled * 1.05).max(2.0 * alpha)
 }
 
-fn gap_desc(alpha: f64, gaps: &[(f64, f64)]) -> String {
+fn gap_desc(alpha: f64, gaps: &[(f64, f64)], loss: &str) -> String {
     let Some(&(last, gap)) = gaps.last() else {
         return "No sequence halted.".into();
     };
     let (worst, highest) = highest(gaps).unwrap_or((last, gap));
     format!(
-        "By the last step the gap is {}; it is highest, {}, among the sequences halted by step {worst}. The tolerated gap is {}.",
+        "By the last step the {loss} is {}; it is highest, {}, among the sequences halted by step {worst}. The tolerated {loss} is {}.",
         percent(gap),
         percent(highest),
         level(alpha)
@@ -284,11 +340,10 @@ pub(crate) fn highest(curve: &[(f64, f64)]) -> Option<(f64, f64)> {
 }
 
 fn halting_desc(evaluation: &Evaluation) -> String {
-    let half = evaluation
-        .by_step
-        .iter()
-        .find(|s| 2 * s.halted_by >= evaluation.n as u64);
-    let half = half.map_or(evaluation.t_max, |s| s.t);
+    let halted = halted_by(&evaluation.by_step);
+    let all = halted.last().copied().unwrap_or(0);
+    let half = halted.iter().position(|&halted| 2 * halted >= all);
+    let half = half.map_or(evaluation.t_max, |t| t + 1);
     format!(
         "Half of the sequences have halted by step {half} of {}.",
         evaluation.t_max
@@ -309,7 +364,7 @@ fn thresholds_desc(values: &[f32]) -> String {
     }
 }
 
-fn gap_readout(steps: &[StepResult]) -> Readout {
+fn gap_readout(steps: &[StepResult], loss: &str) -> Readout {
     let gaps: Vec<(f64, f64)> = steps.iter().filter_map(gap_point).collect();
     let column = |label: &str, value: fn(&StepResult) -> String| ReadoutRow {
         label: label.into(),
@@ -320,7 +375,7 @@ fn gap_readout(steps: &[StepResult]) -> Readout {
     readout(
         steps.iter().map(|s| s.t),
         vec![
-            row("gap", &series(0), &gaps, |(_, y)| percent(y)),
+            row(loss, &series(0), &gaps, |(_, y)| percent(y)),
             column("95% interval", |s| interval(s.gap_by_interval)),
             column("halted by now", |s| count(s.halted_by)),
         ],
@@ -330,9 +385,19 @@ fn gap_readout(steps: &[StepResult]) -> Readout {
 /// A readout by step.
 pub(crate) fn readout(steps: impl Iterator<Item = usize>, rows: Vec<ReadoutRow>) -> Readout {
     let steps: Vec<usize> = steps.collect();
+    let places = steps.iter().map(|&t| t as f64);
+    readout_at(places, steps.iter().map(|t| format!("Step {t}")), rows)
+}
+
+/// A readout at places that have names of their own.
+pub(crate) fn readout_at(
+    places: impl Iterator<Item = f64>,
+    heads: impl Iterator<Item = String>,
+    rows: Vec<ReadoutRow>,
+) -> Readout {
     Readout {
-        x: steps.iter().map(|&t| t as f64).collect(),
-        heads: steps.iter().map(|t| format!("Step {t}")).collect(),
+        x: places.collect(),
+        heads: heads.collect(),
         rows,
     }
 }

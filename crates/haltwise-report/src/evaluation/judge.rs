@@ -7,6 +7,7 @@ use haltwise::rule::Promise;
 
 use crate::chance::{beyond_chance, p_value};
 use crate::format::{count_of, interval, level, percent};
+use crate::words;
 
 /// What was measured, and how it stands to what is promised.
 #[derive(Debug, Clone)]
@@ -21,26 +22,37 @@ pub struct Judgement {
 /// Compares what was measured with what is promised.
 pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
     let alpha = rule.alpha().get();
+    let loss = words::loss(rule);
     let overall = format!(
-        "Over all {} the gap is {} ({})",
+        "Over all {} the {loss} is {} ({})",
         count_of(evaluation.n as u64, "sequence", "sequences"),
         percent(evaluation.gap),
         interval(evaluation.gap_interval)
     );
-    let steps = looked_at(rule, evaluation);
-    let by_step = Standing::of(steps, alpha);
-    let halted = telling_step(steps, by_step, alpha).map_or(String::new(), |(step, gap)| {
+    let looks = Looks::new(rule, evaluation);
+    let by_step = looks.standing();
+    let halted = looks.telling(by_step).map_or(String::new(), |(look, gap)| {
+        let step = look.step;
         let found = format!("{} ({})", percent(gap), interval(step.gap_by_interval));
         let t = step.t;
+        let group = look.group.map_or_else(String::new, |group| {
+            let by = rule.terms().by.as_deref().unwrap_or_default();
+            format!(" where {by} is {group}")
+        });
         match by_step {
-            Standing::BeyondChance => format!(" Among those halted by step {t} it is {found}"),
-            _ => format!(" It is highest among those halted by step {t}: {found}"),
+            Standing::BeyondChance => {
+                format!(" Among those halted by step {t}{group} it is {found}")
+            }
+            _ => format!(" It is highest among those halted by step {t}{group}: {found}"),
         }
     });
     match rule.promise() {
         Some(Promise::Marginal) => {
             let last = &evaluation.by_step[evaluation.by_step.len().saturating_sub(1)..];
-            let standing = Standing::of(last, alpha);
+            let standing = match evaluation.by_group.is_empty() {
+                true => Looks::of(rule, last).standing(),
+                false => Looks::at_end(rule, evaluation).standing(),
+            };
             let others = match by_step {
                 Standing::Within => String::new(),
                 _ => format!("{halted}, but about those nothing is promised."),
@@ -51,7 +63,7 @@ pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
             }
         }
         Some(Promise::Conditional) => Judgement {
-            words: format!("{overall}.{halted}, {}", by_step.words(alpha, steps.len())),
+            words: format!("{overall}.{halted}, {}", by_step.words(alpha, looks.len())),
             standing: Some(by_step),
         },
         None => Judgement {
@@ -61,32 +73,107 @@ pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
     }
 }
 
-/// The steps that the judgement looks at: from where the rule opens. Who halted
-/// before came to an end, where there is no gap. Where it never opens, the last.
-fn looked_at<'a>(rule: &Rule, evaluation: &'a Evaluation) -> &'a [StepResult] {
-    let steps = &evaluation.by_step;
-    let opens = rule
-        .thresholds()
-        .values()
-        .iter()
-        .position(|v| v.is_finite());
-    let last = steps.len().saturating_sub(1);
-    &steps[opens.unwrap_or(last).min(last)..]
+/// A step that the judgement looks at.
+struct Look<'a> {
+    group: Option<&'a str>,
+    step: &'a StepResult,
 }
 
-/// The step that says most, and its gap: where gaps are more than chance
-/// explains, the one that chance explains least; else the highest.
-fn telling_step(
-    steps: &[StepResult],
-    standing: Standing,
+/// All of them: from where the rule opens. Who halted before came to an end,
+/// where there is no gap. Where it never opens, the last. Of every group, where
+/// that is promised.
+struct Looks<'a> {
+    looks: Vec<Look<'a>>,
     alpha: f64,
-) -> Option<(&StepResult, f64)> {
-    let told = |step| match standing {
-        Standing::BeyondChance => -p_value(counts(step), alpha),
-        _ => step.gap_by.unwrap_or(0.0),
-    };
-    let steps = steps.iter().filter_map(|step| Some((step, step.gap_by?)));
-    steps.reduce(|a, b| if told(b.0) > told(a.0) { b } else { a })
+    /// A mean of losses in [0, 1] is e times as likely to be so high, at the most,
+    /// as if they were 0 and 1 (Bentkus 2004).
+    factor: f64,
+}
+
+impl<'a> Looks<'a> {
+    fn new(rule: &Rule, evaluation: &'a Evaluation) -> Self {
+        let opens = rule
+            .thresholds()
+            .values()
+            .iter()
+            .position(|v| v.is_finite());
+        let from = |steps: &'a [StepResult]| {
+            let last = steps.len().saturating_sub(1);
+            &steps[opens.unwrap_or(last).min(last)..]
+        };
+        Self::each(rule, evaluation, from)
+    }
+
+    fn at_end(rule: &Rule, evaluation: &'a Evaluation) -> Self {
+        Self::each(rule, evaluation, |steps| {
+            &steps[steps.len().saturating_sub(1)..]
+        })
+    }
+
+    fn each(
+        rule: &Rule,
+        evaluation: &'a Evaluation,
+        from: impl Fn(&'a [StepResult]) -> &'a [StepResult],
+    ) -> Self {
+        if evaluation.by_group.is_empty() {
+            return Self::of(rule, from(&evaluation.by_step));
+        }
+        let mut looks = Self::of(rule, &[]);
+        for found in &evaluation.by_group {
+            let group = Some(&found.group[..]);
+            let steps = from(&found.by_step).iter();
+            looks.looks.extend(steps.map(|step| Look { group, step }));
+        }
+        looks
+    }
+
+    fn of(rule: &Rule, steps: &'a [StepResult]) -> Self {
+        let look = |step| Look { group: None, step };
+        Self {
+            looks: steps.iter().map(look).collect(),
+            alpha: rule.alpha().get(),
+            factor: if words::counts_sequences(rule) {
+                1.0
+            } else {
+                std::f64::consts::E
+            },
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.looks.len()
+    }
+
+    fn standing(&self) -> Standing {
+        let p_values = self.looks.iter().map(|look| self.p_value(look.step));
+        if beyond_chance(p_values) {
+            Standing::BeyondChance
+        } else if self
+            .looks
+            .iter()
+            .any(|look| look.step.gap_by.is_some_and(|gap| gap > self.alpha))
+        {
+            Standing::PerhapsByChance
+        } else {
+            Standing::Within
+        }
+    }
+
+    fn p_value(&self, step: &StepResult) -> f64 {
+        (self.factor * p_value(counts(step), self.alpha)).min(1.0)
+    }
+
+    /// The look that says most, and its gap: where gaps are more than chance
+    /// explains, the one that chance explains least; else the highest.
+    fn telling(&self, standing: Standing) -> Option<(&Look<'a>, f64)> {
+        let told = |look: &Look<'_>| match standing {
+            Standing::BeyondChance => -self.p_value(look.step),
+            _ => look.step.gap_by.unwrap_or(0.0),
+        };
+        let looks = self.looks.iter();
+        let looks = looks.filter_map(|look| Some((look, look.step.gap_by?)));
+        looks.reduce(|a, b| if told(b.0) > told(a.0) { b } else { a })
+    }
 }
 
 /// How many halted by a step, and how many of those had a gap.
@@ -119,19 +206,6 @@ pub enum Standing {
 }
 
 impl Standing {
-    fn of(steps: &[StepResult], alpha: f64) -> Self {
-        if beyond_chance(steps.iter().map(counts), alpha) {
-            Self::BeyondChance
-        } else if steps
-            .iter()
-            .any(|s| s.gap_by.is_some_and(|gap| gap > alpha))
-        {
-            Self::PerhapsByChance
-        } else {
-            Self::Within
-        }
-    }
-
     /// The end of a sentence about a gap, for which so many steps were looked at.
     fn words(self, alpha: f64, looks: usize) -> String {
         let tolerated = level(alpha);
@@ -231,26 +305,30 @@ mod tests {
         }
     }
 
+    fn of(steps: &[StepResult]) -> Standing {
+        Looks::of(&conditional(), steps).standing()
+    }
+
     #[test]
     fn the_border_is_named_for_what_it_is() {
-        let of = |gaps| Standing::of(&[step(1, gaps, 200)], 0.1);
-        assert_eq!(of(20), Standing::Within);
-        assert_eq!(of(29), Standing::PerhapsByChance);
-        assert_eq!(of(30), Standing::BeyondChance);
+        let among = |gaps| of(&[step(1, gaps, 200)]);
+        assert_eq!(among(20), Standing::Within);
+        assert_eq!(among(29), Standing::PerhapsByChance);
+        assert_eq!(among(30), Standing::BeyondChance);
     }
 
     #[test]
     fn an_interval_above_alpha_at_one_of_many_steps_may_be_chance() {
         let mut steps: Vec<_> = (1..20).map(|t| step(t, 2, 90 + t as u64)).collect();
-        assert_eq!(Standing::of(&steps, 0.1), Standing::Within);
+        assert_eq!(of(&steps), Standing::Within);
         steps.push(step(20, 30, 200));
         assert!(steps[19].gap_by_interval.0 > 0.1);
-        let standing = Standing::of(&steps, 0.1);
+        let standing = of(&steps);
         assert_eq!(standing, Standing::PerhapsByChance);
         let words = standing.words(0.1, 20);
         assert!(words.contains("with 20 steps looked at chance may explain it"));
         steps[19] = step(20, 40, 200);
-        assert_eq!(Standing::of(&steps, 0.1), Standing::BeyondChance);
+        assert_eq!(of(&steps), Standing::BeyondChance);
     }
 
     const STEPS: usize = 40;

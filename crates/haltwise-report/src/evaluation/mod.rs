@@ -10,15 +10,17 @@ use haltwise::evaluate::Evaluation;
 use maud::{Markup, html};
 
 pub use figures::{
-    accuracy_figure, evaluation_figures, gap_figure, halt_histogram, halting_figure,
+    accuracy_figure, evaluation_figures, gap_figure, groups_figure, halt_histogram, halting_figure,
     thresholds_figure,
 };
 
-pub(crate) use figures::{alpha_name, gap_point, highest, lone, readout, row, single, unit_axis};
+pub(crate) use figures::{
+    alpha_name, gap_point, highest, lone, readout, readout_at, row, single, unit_axis,
+};
 pub use judge::{Judgement, Standing, judge};
 pub(crate) use judge::{counts, worst_step};
 
-use crate::format::{count, interval, level, percent};
+use crate::format::{capital, count, interval, level, percent, short};
 use crate::page::{Context, page};
 use crate::words;
 
@@ -37,10 +39,17 @@ pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context
         }
         p.note { (prose::band_note(evaluation)) }
         (tables::steps(rule, evaluation))
+        @if !evaluation.by_group.is_empty() {
+            h2 { "For every " (rule.terms().by.as_deref().unwrap_or("group")) }
+            (groups_figure(rule, evaluation).inline("groups", ""))
+            (tables::groups(rule, evaluation))
+        }
         h2 { "What stopping early costs, and saves" }
         div.plots {
-            (accuracy_figure(evaluation).inline("accuracy", ""))
-            div { (prose::cost(evaluation)) }
+            @if let Some(figure) = accuracy_figure(evaluation) {
+                (figure.inline("accuracy", ""))
+            }
+            div { (prose::cost(rule, evaluation)) }
         }
         h2 { "How the rule was certified" }
         (prose::certified(rule))
@@ -68,14 +77,16 @@ fn tiles(rule: &Rule, evaluation: &Evaluation) -> Markup {
     html! {
         dl.tiles {
             div {
-                dt { "Gap, all sequences" }
+                dt { (capital(words::loss(rule))) ", all sequences" }
                 dd { (percent(evaluation.gap)) }
                 dd.more { (interval(evaluation.gap_interval)) " at 95%; " (tolerated) }
             }
-            div {
-                dt { "Accuracy, early" }
-                dd { (percent(evaluation.early_accuracy)) }
-                dd.more { "full: " (percent(evaluation.late_accuracy)) }
+            @if let Some(accuracy) = evaluation.accuracy {
+                div {
+                    dt { "Accuracy, early" }
+                    dd { (percent(accuracy.early)) }
+                    dd.more { "full: " (percent(accuracy.late)) }
+                }
             }
             div {
                 dt { "Steps read" }
@@ -86,6 +97,14 @@ fn tiles(rule: &Rule, evaluation: &Evaluation) -> Markup {
                 dt { "Mean halt step" }
                 dd { (format!("{:.1}", evaluation.t_avg * t_max as f64)) }
                 dd.more { "of " (t_max) "; t_avg " (format!("{:.3}", evaluation.t_avg)) }
+            }
+            @if let Some(cost) = evaluation.cost {
+                div {
+                    dt { "Mean cost" }
+                    dd { (short(cost.mean)) }
+                    dd.more { "of " (short(cost.full)) " to the end: "
+                        (percent(cost.mean / cost.full)) }
+                }
             }
             div {
                 dt { "Sequences" }

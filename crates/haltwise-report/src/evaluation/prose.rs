@@ -2,10 +2,11 @@
 
 use haltwise::Rule;
 use haltwise::evaluate::Evaluation;
+use haltwise::terms::Loss;
 use maud::{Markup, html};
 
 use crate::chance::LEVEL;
-use crate::format::{count_of, interval, level, percent};
+use crate::format::{count_of, interval, level, percent, short};
 use crate::words;
 
 /// How to read the band.
@@ -22,19 +23,35 @@ pub(crate) fn band_note(evaluation: &Evaluation) -> Markup {
 }
 
 /// What stopping early costs and saves.
-pub(crate) fn cost(evaluation: &Evaluation) -> Markup {
-    let lost = evaluation.late_accuracy - evaluation.early_accuracy;
-    let change = if lost >= 0.0 { "lower" } else { "higher" };
+pub(crate) fn cost(rule: &Rule, evaluation: &Evaluation) -> Markup {
+    let loss = words::loss(rule);
     html! {
-        p {
-            "Reading to the end, the classifier is right for " (percent(evaluation.late_accuracy))
-            " of the sequences; where the rule halts, for " (percent(evaluation.early_accuracy))
-            ": " (percent(lost.abs())) " " (change) "."
+        @if let Some(accuracy) = evaluation.accuracy {
+            @let lost = accuracy.late - accuracy.early;
+            p {
+                "Reading to the end, the classifier is right for " (percent(accuracy.late))
+                " of the sequences; where the rule halts, for " (percent(accuracy.early))
+                ": " (percent(lost.abs())) " " (if lost >= 0.0 { "lower" } else { "higher" }) "."
+                @if evaluation.unlabelled > 0 {
+                    " (" (count_of(evaluation.unlabelled as u64, "sequence has", "sequences have"))
+                    " no label, and " (if evaluation.unlabelled == 1 { "does" } else { "do" })
+                    " not count here.)"
+                }
+            }
+            @if rule.terms().loss == Loss::Gap {
+                p {
+                    "The gap counts only what is lost: sequences that would have been right at the end "
+                    "and are wrong where they halt, " (percent(evaluation.gap)) ". Some sequences gain: \
+                    right where they halt, wrong at the end, "
+                    (percent((evaluation.gap - lost).max(0.0))) "."
+                }
+            }
         }
-        p {
-            "The gap counts only what is lost: sequences that would have been right at the end "
-            "and are wrong where they halt, " (percent(evaluation.gap)) ". Some sequences gain: \
-            right where they halt, wrong at the end, " (percent((evaluation.gap - lost).max(0.0))) "."
+        @if let Some(cost) = evaluation.cost {
+            p {
+                "Reading costs " (short(cost.mean)) " per sequence, of " (short(cost.full))
+                " to the end: " (percent(cost.mean / cost.full)) "."
+            }
         }
         p {
             "The rule reads " (percent(evaluation.steps_read)) " of all steps and saves the "
@@ -44,7 +61,7 @@ pub(crate) fn cost(evaluation: &Evaluation) -> Markup {
             @for (share, gap) in &evaluation.gap_earliest {
                 @let among = share.parse().map(level).unwrap_or_default();
                 li {
-                    "Among the " (among) " that halt first, the gap is "
+                    "Among the " (among) " that halt first, the " (loss) " is "
                     @match gap {
                         Some(gap) => {
                             (percent(*gap))
@@ -119,12 +136,16 @@ pub(crate) fn assumption(rule: &Rule) -> Markup {
                  certified it."
             }
         }
+        @let more = words::assumptions(rule);
+        @if certified && !more.is_empty() { p { (more.trim_start()) } }
         p { "It fails, and the promise with it, when" }
         ul {
             li { "the source changes after calibration: other users, another season, a new sensor;" }
             li { "the classifier or the way its score is computed changes;" }
-            li { "sequences come in clusters that share their fate (one person, one document, one \
-                  machine) and certifying saw only a few of them;" }
+            @if rule.terms().unit.is_none() {
+                li { "sequences come in clusters that share their fate (one person, one document, \
+                      one machine) and certifying saw only a few of them;" }
+            }
             li { "the rule was chosen after looking at the traces that certified it, or is judged \
                   on them: they flatter it." }
         }

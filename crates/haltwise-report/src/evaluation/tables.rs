@@ -6,6 +6,7 @@ use haltwise::rule::Test;
 use maud::{Markup, html};
 
 use crate::format::{count, interval, level, p_value, percent, threshold};
+use crate::words;
 
 /// A trail with more tests than this is folded.
 const LONG: usize = 12;
@@ -34,8 +35,8 @@ pub(crate) fn steps(rule: &Rule, evaluation: &Evaluation) -> Markup {
                 th scope="col" { "threshold" }
                 th scope="col" { "halt here" }
                 th scope="col" { "halted by now" }
-                th scope="col" { "gap among those" }
-                th scope="col" { "exact 95% interval" }
+                th scope="col" { (words::loss(rule)) " among those" }
+                th scope="col" { @if words::counts_sequences(rule) { "exact " } "95% interval" }
             } }
             tbody {
                 @for (step, &value) in evaluation.by_step.iter().zip(thresholds) {
@@ -60,6 +61,42 @@ pub(crate) fn steps(rule: &Rule, evaluation: &Evaluation) -> Markup {
     folded("Every step as a table", false, true, &table)
 }
 
+/// What each group was promised, and got.
+pub(crate) fn groups(rule: &Rule, evaluation: &Evaluation) -> Markup {
+    let alpha = rule.alpha().get();
+    let table = html! {
+        table {
+            thead { tr {
+                th.text scope="col" { (rule.terms().by.as_deref().unwrap_or("group")) }
+                th scope="col" { "sequences" }
+                th scope="col" { "t_avg" }
+                th scope="col" { (words::loss(rule)) }
+                th scope="col" { "95% interval" }
+                th scope="col" { "highest by a step" }
+            } }
+            tbody {
+                @for group in &evaluation.by_group {
+                    @let highest = group.by_step.iter().filter_map(|s| s.gap_by).fold(0.0, f64::max);
+                    tr {
+                        th.text scope="row" { (group.group) }
+                        td { (count(group.n as u64)) }
+                        td { (format!("{:.3}", group.t_avg)) }
+                        td.over[group.gap > alpha] { (percent(group.gap)) }
+                        td { (interval(group.gap_interval)) }
+                        td.over[highest > alpha] { (percent(highest)) }
+                    }
+                }
+            }
+        }
+    };
+    folded(
+        "Every group as a table",
+        evaluation.by_group.len() <= LONG,
+        false,
+        &table,
+    )
+}
+
 /// Every test that certifying made.
 pub(crate) fn trail(rule: &Rule) -> Markup {
     let tests = rule.trail();
@@ -73,6 +110,7 @@ pub(crate) fn trail(rule: &Rule) -> Markup {
                 th scope="col" { "opens at step" }
                 th scope="col" { "threshold" }
                 th scope="col" { "worst step" }
+                @if !rule.groups().is_empty() { th.text scope="col" { "worst group" } }
                 th scope="col" { "halted by it" }
                 th scope="col" { "gaps" }
                 th scope="col" { "p-value" }
@@ -81,7 +119,7 @@ pub(crate) fn trail(rule: &Rule) -> Markup {
             } }
             tbody {
                 @for (i, (test, level)) in tests.iter().zip(levels(rule)).enumerate() {
-                    (trail_row(i + 1, test, level, rule.chosen()))
+                    (trail_row(i + 1, test, level, rule))
                 }
             }
         }
@@ -99,14 +137,19 @@ fn levels(rule: &Rule) -> Vec<f64> {
         .collect()
 }
 
-fn trail_row(number: usize, test: &Test, at: f64, chosen: Option<&Test>) -> Markup {
-    let is_chosen = chosen.is_some_and(|chosen| std::ptr::eq(chosen, test));
+fn trail_row(number: usize, test: &Test, at: f64, rule: &Rule) -> Markup {
+    let is_chosen = rule
+        .chosen()
+        .is_some_and(|chosen| std::ptr::eq(chosen, test));
     html! {
         tr {
             th scope="row" { (number) }
             td { (test.opens) }
             td { (threshold(test.threshold.unwrap_or(f32::INFINITY))) }
             td { (test.step) }
+            @if let Some(group) = test.group {
+                td.text { (rule.groups().get(group).map_or("", String::as_str)) }
+            }
             td { (count(test.halted)) }
             td { (count(test.gaps)) }
             td { (p_value(test.p_value)) }

@@ -125,8 +125,8 @@ impl From<&Evaluation> for SplitResult {
         let by_step = by_step.map(|Counts { halted, gaps }| HaltedBy { halted, gaps });
         Self {
             n: evaluation.n as u64,
-            late_accuracy: evaluation.late_accuracy,
-            early_accuracy: evaluation.early_accuracy,
+            late_accuracy: evaluation.accuracy.map_or(f64::NAN, |a| a.late),
+            early_accuracy: evaluation.accuracy.map_or(f64::NAN, |a| a.early),
             gap_20: earliest("0.2"),
             gap_50: earliest("0.5"),
             gap: evaluation.gap,

@@ -7,7 +7,7 @@ use haltwise::stats::clopper_pearson;
 use serde::Serialize;
 
 use super::{Experiment, HaltedBy, MethodResults, SplitResult};
-use crate::chance::beyond_chance;
+use crate::chance::{beyond_chance, p_value};
 
 /// How many of the splits, with the exact 95% interval of that share. The
 /// splits are taken as independent draws; those of one dataset overlap.
@@ -61,14 +61,14 @@ fn violations(dataset: &str, method: &MethodResults, alpha: f64) -> Violations {
             interval: clopper_pearson(count, splits, CONFIDENCE),
         }
     };
-    let seen = |&HaltedBy { halted, gaps }: &HaltedBy| Counts { halted, gaps };
+    let p_value = |&HaltedBy { halted, gaps }: &HaltedBy| p_value(Counts { halted, gaps }, alpha);
     Violations {
         dataset: dataset.into(),
         method: method.name.clone(),
         promise: method.method.promise(),
         on_average: rate(&|split| split.gap > alpha),
         by_some_step: rate(&|split| split.by_step.iter().any(|&by| is_above(by, alpha))),
-        beyond_chance: rate(&|split| beyond_chance(split.by_step.iter().map(seen), alpha)),
+        beyond_chance: rate(&|split| beyond_chance(split.by_step.iter().map(p_value))),
     }
 }
 

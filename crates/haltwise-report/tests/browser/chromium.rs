@@ -148,6 +148,11 @@ impl Tab<'_> {
 
     /// Opens a file at a width in a colour scheme; 500 and below is a phone.
     pub(crate) fn open(&mut self, page: &Path, width: u32, scheme: &str) {
+        self.visit(&format!("file://{}", page.display()), width, scheme);
+    }
+
+    /// The same for an address.
+    pub(crate) fn visit(&mut self, address: &str, width: u32, scheme: &str) {
         let size = json!({
             "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width <= 500,
         });
@@ -155,7 +160,6 @@ impl Tab<'_> {
         let feature = json!({"name": "prefers-color-scheme", "value": scheme});
         self.call("Emulation.setEmulatedMedia", json!({"features": [feature]}));
         self.browser.loaded = false;
-        let address = format!("file://{}", page.display());
         self.call("Page.navigate", json!({"url": address}));
         while !self.browser.loaded {
             self.browser.read();

@@ -110,6 +110,14 @@ pub enum Refusal {
     },
 }
 
+/// An open stream.
+#[derive(Debug)]
+struct Open {
+    state: State,
+    /// When its last message came.
+    heard: u32,
+}
+
 /// The open streams of one rule, by id.
 ///
 /// A stream is opened by its first step and closed when it is said to be over;
@@ -118,7 +126,9 @@ pub enum Refusal {
 #[derive(Debug, Default)]
 pub struct Streams {
     limits: Limits,
-    open: HashMap<Box<str>, State>,
+    open: HashMap<Box<str>, Open>,
+    /// What time it is, in whatever unit it is told.
+    now: u32,
     /// Ids of halted streams, the longest-halted first; some may be closed.
     halted: VecDeque<Box<str>>,
 }
@@ -142,6 +152,58 @@ impl Streams {
         self.open.is_empty()
     }
 
+    /// How far a stream has come, if it is open.
+    pub fn get(&self, id: &str) -> Option<&State> {
+        self.open.get(id).map(|open| &open.state)
+    }
+
+    /// All open streams.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &State)> {
+        self.open.iter().map(|(id, open)| (&**id, &open.state))
+    }
+
+    /// Takes up a stream that was stored; `false` if there is no room for it.
+    pub fn restore(&mut self, id: &str, state: State) -> bool {
+        let full = self.open.len() >= self.limits.open.get();
+        if id.len() > self.limits.id || full && !self.make_room() {
+            return false;
+        }
+        let halted = state.halted();
+        let heard = self.now;
+        self.open.insert(id.into(), Open { state, heard });
+        if halted {
+            self.remember(id);
+        }
+        true
+    }
+
+    /// Closes a stream, if it is open, whatever it says later.
+    pub fn forget(&mut self, id: &str) -> bool {
+        self.open.remove(id).is_some()
+    }
+
+    /// Says what time it is, in whatever unit; messages from now on come then.
+    pub fn set_clock(&mut self, now: u32) {
+        self.now = now;
+    }
+
+    /// The time that was said last.
+    pub fn clock(&self) -> u32 {
+        self.now
+    }
+
+    /// Closes the streams whose last message came before a time, and tells their
+    /// ids.
+    pub fn close_idle(&mut self, before: u32, mut closed: impl FnMut(&str, &State)) {
+        self.open.retain(|id, open| {
+            let keep = open.heard >= before;
+            if !keep {
+                closed(id, &open.state);
+            }
+            keep
+        });
+    }
+
     /// Shows a message to its stream, judged by a rule, the same for all
     /// messages to the table. What it says after the stream halted is ignored
     /// until it says that the stream is over.
@@ -151,11 +213,12 @@ impl Streams {
         id: &str,
         message: Message<'_>,
     ) -> Result<Outcome, Refusal> {
-        let Some(state) = self.open.get_mut(id) else {
+        let Some(open) = self.open.get_mut(id) else {
             return self.first(rule, id, message);
         };
-        message.check(rule, state)?;
-        let outcome = message.show(rule, state);
+        message.check(rule, &open.state)?;
+        let outcome = message.show(rule, &mut open.state);
+        open.heard = self.now;
         if message.end {
             self.open.remove(id);
         } else if outcome.halts() {
@@ -183,7 +246,8 @@ impl Streams {
         }
         let outcome = message.show(rule, &mut state);
         if !message.end {
-            self.open.insert(id.into(), state);
+            let heard = self.now;
+            self.open.insert(id.into(), Open { state, heard });
             if outcome.halts() {
                 self.remember(id);
             }
@@ -194,7 +258,7 @@ impl Streams {
     /// Closes the longest-halted stream, if there is one.
     fn make_room(&mut self) -> bool {
         while let Some(id) = self.halted.pop_front() {
-            if self.open.get(&id).is_some_and(State::halted) {
+            if self.open.get(&id).is_some_and(|open| open.state.halted()) {
                 self.open.remove(&id);
                 return true;
             }
@@ -209,7 +273,7 @@ impl Streams {
         if self.halted.len() > 2 * self.open.len() + 1024 {
             let open = &self.open;
             self.halted
-                .retain(|id| open.get(id).is_some_and(State::halted));
+                .retain(|id| open.get(id).is_some_and(|open| open.state.halted()));
         }
         self.halted.push_back(id.into());
     }
@@ -477,5 +541,22 @@ mod tests {
         }
         assert!(streams.is_empty());
         assert!(streams.halted.len() < 1100, "{}", streams.halted.len());
+    }
+
+    #[test]
+    fn streams_that_say_nothing_are_closed_and_stored_ones_go_on() {
+        let (rule, mut streams) = (rule(&[None, None, Some(0.5)]), streams(2));
+        assert_eq!(streams.take(&rule, "a", step(0.1)), goes_on(1));
+        streams.set_clock(7);
+        assert_eq!(streams.take(&rule, "b", step(0.1)), goes_on(1));
+        let mut closed = Vec::new();
+        streams.close_idle(7, |id, state| closed.push((id.to_owned(), state.steps())));
+        assert_eq!(closed, [("a".to_owned(), 1)]);
+        let state = streams.get("b").unwrap().clone();
+        assert!(streams.restore("c", state.clone()));
+        assert!(!streams.restore("d", state), "there is no room");
+        assert_eq!(streams.take(&rule, "c", step(0.1)), goes_on(2));
+        assert!(streams.forget("c") && !streams.forget("c"));
+        assert_eq!(streams.iter().map(|(id, _)| id).collect::<Vec<_>>(), ["b"]);
     }
 }

@@ -1,0 +1,288 @@
+//! `haltwise monitor`: whether a rule still keeps its promise.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use haltwise::Rule;
+use haltwise::monitor::{BLOCK, Monitor, Verdict, Watch, audit};
+use haltwise::plan::Delta;
+use haltwise::terms::Terms;
+use haltwise::traces::SetRecord;
+use haltwise_io::{Columns, read_rule, trace_files, visit_traces};
+use haltwise_report::words;
+use haltwise_serve::Stored;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
+
+/// Test whether a rule still keeps its promise, and alarm if it does not
+///
+/// A share of the live streams, drawn by chance, is audited: answered when the rule
+/// halts, and read to its end all the same. What the classifier said about each is
+/// a trace, and those traces, in the order in which the streams began, are the
+/// audits. The test may be made again after every stream: with the promise kept, the
+/// probability that an alarm is ever raised is at most --delta.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  haltwise monitor rule.json audits.parquet
+  haltwise monitor rule.json monday.jsonl tuesday.jsonl --json | jq .alarm
+  haltwise monitor rule.json a/ b/ c/            # the stores of three servers, as one
+
+The e-value is the evidence against the promise: an alarm is raised when it reaches
+1/delta, and stays. \"since\" and \"alarm_at\" count audits from 1. The interval of the
+gap holds at every moment at once. A change is looked for at the beginnings of blocks of
+100 audits; in stores of servers, of ten minutes.")]
+pub(crate) struct Args {
+    /// The rule file
+    rule: PathBuf,
+
+    /// Trace files, folders or patterns, in the order in which the streams began; or the
+    /// stores of servers
+    #[arg(required = true, value_name = "AUDITS")]
+    audits: Vec<PathBuf>,
+
+    /// The probability that a false alarm is ever raised [default: 0.01, or the servers']
+    #[arg(long, value_name = "PROBABILITY")]
+    delta: Option<f64>,
+
+    /// Print one JSON object instead of words
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed for machines.
+#[derive(Serialize)]
+struct Found<'a> {
+    #[serde(flatten)]
+    verdict: &'a Verdict,
+    labels_wanted: &'a [Value],
+}
+
+pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let delta = match args
+        .delta
+        .map_or_else(|| Ok(Delta::default()), Delta::try_from)
+    {
+        Ok(delta) => delta,
+        Err(error) => crate::usage_error(&format!("--delta: {error}")),
+    };
+    let rule = read_rule(&args.rule)?;
+    let Some(watch) = Watch::of(&rule, delta) else {
+        bail!(
+            "{}: there is no promise to watch: the rule was screened only, or is about another \
+             loss than gaps and disagreements",
+            show::file(&args.rule)
+        );
+    };
+    let (monitor, labels_wanted) = match of_stores(&args, &rule)? {
+        Some(found) => found,
+        None => {
+            let mut monitor = Monitor::new(watch.in_groups(rule.groups().len()));
+            let wanted = of_traces(&args, &rule, &mut monitor)?;
+            (monitor, wanted)
+        }
+    };
+    let verdict = monitor.verdict();
+    if args.json {
+        show::print_json(&Found {
+            verdict: &verdict,
+            labels_wanted: &labels_wanted,
+        })?;
+    } else {
+        show::print(&describe(&rule, &monitor, &verdict))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The monitor of all servers whose stores are named, and the labels they want;
+/// `None` if none is.
+fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Value>)>> {
+    let json = show::read_text(&args.rule)?;
+    let name = args.rule.file_stem().unwrap_or_default().to_string_lossy();
+    let (mut monitors, mut wanted) = (Vec::new(), Vec::new());
+    for path in &args.audits {
+        if let Some(stored) = Stored::read(path, &name, rule, &json)? {
+            monitors.push(stored.monitor);
+            wanted.push(stored.labels_wanted);
+        }
+    }
+    if monitors.is_empty() {
+        return Ok(None);
+    }
+    if monitors.len() < args.audits.len() {
+        bail!("some of these are stores of servers and some are traces; name either");
+    }
+    if args.delta.is_some() {
+        crate::usage_error("--delta is that of the servers, whose stores are named here");
+    }
+    let monitor = Monitor::sum(&monitors).context("the stores do not go together")?;
+    // The first of each, then the second: every server has its most wanted first.
+    let most = wanted.iter().map(Vec::len).max().unwrap_or(0);
+    let mixed = (0..most).flat_map(|i| wanted.iter().filter_map(move |ids| ids.get(i).cloned()));
+    Ok(Some((monitor, mixed.collect())))
+}
+
+/// Shows the traces of files to a monitor, in their order.
+fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<Vec<Value>> {
+    let files = trace_files(&args.audits)?;
+    let (mut set, mut remembered) = (SetRecord::default(), 0);
+    let mut bytes = Vec::new();
+    let terms = Terms {
+        by: rule.terms().by.clone(),
+        ..Terms::default()
+    };
+    let columns = Columns::of(&terms);
+    let mut waiting = Vec::new();
+    show::reading(|progress| {
+        visit_traces(&files, &columns, progress, &mut |trace| {
+            let found = audit(rule, trace).map_err(|e| e.to_string())?;
+            let running = monitor.begin(monitor.audits() / BLOCK, found.group);
+            let (pending, _alarm) = monitor.halt(running, found.step);
+            match found.loss {
+                Some(loss) => drop(monitor.settle(pending, loss)),
+                // It counts as one without a gap until a label tells.
+                None => waiting.push((trace.id().map(str::to_owned), pending)),
+            }
+            let print = trace.fingerprint(&mut bytes);
+            set += SetRecord::one(print);
+            remembered += u64::from(rule.remembers(print));
+            Ok(())
+        })
+        .map(drop)
+    })
+    .with_context(|| {
+        let score = rule.source();
+        format!(
+            "{}: the rule judges a score that is {score}",
+            show::file(&args.rule)
+        )
+    })?;
+    if rule.made_from(set) {
+        show::warn("the rule was made from these very traces: they are no audits, and flatter it");
+    } else if remembered > 0 {
+        show::warn(format_args!(
+            "some of these traces are among those that the rule was made from ({} of the {} that it \
+             remembers): they are no audits, and flatter it",
+            number(remembered),
+            Rule::REMEMBERED
+        ));
+    }
+    let worth = monitor.worth(waiting.iter().map(|(_, pending)| pending));
+    let mut wanted: Vec<(f64, &Option<String>)> =
+        std::iter::zip(worth, waiting.iter().map(|(id, _)| id)).collect();
+    wanted.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let ids = wanted.into_iter().filter_map(|(_, id)| id.clone());
+    Ok(ids.map(Value::from).collect())
+}
+
+fn describe(rule: &Rule, monitor: &Monitor, verdict: &Verdict) -> String {
+    let heading = |text: &str| styled(HEADING, text) + "\n";
+    let mut text = heading("What is promised") + &show::paragraph(&words::promise(rule)) + "\n";
+    let audits = count(verdict.audits, "audit", "audits");
+    text += &heading(&format!("What {audits} say"));
+    text += &show::paragraph(&verdict_words(monitor, verdict));
+    let line = 1.0 / monitor.watch().delta().get();
+    let mut row = |name: &str, value: String, note: String| {
+        text += &format!("  {name:<28}{value:>10}  {note}\n");
+    };
+    row(
+        "evidence (e-value)",
+        in_short(verdict.e_value),
+        format!("an alarm is raised at {}", in_short(line)),
+    );
+    if verdict.unknown > 0 {
+        let note = "counted as harmless in the alarm, as gaps in the all-clear".into();
+        row("not known yet", number(verdict.unknown), note);
+    }
+    let (low, high) = verdict.interval;
+    row(
+        &format!("gap, {}", among(verdict.worst_step)),
+        verdict.gap.map_or_else(|| "–".into(), percent_column),
+        format!(
+            "since audit {}, interval {}–{}",
+            number(verdict.since),
+            percent(low),
+            percent(high)
+        ),
+    );
+    text + "\n" + &heading("Step by step") + &steps(verdict)
+}
+
+/// The verdict in a sentence or two.
+fn verdict_words(monitor: &Monitor, verdict: &Verdict) -> String {
+    let watch = monitor.watch();
+    let alpha = percent(watch.alpha().get());
+    if let Some(alarm) = monitor.alarm() {
+        let at = number(alarm.at);
+        let found = format!(
+            "Alarm: the promise does not hold any more. It was raised at audit {at}; {} it fails \
+             since about audit {}.",
+            by(alarm.step),
+            number(alarm.since)
+        );
+        let remedy = "Read to the end until there is a new rule, and calibrate it on audits \
+                      from then on.";
+        return styled(CAREFUL, format!("{found} {remedy}"));
+    }
+    if verdict.all_clear {
+        let words = format!("All clear: the gap is at most {alpha} by every watched step.");
+        return styled(GOOD, words);
+    }
+    styled(
+        GOOD,
+        "No alarm: nothing here speaks against the promise enough to be more than chance.",
+    )
+}
+
+/// Among whom a gap is.
+fn among(step: Option<u32>) -> String {
+    step.map_or_else(|| "all streams".into(), |t| format!("halted by {t}"))
+}
+
+/// Where it fails, at the beginning of a clause.
+fn by(step: Option<u32>) -> String {
+    step.map_or_else(
+        || "on average".into(),
+        |t| format!("among those halted by step {t}"),
+    )
+}
+
+/// A number that may be very large or very small.
+fn in_short(value: f64) -> String {
+    match value {
+        v if (1e-3..1e5).contains(&v) => format!("{v:.3}"),
+        v => format!("{v:.1e}"),
+    }
+}
+
+/// One line per watched step; the ends, where there are many.
+fn steps(verdict: &Verdict) -> String {
+    const SHOWN: usize = 24;
+    let mut text = format!(
+        "  {:>6}  {:>9}  {:>8}  {}\n",
+        "step", "halted by", "gap by", "interval, at every moment at once"
+    );
+    let all = &verdict.by_step;
+    for (i, step) in all.iter().enumerate() {
+        if all.len() > SHOWN && i == SHOWN / 2 {
+            let more = all.len() - SHOWN;
+            text += &format!("  {:>6}  ({more} more steps: see --json)\n", "…");
+        }
+        if all.len() > SHOWN && (SHOWN / 2..all.len() - SHOWN / 2).contains(&i) {
+            continue;
+        }
+        let (low, high) = step.interval;
+        text += &format!(
+            "  {:>6}  {:>9}  {:>8}  {}–{}\n",
+            step.t.map_or_else(|| "end".into(), |t| t.to_string()),
+            number(step.halted),
+            step.gap.map_or_else(String::new, percent_column),
+            percent(low),
+            percent(high),
+        );
+    }
+    text
+}

@@ -1,0 +1,232 @@
+//! Votes until the rule says that they suffice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, bail};
+use haltwise::votes::Ballot;
+use haltwise::{Reason, Rule};
+use haltwise_io::read_rule;
+use haltwise_llm::{Question, Voter, for_each, seed_of};
+use serde::Serialize;
+
+use super::Args;
+use crate::promise;
+use crate::show::{self, count, number, percent};
+
+/// One answer, as it is printed.
+#[derive(Serialize)]
+struct Answered<'a> {
+    id: &'a str,
+    /// None where no vote gave one.
+    answer: Option<String>,
+    votes: u32,
+    /// How many there would be without the rule.
+    of: usize,
+    /// The share of the votes that gave the answer.
+    agreement: f64,
+    reason: Reason,
+    /// Tokens generated, those of votes that came after the last one needed among
+    /// them.
+    tokens: u64,
+    /// About how many tokens more all votes would have taken.
+    tokens_saved: u64,
+    /// The first completion that gave the answer.
+    completion: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    right: Option<bool>,
+    /// Whether the rule's promise covers this voter.
+    promised: bool,
+}
+
+pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
+    let rule = read_rule(path)?;
+    let questions = questions(args)?;
+    let record = rule.classifier();
+    if record.is_some_and(|record| !record.contains_key("samples")) && !args.force {
+        bail!(
+            "{}: the rule is not for votes; calibrate one on traces of `haltwise vote`",
+            show::file(path)
+        );
+    }
+    let voter = args
+        .voter
+        .connect(&questions, record, |text| show::warn(text))?;
+    let mismatches = record.map(|record| voter.mismatches(record));
+    let promised = promise::check(path, &rule, mismatches, "vote", args.force)?;
+    let desk = Mutex::new(Desk {
+        as_json: args.json || args.questions.is_some(),
+        ..Desk::default()
+    });
+    let at_desk = || desk.lock().unwrap_or_else(PoisonError::into_inner);
+    let workers = args.voter.server.concurrency;
+    let asked = for_each(questions.len(), workers, |q| {
+        let answered = answer(args, &rule, &voter, &questions[q], promised)?;
+        at_desk().take(q, answered)
+    });
+    let mut desk = desk.into_inner().unwrap_or_else(PoisonError::into_inner);
+    desk.finish()?;
+    asked?;
+    if args.questions.is_some() {
+        show::note(desk.totals.describe());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
+    if let Some(path) = &args.questions {
+        return args.question_args.read_free(path);
+    }
+    let text = args.question.as_deref().unwrap_or_default().trim();
+    if text.is_empty() {
+        bail!("the question is empty");
+    }
+    Ok(vec![Question {
+        // Its seeds are drawn from its words.
+        id: text.to_owned(),
+        document: "".into(),
+        question: text.to_owned(),
+        options: Vec::new(),
+        label: None,
+        answer: None,
+    }])
+}
+
+/// Asks until the rule says stop.
+fn answer<'a>(
+    args: &Args,
+    rule: &Rule,
+    voter: &Voter,
+    question: &'a Question,
+    promised: bool,
+) -> anyhow::Result<Answered<'a>> {
+    let mut ballot = Ballot::new(rule)?;
+    let mut samples = Vec::new();
+    let reason = loop {
+        let left = ballot.of() - samples.len();
+        let n = ballot.wanted().max(args.wave.get()).min(left);
+        let seed = seed_of(args.voter.seed, &question.id, samples.len());
+        let (wave, _) = voter
+            .ask(question, seed, n)
+            .with_context(|| format!("question {}", question.id))?;
+        let mut stop = None;
+        for sample in &wave {
+            stop = ballot.vote(&voter.answer(question, sample)?)?;
+        }
+        samples.extend(wave);
+        if let Some(reason) = stop {
+            break reason;
+        }
+    };
+    let standing = ballot.standing();
+    let tokens: u64 = samples.iter().map(|sample| sample.tokens).sum();
+    let per_vote = tokens as f64 / samples.len() as f64;
+    let answer = ballot.leader().map(str::to_owned);
+    let label = voter.label(question)?;
+    Ok(Answered {
+        id: &question.id,
+        right: label.map(|label| Some(label) == answer),
+        answer,
+        votes: standing.cast,
+        of: ballot.of(),
+        agreement: standing.agreement(),
+        reason,
+        tokens,
+        tokens_saved: (per_vote * (ballot.of() - samples.len()) as f64).round() as u64,
+        completion: samples.swap_remove(ballot.chosen()).text,
+        promised,
+    })
+}
+
+/// Prints answers in the order of the questions, whichever is settled first.
+#[derive(Default)]
+struct Desk<'a> {
+    as_json: bool,
+    next: usize,
+    waiting: BTreeMap<usize, Answered<'a>>,
+    totals: Totals,
+}
+
+impl<'a> Desk<'a> {
+    fn take(&mut self, q: usize, answered: Answered<'a>) -> anyhow::Result<()> {
+        self.waiting.insert(q, answered);
+        while let Some(answered) = self.waiting.remove(&self.next) {
+            self.next += 1;
+            self.print(&answered)?;
+        }
+        Ok(())
+    }
+
+    /// Prints what waited for a question that failed.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        for answered in std::mem::take(&mut self.waiting).into_values() {
+            self.print(&answered)?;
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, answered: &Answered<'_>) -> anyhow::Result<()> {
+        self.totals.add(answered);
+        match self.as_json {
+            true => show::print_json(answered),
+            false => Ok(show::print(&describe(answered))?),
+        }
+    }
+}
+
+fn describe(a: &Answered<'_>) -> String {
+    let answer = match &a.answer {
+        Some(answer) => show::styled(show::GOOD, answer),
+        None => show::styled(show::CAREFUL, "no answer"),
+    };
+    format!(
+        "{answer}\n{} of {} votes, {} of them for it; {} generated, about {} saved.\n",
+        a.votes,
+        a.of,
+        percent(a.agreement),
+        count(a.tokens, "token", "tokens"),
+        number(a.tokens_saved),
+    )
+}
+
+/// What a batch came to.
+#[derive(Default)]
+struct Totals {
+    questions: u64,
+    votes: u64,
+    of: usize,
+    labelled: u64,
+    right: u64,
+    tokens: u64,
+    saved: u64,
+}
+
+impl Totals {
+    fn add(&mut self, answered: &Answered<'_>) {
+        self.questions += 1;
+        self.votes += u64::from(answered.votes);
+        self.of = answered.of;
+        self.labelled += u64::from(answered.right.is_some());
+        self.right += u64::from(answered.right == Some(true));
+        self.tokens += answered.tokens;
+        self.saved += answered.tokens_saved;
+    }
+
+    fn describe(&self) -> String {
+        let mut text = format!(
+            "{} answered by {:.1} of {} votes on average; {} generated, about {} saved",
+            count(self.questions, "question", "questions"),
+            self.votes as f64 / self.questions.max(1) as f64,
+            self.of,
+            count(self.tokens, "token", "tokens"),
+            number(self.saved),
+        );
+        if self.labelled > 0 {
+            let share = percent(self.right as f64 / self.labelled as f64);
+            text += &format!("; {share} of {} are right", number(self.labelled));
+        }
+        text
+    }
+}

@@ -1,0 +1,468 @@
+//! `haltwise proxy` between clients and servers that behave, and those that do not.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![cfg(feature = "proxy")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Mutex, mpsc};
+
+use common::server::{Response, Server};
+use common::voter::{folder, model, votes};
+use common::{haltwise, ran};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A folder with a rule for the model: certified, and one that asks for two votes
+/// before it may stop at the third.
+fn rules() -> TempDir {
+    let folder = folder(300, true);
+    let server = model();
+    let args = [
+        "vote",
+        "q.jsonl",
+        "--server",
+        &server.url,
+        "-o",
+        "t.parquet",
+        "--samples",
+        "5",
+    ];
+    let run = ran(haltwise().current_dir(&folder).args(args));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let calibrate = ["calibrate", "t.parquet", "-o", "certified.json"];
+    haltwise()
+        .current_dir(&folder)
+        .args(calibrate)
+        .assert()
+        .success();
+    let rule = fs::read(folder.path().join("certified.json")).unwrap();
+    let mut rule: Value = serde_json::from_slice(&rule).unwrap();
+    (rule["method"], rule["promise"], rule["trail"]) =
+        (json!("screen-only"), Value::Null, json!([]));
+    rule["score"] = json!("confidence");
+    rule["thresholds"] = json!([null, null, 0.9, null, null]);
+    fs::write(folder.path().join("rule.json"), rule.to_string()).unwrap();
+    folder
+}
+
+/// A proxy that ends with the test.
+struct Proxy {
+    child: Child,
+    address: String,
+    said: BufReader<ChildStderr>,
+}
+
+impl Proxy {
+    fn start(folder: &Path, rule: &str, server: &str, more: &[&str]) -> Self {
+        let mut child = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+            .current_dir(folder)
+            .args([
+                "proxy",
+                "--rule",
+                rule,
+                "--server",
+                server,
+                "--listen",
+                "127.0.0.1:0",
+            ])
+            .args(more)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("Listening on http://") {
+            line.clear();
+            assert_ne!(said.read_line(&mut line).unwrap(), 0, "it does not listen");
+        }
+        let address = line.trim().rsplit('/').next().unwrap().to_owned();
+        Self {
+            child,
+            address,
+            said,
+        }
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sesame\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + body).as_bytes()).unwrap();
+        stream
+    }
+
+    /// The status, the head and the body of an answer.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String, String) {
+        let mut text = String::new();
+        self.send(method, path, body)
+            .read_to_string(&mut text)
+            .unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, head.to_ascii_lowercase(), body.to_owned())
+    }
+
+    fn chat(&self, request: &Value) -> (u16, String, String) {
+        self.ask("POST", "/v1/chat/completions", &request.to_string())
+    }
+
+    /// Ends it as a scheduler would, and returns what it said.
+    fn stop(mut self) -> String {
+        let id = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let mut said = String::new();
+        self.said.read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{said}");
+        said
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn question(difficulty: usize) -> Value {
+    let text = format!("What is 4 plus 3? (difficulty {difficulty})");
+    json!({"model": "m", "messages": [{"role": "user", "content": text}], "seed": 1})
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"))
+}
+
+#[test]
+fn a_request_becomes_as_many_votes_as_the_rule_asks_for() {
+    let folder = rules();
+    let server = model();
+    let proxy = Proxy::start(folder.path(), "rule.json", &server.url, &[]);
+    let mut request = question(0);
+    request["temperature"] = json!(0);
+    let (status, head, body) = proxy.chat(&request);
+    assert_eq!(status, 200, "{body}");
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let reply = parsed(&body);
+    assert_eq!(reply["choices"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        reply["choices"][0]["message"]["content"],
+        "It is easy: \\boxed{7.0}."
+    );
+    assert_eq!(
+        reply["haltwise"],
+        json!({"votes": 3, "of": 5, "agreement": 1.0, "saved_tokens": 20, "answer": "7",
+            "promised": false})
+    );
+    let usage = &reply["usage"];
+    assert_eq!(
+        (&usage["prompt_tokens"], &usage["completion_tokens"]),
+        (&json!(90), &json!(30))
+    );
+    assert_eq!(usage["total_tokens"], 120);
+    let asked = server.requests();
+    let seeds: HashSet<u64> = asked
+        .iter()
+        .map(|r| r.body["seed"].as_u64().unwrap())
+        .collect();
+    assert_eq!((asked.len(), seeds.len()), (3, 3));
+    for vote in &asked {
+        // The rule's temperature, not the client's.
+        assert_eq!(
+            (&vote.body["temperature"], &vote.body["max_tokens"]),
+            (&json!(0.7), &json!(1024))
+        );
+        assert!(
+            vote.head
+                .to_ascii_lowercase()
+                .contains("authorization: bearer sesame")
+        );
+        assert_eq!(vote.body.get("stream"), None);
+    }
+    let said = proxy.stop();
+    assert!(
+        said.contains("1 request voted on by 3 of 5 votes; 30 tokens generated, about 20 saved"),
+        "{said}"
+    );
+    assert!(!said.contains("sesame"), "{said}");
+}
+
+#[test]
+fn a_certified_rule_promises_to_requests_like_those_it_knows() {
+    let folder = rules();
+    let server = model();
+    let proxy = Proxy::start(folder.path(), "certified.json", &server.url, &[]);
+    let promised = |request: &Value| {
+        let reply = parsed(&proxy.chat(request).2);
+        assert!(reply["haltwise"]["votes"].as_u64() < Some(5), "{reply}");
+        reply["haltwise"]["promised"].clone()
+    };
+    assert_eq!(promised(&question(0)), true);
+    let system = json!({"role": "system", "content": "Be brief."});
+    let mut other = question(0);
+    other["messages"].as_array_mut().unwrap().insert(0, system);
+    // The model reads the first message.
+    other["messages"][0]["content"] = question(0)["messages"][0]["content"].clone();
+    assert_eq!(promised(&other), false);
+    for (field, value) in [("max_tokens", json!(5)), ("presence_penalty", json!(1))] {
+        let mut other = question(0);
+        other[field] = value;
+        assert_eq!(promised(&other), false, "{field}");
+    }
+}
+
+#[test]
+fn a_streaming_client_gets_the_chosen_completion_as_a_stream() {
+    let folder = rules();
+    let server = model();
+    let proxy = Proxy::start(folder.path(), "rule.json", &server.url, &[]);
+    let mut request = question(0);
+    request["stream"] = true.into();
+    request["stream_options"] = json!({"include_usage": true});
+    let (status, head, body) = proxy.chat(&request);
+    assert_eq!(status, 200);
+    assert!(head.contains("content-type: text/event-stream"), "{head}");
+    assert!(body.ends_with("data: [DONE]\n\n"), "{body}");
+    let events = body
+        .split_terminator("\n\n")
+        .map(|e| e.strip_prefix("data: ").unwrap());
+    let chunks: Vec<Value> = events.filter(|e| *e != "[DONE]").map(parsed).collect();
+    let text: String = chunks
+        .iter()
+        .filter_map(|c| c["choices"][0]["delta"]["content"].as_str())
+        .collect();
+    assert_eq!(text, "It is easy: \\boxed{7.0}.");
+    assert_eq!(chunks[0]["choices"][0]["delta"]["role"], "assistant");
+    let last = &chunks[chunks.len() - 2];
+    assert_eq!(
+        (
+            &last["choices"][0]["finish_reason"],
+            &last["haltwise"]["votes"]
+        ),
+        (&json!("stop"), &json!(3))
+    );
+    assert_eq!(chunks[chunks.len() - 1]["usage"]["completion_tokens"], 30);
+    assert!(chunks.len() >= 6);
+}
+
+#[test]
+fn an_upstream_that_fails_half_the_time_is_asked_again() {
+    let folder = rules();
+    let failed = Mutex::new(HashSet::new());
+    let server = Server::start("vllm", move |n, request| {
+        let seed = request.body["seed"].as_u64().unwrap();
+        match (failed.lock().unwrap().insert(seed), n % 3) {
+            (false, _) => votes(request, true),
+            (true, 0) => Response::Body(429, "Retry-After: 0\r\n", "slow down".into()),
+            (true, 1) => Response::Body(503, "Retry-After: 0\r\n", "loading".into()),
+            (true, _) => Response::Cut("{\"choices\"".into()),
+        }
+    });
+    let proxy = Proxy::start(folder.path(), "rule.json", &server.url, &[]);
+    for _ in 0..4 {
+        let mut request = question(2);
+        request["seed"] = json!(10 * server.requests().len());
+        let (status, _, body) = proxy.chat(&request);
+        assert_eq!(status, 200, "{body}");
+    }
+    let said = proxy.stop();
+    assert!(
+        said.contains("4 requests") && !said.contains("failed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_mended_is_passed_back_with_its_status() {
+    let folder = rules();
+    let error = |message: &str| json!({"error": {"message": message}}).to_string();
+    let (busy, closed) = (error("later"), error("bad key"));
+    let server = Server::start("vllm", move |_, request| {
+        match request.prompt().contains("difficulty 1") {
+            true => Response::Body(429, "Retry-After: 0\r\nX-Mine: 1\r\n", busy.clone()),
+            false => Response::Body(401, "", closed.clone()),
+        }
+    });
+    let proxy = Proxy::start(folder.path(), "rule.json", &server.url, &["--retries", "2"]);
+    let (status, head, body) = proxy.chat(&question(1));
+    assert_eq!(
+        (status, parsed(&body)["error"]["message"].as_str()),
+        (429, Some("later"))
+    );
+    assert!(head.contains("retry-after: 0"), "{head}");
+    let before = server.requests().len();
+    assert!((3..=9).contains(&before), "{before}");
+    let (status, _, body) = proxy.chat(&question(2));
+    assert_eq!(
+        (status, parsed(&body)["error"]["message"].as_str()),
+        (401, Some("bad key"))
+    );
+    // That is not asked again: three votes at the most.
+    assert!(server.requests().len() - before <= 3);
+    assert!(proxy.stop().contains("; 2 failed"));
+
+    let silent = Server::start("vllm", |_, _| Response::Silence);
+    let proxy = Proxy::start(
+        folder.path(),
+        "rule.json",
+        &silent.url,
+        &["--timeout", "0.3"],
+    );
+    let (status, _, body) = proxy.chat(&question(1));
+    assert_eq!(status, 504);
+    let message = parsed(&body)["error"]["message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(message, "the model's server did not answer within 0.3 s");
+
+    let nonsense = Server::start("vllm", |n, _| {
+        let bodies = ["[]", "{\"choices\": [{\"message\": \"x\"}]}", "<html>"];
+        Response::Body(200, "", bodies[n % 3].into())
+    });
+    let proxy = Proxy::start(folder.path(), "rule.json", &nonsense.url, &[]);
+    for _ in 0..3 {
+        assert_eq!(proxy.chat(&question(1)).0, 502);
+    }
+
+    // A port where nobody listens.
+    let gone = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let proxy = Proxy::start(
+        folder.path(),
+        "rule.json",
+        &format!("http://{gone}"),
+        &["--retries", "0"],
+    );
+    let (status, _, body) = proxy.chat(&question(1));
+    assert_eq!(status, 502);
+    assert!(body.contains("cannot reach the model's server"), "{body}");
+    assert!(!body.contains(&gone.port().to_string()), "{body}");
+}
+
+#[test]
+fn a_client_that_hangs_up_takes_its_votes_with_it() {
+    let folder = rules();
+    let (gone, told) = mpsc::channel();
+    let gone = Mutex::new(gone);
+    let (tell, asked) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let server = Server::start("vllm", move |_, _| {
+        tell.lock().unwrap().send(()).unwrap();
+        Response::Watched(gone.lock().unwrap().clone())
+    });
+    let proxy = Proxy::start(folder.path(), "rule.json", &server.url, &[]);
+    let stream = proxy.send("POST", "/v1/chat/completions", &question(1).to_string());
+    for _ in 0..3 {
+        asked.recv().unwrap();
+    }
+    drop(stream);
+    // All three are hung up on; this waits for ever otherwise.
+    for _ in 0..3 {
+        told.recv().unwrap();
+    }
+}
+
+#[test]
+fn what_is_not_voted_on_is_passed_through() {
+    let folder = rules();
+    let server = Server::start("vllm", |_, request| {
+        let mut reply = json!({"path": request.path, "got": request.body});
+        reply["key"] = request.head.contains("Bearer sesame").into();
+        Response::Body(201, "X-Mine: 1\r\n", reply.to_string())
+    });
+    let proxy = Proxy::start(folder.path(), "rule.json", &server.url, &[]);
+    let (status, _, body) = proxy.ask("GET", "/v1/models", "");
+    assert_eq!(
+        (status, parsed(&body)["data"][0]["id"].as_str()),
+        (200, Some("m"))
+    );
+    let (status, head, body) = proxy.ask("POST", "/v1/embeddings?x=1", "{\"input\": \"a\"}");
+    assert_eq!(
+        (status, parsed(&body)["path"].as_str()),
+        (201, Some("/v1/embeddings?x=1"))
+    );
+    assert!(head.contains("x-mine: 1"), "{head}");
+    assert_eq!(parsed(&body)["key"], true);
+    let with = |field: &str, value: Value| {
+        let mut request = question(1);
+        request[field] = value;
+        request
+    };
+    for request in [
+        with("model", json!("other")),
+        with("tools", json!([{"type": "function"}])),
+        with("n", json!(2)),
+        with("logprobs", json!(true)),
+        with("messages", json!("none")),
+        json!([]),
+    ] {
+        let (status, _, body) = proxy.chat(&request);
+        assert_eq!((status, &parsed(&body)["got"]), (201, &request));
+    }
+    assert_eq!(proxy.ask("GET", "/elsewhere", "").0, 404);
+}
+
+#[test]
+fn rules_that_are_not_for_votes_are_refused() {
+    let folder = rules();
+    let mut rule = parsed(&fs::read_to_string(folder.path().join("rule.json")).unwrap());
+    let refused = |rule: &Value, expected: &str| {
+        fs::write(folder.path().join("bad.json"), rule.to_string()).unwrap();
+        let args = [
+            "proxy",
+            "--rule",
+            "bad.json",
+            "--server",
+            "http://127.0.0.1:1",
+        ];
+        let run = ran(haltwise().current_dir(&folder).args(args));
+        assert_eq!(run.code, 1);
+        assert!(
+            run.stderr.contains(expected),
+            "{expected:?} is not in {}",
+            run.stderr
+        );
+    };
+    rule["classifier"]["answer"] = json!("regex:(");
+    refused(&rule, "the pattern \"(\" cannot be used");
+    rule["classifier"]["answer"] = json!("boxed");
+    rule["classifier"]["samples"] = json!("6");
+    refused(&rule, "not as many steps");
+    rule["classifier"]["samples"] = json!("many");
+    refused(&rule, "its record of samples is \"many\"");
+    rule["classifier"] = json!({"model": "m"});
+    refused(&rule, "it is not for votes");
+    rule["classifier"] = Value::Null;
+    refused(&rule, "does not say how its votes were cast");
+    let args = [
+        "proxy",
+        "--rule",
+        "rule.json",
+        "--server",
+        "http://u:secret@h",
+    ];
+    let run = ran(haltwise().current_dir(&folder).args(args));
+    assert!(
+        run.code == 1 && !run.stderr.contains("secret"),
+        "{}",
+        run.stderr
+    );
+}

@@ -1,0 +1,520 @@
+//! `haltwise serve`, end to end, over real connections.
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+// Just enough of a browser's protocol, shared with the reports' tests.
+#[allow(dead_code)]
+#[path = "../../haltwise-report/tests/browser/chromium.rs"]
+mod chromium;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use common::serving::{Server, done, folder, stream};
+use common::{haltwise, ran};
+use serde_json::{Value, json};
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    all.retain(|path| path.extension().is_some());
+    all.sort();
+    all
+}
+
+#[test]
+fn streams_are_answered_as_by_decide() {
+    let folder = folder();
+    let lines: String = (0..50).map(|i| stream(&format!("s{i}"), 1, 1)).collect();
+    let decided = ran(haltwise()
+        .current_dir(folder.path())
+        .args(["decide", "rule.json"])
+        .write_stdin(lines.clone()));
+    let server = Server::start(folder.path(), "rule.json --store store --audit 0");
+    let served = server.post("/rule/streams", &lines);
+    assert_eq!((served.status, &served.body), (200, &decided.stdout));
+    assert_eq!(server.get("/health").body, "alive\n");
+    assert_eq!(server.get("/ready").body, "ready\n");
+    assert_eq!(server.get("/rules").json(), json!(["rule"]));
+    let metrics = server.get("/metrics").body;
+    assert!(
+        metrics.contains("haltwise_halted_total{rule=\"rule\"} 50"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("# TYPE haltwise_e_value gauge"));
+    let openapi = server.get("/openapi.json").json();
+    assert!(openapi["paths"]["/{name}/streams"]["post"].is_object());
+}
+
+#[test]
+fn an_answer_comes_while_the_request_is_still_open() {
+    let folder = folder();
+    let server = Server::start(folder.path(), "rule.json --store store --audit 1");
+    let mut connection = server.connect();
+    write!(
+        connection,
+        "POST /rule/streams HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    )
+    .unwrap();
+    let mut send = |text: &str| write!(connection, "{:x}\r\n{text}\r\n", text.len()).unwrap();
+    // Lines may be cut anywhere.
+    send("{\"id\":\"a\",\"score\":0.1}\n{\"id\":\"a\",\"sc");
+    send("ore\":1.0,\"prediction\":1}\n");
+    let mut answers = BufReader::new(server_side(&connection)).lines();
+    let mut next = || loop {
+        let line = answers.next().unwrap().unwrap();
+        if line.starts_with('{') {
+            return serde_json::from_str::<Value>(&line).unwrap();
+        }
+    };
+    let halt = json!({"id": "a", "t": 2, "reason": "threshold", "audit": true});
+    assert_eq!(next(), halt);
+    let send = |text: &str| write!(&connection, "{:x}\r\n{text}\r\n", text.len()).unwrap();
+    send("{\"id\":\"a\",\"score\":0.9,\"prediction\":1,\"end\":true}\n");
+    assert_eq!(next(), json!({"id": "a", "t": 3, "audited": true}));
+    // What is wrong with a line stands between the answers.
+    send("nonsense\n");
+    let fault = next();
+    assert_eq!(fault["line"], 4);
+    assert!(fault["remedy"].as_str().unwrap().contains("JSON object"));
+}
+
+fn server_side(connection: &TcpStream) -> TcpStream {
+    connection.try_clone().unwrap()
+}
+
+#[test]
+fn one_observation_at_a_time_labels_and_events() {
+    let folder = folder();
+    let server = Server::start(folder.path(), "rule.json --store store --audit 1");
+    let mut events = server.connect();
+    write!(events, "GET /rule/events HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+    let mut events = BufReader::new(events).lines().map_while(Result::ok);
+    assert!(events.any(|line| line.contains("text/event-stream")));
+    let observe = |line: &str| server.post("/rule/observe", line);
+    let step = json!({"id": 7, "score": 0.1, "prediction": 0}).to_string();
+    assert_eq!(
+        observe(&step).json(),
+        json!({"halted": false, "answers": []})
+    );
+    let step = json!({"id": 7, "score": 1.0, "prediction": 0}).to_string();
+    let said = observe(&step).json();
+    assert_eq!(said["halted"], true);
+    assert_eq!(said["answers"][0]["audit"], true);
+    assert!(events.any(|line| line.contains("{\"halt\":{\"id\":7,\"t\":2")));
+    observe(&json!({"id": 7, "score": 1.0, "prediction": 1, "end": true}).to_string());
+    assert_eq!(server.get("/rule/labels/wanted").json(), json!([7]));
+    let said = server.post(
+        "/rule/labels",
+        "{\"id\": 7, \"label\": 1}\n{\"id\": 8, \"label\": 1}\n",
+    );
+    let said = said.json();
+    assert_eq!(
+        (&said["labels"], &said["refused"][0]["line"]),
+        (&json!(1), &json!(2))
+    );
+    let status = server.status();
+    assert_eq!(
+        (&status["audits"], &status["unknown"]),
+        (&json!(1), &json!(0))
+    );
+    assert_eq!(status["by_step"][0]["gap"], 1.0);
+}
+
+#[test]
+fn mistakes_are_answered_with_a_remedy() {
+    let folder = folder();
+    let server = Server::start(folder.path(), "rule.json --store store --max-line 1000");
+    for (answer, status, part) in [
+        (server.get("/nothing"), 404, "openapi"),
+        (server.get("/other/status"), 404, "ask for one of: rule"),
+        (server.get("/rule/streams"), 405, "openapi"),
+        (server.post("/rule/observe", "{"), 422, "JSON object"),
+        (
+            server.post("/rule/observe", "{\"id\": 1, \"end\": true}"),
+            422,
+            "openapi",
+        ),
+        (
+            server.post("/rule/labels", "{\"id\": 1, \"label\": 2}"),
+            404,
+            "wanted",
+        ),
+        (server.post("/rule/labels", "{\"id\": 1}"), 422, "label"),
+        (
+            server.ask("PUT", "/rule/rule", "{}"),
+            422,
+            "haltwise calibrate",
+        ),
+    ] {
+        assert_eq!(answer.status, status, "{answer:?}");
+        let said = answer.json();
+        assert!(said["error"].is_string());
+        assert!(said["remedy"].as_str().unwrap().contains(part), "{said}");
+    }
+    let long = format!(
+        "{{\"id\": 1, \"score\": 0.5, \"x\": \"{}\"}}\n",
+        "x".repeat(5000)
+    );
+    let said = server.post("/rule/streams", &long).lines();
+    assert!(
+        said[0]["remedy"].as_str().unwrap().contains("--max-line"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn who_can_be_reached_from_elsewhere_wants_a_token() {
+    let folder = folder();
+    let refused = ran(haltwise()
+        .current_dir(folder.path())
+        .env_remove("HALTWISE_TOKEN")
+        .args("serve rule.json --store s --listen 0.0.0.0:0".split(' ')));
+    assert_eq!(refused.code, 1);
+    assert!(
+        refused.stderr.contains("HALTWISE_TOKEN"),
+        "{}",
+        refused.stderr
+    );
+    let server = Server::start_with(folder.path(), "rule.json --store s", Some("secret"));
+    assert_eq!(server.status()["audits"], 0);
+    for headers in [
+        "",
+        "Authorization: Bearer secre\r\n",
+        "Authorization: Basic secret\r\n",
+    ] {
+        for path in ["/rule/status", "/metrics", "/rule/events"] {
+            let answer = server.ask_with("GET", path, headers, "").unwrap();
+            assert_eq!(answer.status, 401, "{path} {headers}");
+            assert!(answer.json()["remedy"].as_str().unwrap().contains("Bearer"));
+        }
+    }
+    for path in ["/", "/health", "/ready", "/rules", "/openapi.json"] {
+        assert_eq!(
+            server.ask_with("GET", path, "", "").unwrap().status,
+            200,
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn from_drift_to_alarm_to_a_new_rule() {
+    let folder = folder();
+    let folder = folder.path();
+    let server = Server::start(folder, "rule.json --store store --audit 1");
+    let label = |from: usize, to: usize| {
+        let lines: String = (from..to)
+            .map(|i| format!("{{\"id\":\"s{i}\",\"label\":1}}\n"))
+            .collect();
+        let said = server.post("/rule/labels", &lines).json();
+        assert_eq!(said["refused"], json!([]));
+    };
+    let send = |from: usize, to: usize, bad: usize| {
+        let lines: String = (from..to)
+            .map(|i| stream(&format!("s{i}"), u32::from(i % 10 >= bad), 1))
+            .collect();
+        server.post("/rule/streams", &lines)
+    };
+    send(0, 300, 0);
+    label(0, 300);
+    assert_eq!(server.status()["alarm"], false);
+    send(300, 500, 5);
+    label(300, 500);
+    let status = server.status();
+    assert_eq!(
+        (&status["alarm"], &status["reading_on"]),
+        (&json!(true), &json!(true))
+    );
+    assert_eq!(status["worst_step"].as_u64().unwrap(), 2);
+    // Nothing is halted early any more.
+    let said = send(500, 501, 0).lines();
+    assert_eq!(said[0]["reason"], "last-step");
+    // The verdict of the store is the server's.
+    let status = server.status();
+    let words = "monitor rule.json store --json";
+    let verdict: Value = serde_json::from_str(&done(folder, words)).unwrap();
+    for field in [
+        "audits",
+        "e_value",
+        "alarm",
+        "worst_step",
+        "gap",
+        "interval",
+    ] {
+        assert_eq!(verdict[field], status[field], "{field}");
+    }
+    // The audits since the alarm are what the next rule is calibrated on.
+    send(501, 1500, 0);
+    label(500, 1500);
+    assert_eq!(server.post("/rule/rotate", "").status, 200);
+    let traces = files(&folder.join("store/rule"));
+    assert_eq!(traces.len(), 1, "{traces:?}");
+    let delta = status["next_delta"].as_f64().unwrap();
+    let words = format!("calibrate store/rule --method conditional --delta {delta} -o new.json");
+    done(folder, &words);
+    let rule: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("new.json")).unwrap()).unwrap();
+    let used = |set: &str| rule[set]["sequences"].as_u64().unwrap();
+    assert_eq!(used("screened_on") + used("certified_on"), 1000);
+    let old = std::fs::read_to_string(folder.join("rule.json")).unwrap();
+    let refused = server.ask("PUT", "/rule/rule", &old);
+    assert_eq!(refused.status, 422);
+    assert!(
+        refused.json()["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("next_delta")
+    );
+    let new = std::fs::read_to_string(folder.join("new.json")).unwrap();
+    let renewed = server.ask("PUT", "/rule/rule", &new);
+    assert_eq!(renewed.json(), json!({"renewal": 2}));
+    assert_eq!(server.get("/rule/rule").body, new);
+    let status = server.status();
+    assert_eq!(
+        (&status["alarm"], &status["audits"]),
+        (&json!(false), &json!(0))
+    );
+    // After a restart with the old file it is still the new rule.
+    server.stop();
+    let server = Server::start(folder, "rule.json --store store --audit 1");
+    assert_eq!(server.status()["renewal"], 2);
+    assert_eq!(server.get("/rule/rule").body, new);
+}
+
+#[test]
+fn streams_go_on_after_a_stop_and_begin_again_after_a_kill() {
+    let folder = folder();
+    let words = "rule.json --store store --audit 0";
+    let server = Server::start(folder.path(), words);
+    let step = |score: f64| json!({"id": "a", "score": score, "prediction": 1}).to_string();
+    assert_eq!(server.post("/rule/observe", &step(0.1)).status, 200);
+    server.stop();
+    let server = Server::start(folder.path(), words);
+    let said = server.post("/rule/observe", &step(1.0)).json();
+    assert_eq!(said["answers"][0]["t"], 2, "{said}");
+    let other = json!({"id": "b", "score": 0.1}).to_string();
+    server.post("/rule/observe", &other);
+    server.kill();
+    let server = Server::start(folder.path(), words);
+    let refused = server.post("/rule/observe", &other);
+    assert_eq!(refused.status, 409);
+    assert!(
+        refused.json()["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("\"t\": 1")
+    );
+    let first = json!({"id": "b", "t": 1, "score": 0.1}).to_string();
+    assert_eq!(server.post("/rule/observe", &first).status, 200);
+}
+
+#[test]
+fn no_label_that_was_acknowledged_is_lost_by_kills() {
+    let folder = folder();
+    let words = "rule.json --store store --audit 1 --rotate 1";
+    let (mut next, mut taken) = (0, Vec::new());
+    for round in 0..20_u64 {
+        let server = Server::start(folder.path(), words);
+        for id in &taken {
+            // Labelled for good: it does not wait for one any more.
+            let again = server.post("/rule/labels", &format!("{{\"id\":\"{id}\",\"label\":1}}"));
+            assert_eq!(again.status, 404, "round {round}: {id}");
+        }
+        taken.clear();
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let (address, token) = (server.address.clone(), server.token);
+            let work = scope.spawn(move || {
+                // A handle on the address alone: the server will be killed meanwhile.
+                let server = std::mem::ManuallyDrop::new(Server {
+                    child: Command::new("true").spawn().unwrap(),
+                    address,
+                    token,
+                });
+                let (mut id, mut labelled) = (next, Vec::new());
+                loop {
+                    let name = format!("k{id}");
+                    let lines = stream(&name, 0, 1);
+                    let sent = server.ask_with("POST", "/rule/streams", "", &lines);
+                    if !sent.is_some_and(|a| a.body.contains("\"audited\":true")) {
+                        return (id + 1, labelled);
+                    }
+                    let label = format!("{{\"id\":\"{name}\",\"label\":1}}");
+                    match server.ask_with("POST", "/rule/labels", "", &label) {
+                        Some(answer) if answer.status == 200 => labelled.push(name),
+                        _ => return (id + 1, labelled),
+                    }
+                    id += 1;
+                }
+            });
+            while begun.elapsed() < Duration::from_millis(50 + 37 * (round % 7)) {
+                std::thread::yield_now();
+            }
+            server.kill();
+            (next, taken) = work.join().unwrap();
+        });
+    }
+    let server = Server::start(folder.path(), words);
+    assert!(server.status()["audits"].as_u64().unwrap() > 20);
+}
+
+#[test]
+fn a_store_has_one_server() {
+    let folder = folder();
+    let _first = Server::start(folder.path(), "rule.json --store store");
+    let second = ran(haltwise()
+        .current_dir(folder.path())
+        .args("serve rule.json --store store --listen 127.0.0.1:0".split(' ')));
+    assert_eq!(second.code, 1);
+    assert!(
+        second.stderr.contains("another program is writing it"),
+        "{}",
+        second.stderr
+    );
+}
+
+#[test]
+fn lines_go_by_websocket_too() {
+    let folder = folder();
+    let server = Server::start(folder.path(), "rule.json --store store --audit 0");
+    let address = format!("ws://{}/rule/ws", server.address);
+    let (mut socket, _) = tungstenite::client(address, server.connect()).unwrap();
+    let mut say = |text: &str| {
+        socket.send(tungstenite::Message::text(text)).unwrap();
+        let answer = socket.read().unwrap().into_text().unwrap();
+        answer
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect::<Vec<Value>>()
+    };
+    let halts = say("{\"id\":1,\"score\":0.1}\n{\"id\":1,\"score\":1.0}");
+    assert_eq!(halts, [json!({"id": 1, "t": 2, "reason": "threshold"})]);
+    let fault = say("{\"id\":2");
+    assert_eq!(fault[0]["line"], 3);
+    assert!(fault[0]["remedy"].is_string());
+}
+
+#[test]
+fn the_page_shows_the_alarm_as_it_is_raised() {
+    let Some(program) = chromium::find() else {
+        assert!(
+            std::env::var_os("HALTWISE_REQUIRE_CHROMIUM").is_none(),
+            "no Chromium"
+        );
+        let _ = writeln!(
+            std::io::stderr(),
+            "SKIPPED the page: Chromium is not installed"
+        );
+        return;
+    };
+    let folder = folder();
+    let server = Server::start_with(
+        folder.path(),
+        "rule.json --store store --audit 1",
+        Some("secret"),
+    );
+    let mut browser = chromium::Browser::start(&program);
+    let mut tab = browser.tab();
+    tab.visit(&format!("http://{}/", server.address), 1200, "dark");
+    let until = |tab: &mut chromium::Tab<'_>, what: &str| {
+        let begun = Instant::now();
+        while tab.evaluate(what) != json!(true) {
+            let state = tab.evaluate("document.body.innerText");
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}: {state}");
+        }
+    };
+    until(&mut tab, "!document.getElementById('access').hidden");
+    tab.evaluate("document.getElementById('token').value = 'secret'");
+    tab.evaluate("document.getElementById('enter').click()");
+    until(&mut tab, "document.body.dataset.shown === 'yes'");
+    until(
+        &mut tab,
+        "document.getElementById('verdict').innerText.includes('No alarm')",
+    );
+    let lines: String = (0..80).map(|i| stream(&format!("s{i}"), 0, 1)).collect();
+    server.post("/rule/streams", &lines);
+    until(
+        &mut tab,
+        "document.getElementById('labels').innerText.includes('s35')",
+    );
+    let lines: String = (0..80)
+        .map(|i| format!("{{\"id\":\"s{i}\",\"label\":1}}\n"))
+        .collect();
+    server.post("/rule/labels", &lines);
+    until(
+        &mut tab,
+        "document.getElementById('verdict').className === 'alarm'",
+    );
+    let words = tab.evaluate("document.getElementById('verdict').innerText");
+    let words = words.as_str().unwrap();
+    assert!(
+        words.contains("halted by step 2") && words.contains("read to their end"),
+        "{words}"
+    );
+    let drawn = "document.querySelectorAll('#evidence path, #gaps circle, #halts rect').length";
+    assert!(tab.evaluate(drawn).as_u64().unwrap() >= 3);
+    // A phone shows all of it without scrolling sideways.
+    tab.visit(&format!("http://{}/", server.address), 400, "light");
+    until(&mut tab, "document.body.dataset.shown === 'yes'");
+    let wide = tab.evaluate("document.documentElement.scrollWidth > innerWidth");
+    assert_eq!(wide, false);
+    let complaints = tab.complaints();
+    let refused = |c: &&String| !c.contains("401");
+    assert_eq!(
+        complaints.iter().filter(refused).count(),
+        0,
+        "{complaints:?}"
+    );
+}
+
+/// Files may not grow beyond a limit: a short write, then an error, as on a disk
+/// that is full.
+#[test]
+fn a_full_disk_stops_answers_and_loses_none() {
+    let folder = folder();
+    let words = "rule.json --store store --audit 1";
+    let limited = "trap '' XFSZ; ulimit -f 400;";
+    let server = Server::start_after(limited, folder.path(), words, None);
+    let mut labelled = Vec::new();
+    let refused = loop {
+        let id = format!("s{}", labelled.len());
+        let said = server.post("/rule/streams", &stream(&id, 0, 1));
+        if said.body.contains("cannot be written") {
+            break said.body;
+        }
+        let label = format!("{{\"id\":\"{id}\",\"label\":1}}");
+        let said = server.post("/rule/labels", &label);
+        if said.status != 200 {
+            assert_eq!(said.status, 503);
+            break said.body;
+        }
+        labelled.push(id);
+        assert!(labelled.len() < 100_000, "the disk is never full");
+    };
+    assert!(refused.contains("remedy"), "{refused}");
+    assert_eq!(server.get("/health").status, 200);
+    let ready = server.get("/ready");
+    assert_eq!(ready.status, 503);
+    assert!(
+        ready.json()["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("make room")
+    );
+    server.kill();
+    // With room again, nothing that was answered is missing.
+    let server = Server::start(folder.path(), words);
+    let status = server.status();
+    assert!(status["audits"].as_u64().unwrap() >= labelled.len() as u64);
+    let last = labelled.last().unwrap();
+    let again = server.post(
+        "/rule/labels",
+        &format!("{{\"id\":\"{last}\",\"label\":1}}"),
+    );
+    assert_eq!(again.status, 404, "it has its label");
+}

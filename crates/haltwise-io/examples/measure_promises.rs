@@ -1,0 +1,158 @@
+//! Measures promises on the golden traces: what few labels buy, and how often a
+//! forecast from 300 traces holds for 1,000 others.
+//!
+//! `cargo run --release -p haltwise-io --example measure_promises -- FOLDER few-labels|forecast`
+//! where FOLDER has `NAME.traces.npz`.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::path::Path;
+use std::time::Instant;
+
+use haltwise::evaluate::halt_steps;
+use haltwise::forecast::forecast;
+use haltwise::plan::LossWord;
+use haltwise::traces::{Key, Trace};
+use haltwise::{Ask, Given, Outputs, Plan, Rule, Sequence};
+use haltwise_io::{Columns, read_outputs, visit_traces};
+use rand::SeedableRng;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
+
+const NAMES: [&str; 4] = [
+    "PenDigits",
+    "ElectricDevices",
+    "Crop",
+    "WalkingSittingStanding",
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = Path::new(&arguments[0]);
+    for name in NAMES {
+        let file = folder.join(format!("{name}.traces.npz"));
+        match arguments[1].as_str() {
+            "few-labels" => few_labels(name, &file),
+            _ => forecasts(name, &file),
+        }
+    }
+}
+
+fn shuffled(n: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
+    order
+}
+
+fn t_avg(rule: &Rule, test: &Outputs) -> f64 {
+    let traces = test.traces(rule.source()).unwrap();
+    let steps = halt_steps(rule.thresholds(), &traces).unwrap();
+    let sum: u64 = steps.iter().copied().map(u64::from).sum();
+    sum as f64 / steps.len() as f64 / rule.t_max() as f64
+}
+
+fn calibrated(ask: Ask, traces: &Outputs) -> Rule {
+    let plan = Plan::new(ask).unwrap();
+    plan.calibrate(Given::one(traces)).unwrap().rule
+}
+
+/// The sequences, of which only some keep their labels.
+fn labelled(file: &Path, kept: &[usize], few: usize) -> (Outputs, Outputs) {
+    let (mut all, mut only) = (Outputs::new(), Outputs::new());
+    let mut place = vec![usize::MAX; 1 << 20];
+    for (i, &at) in kept.iter().enumerate() {
+        place[at] = i;
+    }
+    let mut position = 0;
+    visit_traces(
+        &[file],
+        &Columns::default(),
+        &mut |_, _| {},
+        &mut |row: &Trace<'_>| {
+            let i = place[position];
+            position += 1;
+            if i == usize::MAX {
+                return Ok(());
+            }
+            let given = Sequence {
+                label: row.label().filter(|_| i < few),
+                ..row.given()
+            };
+            let mut checker = haltwise::traces::Checker::new();
+            let trace = checker.check(given).map_err(|e| e.to_string())?;
+            let key = Key::new(None, i as u64);
+            all.add(key, &trace).map_err(|e| e.to_string())?;
+            if i < few {
+                only.add(key, &trace).map_err(|e| e.to_string())?;
+            }
+            Ok(())
+        },
+    )
+    .unwrap();
+    (all, only)
+}
+
+fn few_labels(name: &str, file: &Path) {
+    let whole = read_outputs(&[file], &Columns::default(), &mut |_, _| {}).unwrap();
+    let (mut sums, splits) = ([0.0; 4], 20);
+    for seed in 0..splits {
+        let order = shuffled(whole.len(), seed);
+        let (test, kept) = order.split_at(whole.len() / 3);
+        let test = whole.select(test.iter().copied());
+        let (mixed, only) = labelled(file, kept, 200);
+        let free = Ask {
+            loss: Some(LossWord::Disagreement),
+            ..Ask::default()
+        };
+        let all = whole.select(kept.iter().copied());
+        for (sum, rule) in std::iter::zip(
+            &mut sums,
+            [
+                calibrated(Ask::default(), &mixed),
+                calibrated(Ask::default(), &only),
+                calibrated(free, &mixed),
+                calibrated(Ask::default(), &all),
+            ],
+        ) {
+            if std::env::var_os("SHOW").is_some() {
+                let last = rule.trail().first();
+                eprintln!(
+                    "{name} {seed} {:?} {:.3} {last:?}",
+                    rule.proof(),
+                    t_avg(&rule, &test)
+                );
+            }
+            *sum += t_avg(&rule, &test) / splits as f64;
+        }
+    }
+    let [both, alone, free, all] = sums;
+    println!(
+        "{name}: 200 labels and the others {both:.3}, 200 alone {alone:.3}, no labels {free:.3}, all labels {all:.3}"
+    );
+}
+
+fn forecasts(name: &str, file: &Path) {
+    let whole = read_outputs(&[file], &Columns::default(), &mut |_, _| {}).unwrap();
+    let (mut covered, draws) = (0, 50);
+    let (mut foretold, mut found) = (0.0, 0.0);
+    let start = Instant::now();
+    let mut spent = 0.0;
+    for seed in 0..draws {
+        let order = shuffled(whole.len(), seed);
+        let pilot = whole.select(order[..300].iter().copied());
+        let others = whole.select(order[300..1300].iter().copied());
+        let plan = Plan::default();
+        let before = Instant::now();
+        let range = forecast(&plan, &pilot, &[1000], seed, || true).unwrap()[0].t_avg;
+        spent += before.elapsed().as_secs_f64();
+        let rule = calibrated(Ask::default(), &others);
+        let given = rule.expected().map_or(1.0, |expected| expected.t_avg);
+        covered += usize::from((range.low..=range.high).contains(&given));
+        foretold += range.mean / draws as f64;
+        found += given / draws as f64;
+    }
+    println!(
+        "{name}: {covered} of {draws} covered; foretold {foretold:.3}, found {found:.3}; {:.2} s a forecast, {:.0} s in all",
+        spent / draws as f64,
+        start.elapsed().as_secs_f64()
+    );
+}

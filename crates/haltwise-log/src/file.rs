@@ -1,0 +1,394 @@
+//! The file itself: lines with checksums, of which the last may be cut short.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::error::{Error, ErrorKind};
+
+/// Between the records of a commit: no JSON has it.
+const BETWEEN: char = '\u{1e}';
+
+/// The hexadecimal digits of a checksum.
+const DIGITS: usize = 16;
+
+/// What is done with each record; what it says went wrong becomes an error that
+/// names the line.
+pub type Read<'a> = dyn FnMut(&str) -> Result<(), String> + 'a;
+
+/// A log that is open for writing, by this program alone.
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: File,
+    /// Where the next line begins.
+    end: u64,
+    line: Vec<u8>,
+}
+
+/// What was found when a log was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Opened {
+    /// How many records are in it, the header aside.
+    pub records: u64,
+    /// How many bytes of a last line that was cut short were dropped.
+    pub dropped: u64,
+}
+
+/// The good lines of a file.
+struct Lines {
+    header: Option<String>,
+    records: u64,
+    /// How many bytes they have.
+    good: u64,
+    /// How many there are in all.
+    bytes: u64,
+}
+
+impl Log {
+    /// Opens a log or begins one, and reads what is in it. A last line that was
+    /// cut short is dropped; any other damage, or another header, is an error,
+    /// and nothing is changed.
+    pub fn open(path: &Path, header: &str, read: &mut Read<'_>) -> Result<(Self, Opened), Error> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(Error::io(path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Error::new(path, ErrorKind::Locked)),
+            Err(TryLockError::Error(e)) => return Err(Error::io(path)(e)),
+        }
+        let found = lines(path, &file, Some(header), read)?;
+        let mut log = Self {
+            path: path.to_path_buf(),
+            file,
+            end: found.good,
+            line: Vec::new(),
+        };
+        let dropped = found.bytes - found.good;
+        if dropped > 0 {
+            log.cut()?;
+        } else {
+            log.seek(log.end)?;
+        }
+        if found.header.is_none() {
+            log.append([header])?;
+            log.sync()?;
+            sync_folder(path)?;
+        }
+        let records = found.records;
+        Ok((log, Opened { records, dropped }))
+    }
+
+    /// Reads the records of a log, which another program may be writing: a last
+    /// line that is not whole yet is left for the next time. Returns the header.
+    pub fn read(path: &Path, read: &mut Read<'_>) -> Result<String, Error> {
+        let file = File::open(path).map_err(Error::io(path))?;
+        let found = lines(path, &file, None, read)?;
+        found
+            .header
+            .ok_or_else(|| Error::new(path, ErrorKind::NoLog))
+    }
+
+    /// Reads the records again, all that were appended so far.
+    pub fn reread(&mut self, read: &mut Read<'_>) -> Result<(), Error> {
+        self.seek(0)?;
+        lines(&self.path, &self.file, None, read)?;
+        self.seek(self.end)
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How many bytes it has.
+    pub fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Appends a commit of records: one write, of all or, should it fail, of none.
+    /// It is on the disk after the next [`sync`](Self::sync).
+    pub fn append<'r>(&mut self, records: impl IntoIterator<Item = &'r str>) -> Result<(), Error> {
+        let mut text = String::new();
+        for record in records {
+            check(&self.path, record)?;
+            if !text.is_empty() {
+                text.push(BETWEEN);
+            }
+            text.push_str(record);
+        }
+        self.append_joined(&text)
+    }
+
+    /// The same for records that were checked and joined.
+    pub(crate) fn append_joined(&mut self, text: &str) -> Result<(), Error> {
+        let mut line = std::mem::take(&mut self.line);
+        line.clear();
+        // A checksum of 16 digits, a space, the records, the end.
+        let written = writeln!(line, "{:016x} {text}", xxh3_64(text.as_bytes()))
+            .and_then(|()| self.file.write_all(&line));
+        let length = line.len() as u64;
+        self.line = line;
+        if let Err(error) = written {
+            // What was written of it goes; should even that fail, it is dropped
+            // when the log is opened again.
+            let _ = self.cut();
+            return Err(Error::io(&self.path)(error));
+        }
+        self.end += length;
+        Ok(())
+    }
+
+    /// Forces what was appended to the disk.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        self.file.sync_data().map_err(Error::io(&self.path))
+    }
+
+    /// Drops what is behind the last good line.
+    fn cut(&mut self) -> Result<(), Error> {
+        self.file.set_len(self.end).map_err(Error::io(&self.path))?;
+        self.seek(self.end)
+    }
+
+    fn seek(&mut self, to: u64) -> Result<(), Error> {
+        let moved = self.file.seek(SeekFrom::Start(to));
+        moved.map(drop).map_err(Error::io(&self.path))
+    }
+}
+
+/// Refuses a record that could be taken for two.
+pub(crate) fn check(path: &Path, record: &str) -> Result<(), Error> {
+    if record.is_empty() || record.bytes().any(|b| b < b' ') {
+        return Err(Error::new(path, ErrorKind::ControlCharacter));
+    }
+    Ok(())
+}
+
+/// Adds a record to those of a commit.
+pub(crate) fn join(text: &mut String, record: &str) {
+    if !text.is_empty() {
+        text.push(BETWEEN);
+    }
+    text.push_str(record);
+}
+
+/// A file that was made is only there once its folder says so.
+fn sync_folder(path: &Path) -> Result<(), Error> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(Error::io(path))
+}
+
+/// Reads the lines of a file up to the first that is not whole. If a whole one
+/// comes after that, it was not cut short but damaged.
+fn lines(
+    path: &Path,
+    file: &File,
+    header: Option<&str>,
+    read: &mut Read<'_>,
+) -> Result<Lines, Error> {
+    let mut found = Lines {
+        header: None,
+        records: 0,
+        good: 0,
+        bytes: 0,
+    };
+    let mut input = BufReader::with_capacity(1 << 20, file);
+    let (mut line, mut number, mut bad) = (Vec::new(), 0, None);
+    loop {
+        line.clear();
+        let length = input
+            .read_until(b'\n', &mut line)
+            .map_err(Error::io(path))?;
+        if length == 0 {
+            break;
+        }
+        number += 1;
+        found.bytes += length as u64;
+        let Some(text) = whole(&line) else {
+            bad.get_or_insert(number);
+            // What is no log at all must not be taken for a cut-off header.
+            if number == 1 && !starts(&line, header) {
+                return Err(Error::new(path, ErrorKind::NoLog));
+            }
+            continue;
+        };
+        if let Some(bad) = bad {
+            return Err(Error::new(path, ErrorKind::Damaged(bad)));
+        }
+        found.good = found.bytes;
+        if found.header.is_none() {
+            if header.is_some_and(|header| header != text) {
+                return Err(Error::new(path, ErrorKind::OtherHeader(text.to_owned())));
+            }
+            found.header = Some(text.to_owned());
+            continue;
+        }
+        for record in text.split(BETWEEN) {
+            found.records += 1;
+            read(record).map_err(|e| Error::new(path, ErrorKind::Refused(number, e)))?;
+        }
+    }
+    Ok(found)
+}
+
+/// The text of a line that is whole.
+fn whole(line: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+    let (sum, text) = text.split_at_checked(DIGITS)?;
+    let text = text.strip_prefix(' ')?;
+    let sum = u64::from_str_radix(sum, 16).ok()?;
+    (sum == xxh3_64(text.as_bytes())).then_some(text)
+}
+
+/// Whether a line is the beginning of the first line of a log, perhaps filled up
+/// with zeros, as file systems do after a power failure.
+fn starts(mut line: &[u8], header: Option<&str>) -> bool {
+    while let Some(shorter) = line.strip_suffix(b"\0") {
+        line = shorter;
+    }
+    header.is_some_and(|header| {
+        let first = format!("{:016x} {header}\n", xxh3_64(header.as_bytes()));
+        first.as_bytes().starts_with(line)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"format":"test"}"#;
+
+    fn open(path: &Path) -> Result<(Log, Vec<String>, Opened), Error> {
+        let mut records = Vec::new();
+        let (log, opened) = Log::open(path, HEADER, &mut |record| {
+            records.push(record.to_owned());
+            Ok(())
+        })?;
+        Ok((log, records, opened))
+    }
+
+    fn refusal(path: &Path) -> String {
+        open(path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_log_cut_anywhere_goes_on_from_its_last_whole_commit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let commits = [vec!["a"], vec!["b", "ü", "c"], vec!["{\"d\": 1}"]];
+        let (mut log, ..) = open(&path).unwrap();
+        for commit in &commits {
+            log.append(commit.iter().copied()).unwrap();
+        }
+        drop(log);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            // As it was cut, and as file systems may leave it: filled with zeros.
+            for zeros in [0, 7] {
+                let mut bytes = whole[..cut].to_vec();
+                bytes.resize(cut + zeros, 0);
+                std::fs::write(&path, &bytes).unwrap();
+                let (mut log, records, opened) = open(&path).unwrap();
+                let kept = commits
+                    .iter()
+                    .scan(0, |sum, commit| {
+                        *sum += commit.len();
+                        Some(*sum)
+                    })
+                    .filter(|&sum| sum <= records.len())
+                    .count();
+                assert_eq!(records, commits[..kept].concat(), "{cut}");
+                assert_eq!(opened.records, records.len() as u64);
+                for commit in &commits[kept..] {
+                    log.append(commit.iter().copied()).unwrap();
+                }
+                drop(log);
+                assert_eq!(std::fs::read(&path).unwrap(), whole, "cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn damage_before_the_last_line_is_named_and_nothing_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (mut log, ..) = open(&path).unwrap();
+        for record in ["first", "second", "third"] {
+            log.append([record]).unwrap();
+        }
+        drop(log);
+        let whole = std::fs::read(&path).unwrap();
+        let place = String::from_utf8_lossy(&whole).find("second").unwrap();
+        for (at, line) in [(place, 3), (place - 3, 3), (20, 1)] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            std::fs::write(&path, &damaged).unwrap();
+            let message = refusal(&path);
+            let expected = if line == 1 {
+                "no log"
+            } else {
+                "line 3 is damaged"
+            };
+            assert!(message.contains(expected), "{message}");
+            assert_eq!(std::fs::read(&path).unwrap(), damaged);
+        }
+    }
+
+    #[test]
+    fn what_is_no_log_or_for_something_else_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        for text in ["precious", "precious\n", "\n", "0123456789abcdef {}\n"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(refusal(&path).contains("no log"), "{text}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+        std::fs::remove_file(&path).unwrap();
+        drop(Log::open(&path, "another", &mut |_| Ok(())).unwrap());
+        let error = open(&path).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::OtherHeader(found) if found == "another"));
+        let missing = Log::read(&folder.path().join("none"), &mut |_| Ok(()));
+        assert!(matches!(missing.unwrap_err().kind(), ErrorKind::Io(_)));
+    }
+
+    #[test]
+    fn a_log_has_one_writer_and_any_number_of_readers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (mut log, ..) = open(&path).unwrap();
+        log.append(["a", "b"]).unwrap();
+        assert!(refusal(&path).contains("another program is writing it"));
+        let mut seen = 0;
+        let header = Log::read(&path, &mut |_| {
+            seen += 1;
+            Ok(())
+        });
+        assert_eq!((header.unwrap().as_str(), seen), (HEADER, 2));
+        let refused = Log::read(&path, &mut |record| Err(format!("{record} is unwelcome")));
+        let message = refused.unwrap_err().to_string();
+        assert!(message.ends_with("line 2: a is unwelcome"), "{message}");
+    }
+
+    #[test]
+    fn what_could_be_taken_for_two_records_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut log, ..) = open(&folder.path().join("log")).unwrap();
+        for record in ["a\nb", "a\u{1e}b", ""] {
+            let error = log.append([record]).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::ControlCharacter));
+        }
+        log.append(["good"]).unwrap();
+    }
+}

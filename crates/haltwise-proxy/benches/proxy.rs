@@ -1,0 +1,141 @@
+//! What the proxy adds to a request of one vote, and how it fares with 200 at once.
+//!
+//! The model's server, the proxy and the client are in one process and share its cores.
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::http::Request;
+use axum::routing::post;
+use axum::serve::ListenerExt;
+use haltwise::Rule;
+use haltwise_proxy::{Options, Proxy};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+const REPLY: &str = r#"{"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant",
+    "content": "First, there are seventeen of them, and then again as many. So \\boxed{34}."}}],
+    "usage": {"prompt_tokens": 60, "completion_tokens": 30, "total_tokens": 90}}"#;
+
+/// A rule of three votes that halts at the first, or never before the last.
+fn rule(first: Option<f32>) -> Rule {
+    let rule = json!({
+        "method": "screen-only", "promise": null, "alpha": 0.1, "delta": 0.01,
+        "score": "confidence", "t_max": 3, "thresholds": [first, null, null],
+        "expected": null, "screened_on": null, "certified_on": null, "split": null, "trail": [],
+        "classifier": {"model": "m", "endpoint": "chat", "samples": "3", "answer": "boxed"},
+    });
+    serde_json::from_value(rule).unwrap()
+}
+
+/// A server that answers after a while, and the most requests it had at a time.
+async fn model(delay: Duration) -> (String, Arc<AtomicUsize>) {
+    let most = Arc::new(AtomicUsize::new(0));
+    let (now, seen) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&most));
+    let answer = move |_: Bytes| {
+        let (now, seen) = (Arc::clone(&now), Arc::clone(&seen));
+        async move {
+            seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
+            now.fetch_sub(1, Ordering::SeqCst);
+            REPLY
+        }
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+    let routes = Router::new().route("/v1/chat/completions", post(answer));
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    (url, most)
+}
+
+async fn proxy(server: &str, rule: Rule) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let options = Options {
+        concurrency: 1000,
+        ..Options::new(server)
+    };
+    let proxy = Arc::new(Proxy::new(rule, &options).unwrap());
+    tokio::spawn(proxy.serve(listener, std::future::pending()));
+    url
+}
+
+type Http = Client<HttpConnector, Body>;
+
+async fn ask(client: &Http, url: &str) -> usize {
+    let body = r#"{"model": "m", "messages": [{"role": "user", "content": "How many?"}]}"#;
+    let request = Request::post(format!("{url}/v1/chat/completions")).body(Body::from(body));
+    let response = client.request(request.unwrap()).await.unwrap();
+    assert!(response.status().is_success());
+    let body = response.into_body().collect().await.unwrap();
+    body.to_bytes().len()
+}
+
+/// The median and the 99th percentile of so many requests, one after the other.
+async fn one_by_one(client: &Http, url: &str, n: usize) -> (Duration, Duration) {
+    for _ in 0..100 {
+        ask(client, url).await;
+    }
+    let mut times = Vec::with_capacity(n);
+    for _ in 0..n {
+        let begin = Instant::now();
+        ask(client, url).await;
+        times.push(begin.elapsed());
+    }
+    times.sort_unstable();
+    (times[n / 2], times[n * 99 / 100])
+}
+
+async fn at_once(client: &Http, url: &str, n: usize) -> Duration {
+    let begin = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..n {
+        let (client, url) = (client.clone(), url.to_owned());
+        tasks.spawn(async move { ask(&client, &url).await });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    begin.elapsed()
+}
+
+#[tokio::main]
+async fn main() {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    let client: Http = Client::builder(TokioExecutor::new()).build(connector);
+    let milliseconds = |d: Duration| 1e3 * d.as_secs_f64();
+
+    let (direct, _) = model(Duration::ZERO).await;
+    let through = proxy(&direct, rule(Some(0.0))).await;
+    for (name, url) in [("the server", &direct), ("the proxy, one vote", &through)] {
+        let (median, p99) = one_by_one(&client, url, 3000).await;
+        let (median, p99) = (milliseconds(median), milliseconds(p99));
+        println!("{name}: median {median:.3} ms, 99% within {p99:.3} ms");
+    }
+
+    let (slow, most) = model(Duration::from_millis(200)).await;
+    for (votes, rule) in [("one vote", rule(Some(0.0))), ("three votes", rule(None))] {
+        let through = proxy(&slow, rule).await;
+        at_once(&client, &through, 200).await;
+        most.store(0, Ordering::SeqCst);
+        let took = milliseconds(at_once(&client, &through, 200).await);
+        let most = most.load(Ordering::SeqCst);
+        println!(
+            "200 requests at once, {votes} of 200 ms each: {took:.0} ms, {most} votes at a time"
+        );
+    }
+}

@@ -1,0 +1,11 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+mod ask;
+mod server;
+mod settings;
+mod upstream;
+mod voted;
+
+pub use server::{Proxy, Totals};
+pub use settings::{Options, ProxyError};

@@ -1,0 +1,224 @@
+//! Votes on a request, and the reply that is made of them.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use haltwise::votes::{Ballot, Standing};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::ask::Ask;
+use crate::settings::Settings;
+use crate::upstream::{Failure, Upstream};
+
+pub(crate) const PATH: &str = "/v1/chat/completions";
+
+/// A request whose votes are in.
+#[derive(Debug)]
+pub(crate) struct Voted {
+    /// The completion that is passed on.
+    completion: Value,
+    answer: Option<String>,
+    standing: Standing,
+    of: usize,
+    usage: Usage,
+}
+
+/// Tokens, summed up.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Usage {
+    prompt: u64,
+    cached: u64,
+    completion: u64,
+}
+
+impl Usage {
+    fn add(&mut self, completion: &Value) {
+        let usage = &completion["usage"];
+        let tokens = |value: &Value| value.as_u64().unwrap_or(0);
+        self.prompt += tokens(&usage["prompt_tokens"]);
+        self.cached += tokens(&usage["prompt_tokens_details"]["cached_tokens"]);
+        self.completion += tokens(&usage["completion_tokens"]);
+    }
+
+    fn json(self) -> Value {
+        json!({
+            "prompt_tokens": self.prompt, "completion_tokens": self.completion,
+            "total_tokens": self.prompt + self.completion,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
+        })
+    }
+}
+
+impl Voted {
+    /// Asks for votes until the rule has enough.
+    ///
+    /// Those that it cannot do without are asked for at once. They count in the
+    /// order they were asked for, not in that of their coming: short answers come
+    /// first, and counting them first would not be what was calibrated.
+    pub(crate) async fn new(
+        settings: &Settings,
+        upstream: &Arc<Upstream>,
+        headers: &Arc<HeaderMap>,
+        ask: &Ask,
+    ) -> Result<Self, Failure> {
+        let mut ballot = Ballot::new(&settings.rule).map_err(internal)?;
+        let mut completions: Vec<Value> = Vec::new();
+        loop {
+            let first = completions.len();
+            let wanted = ballot.wanted();
+            if wanted == 0 {
+                break;
+            }
+            for body in wave(upstream, headers, ask, first, wanted).await? {
+                let completion = parsed(&body)?;
+                let choice = &completion["choices"][0];
+                let text = choice["message"]["content"].as_str().unwrap_or_default();
+                let answer = settings.answer(text, choice["finish_reason"] == "length");
+                ballot.vote(&answer).map_err(internal)?;
+                completions.push(completion);
+            }
+        }
+        let mut usage = Usage::default();
+        completions
+            .iter()
+            .for_each(|completion| usage.add(completion));
+        Ok(Self {
+            completion: completions.swap_remove(ballot.chosen()),
+            answer: ballot.leader().map(str::to_owned),
+            standing: ballot.standing(),
+            of: ballot.of(),
+            usage,
+        })
+    }
+
+    /// The votes that were cast, and how many there could have been.
+    pub(crate) fn votes(&self) -> (u64, u64) {
+        (self.standing.cast.into(), self.of as u64)
+    }
+
+    /// Tokens generated, and about how many more all votes would have taken.
+    pub(crate) fn tokens(&self) -> (u64, u64) {
+        let (cast, of) = self.votes();
+        let each = self.usage.completion as f64 / cast as f64;
+        (
+            self.usage.completion,
+            (each * (of - cast) as f64).round() as u64,
+        )
+    }
+
+    fn haltwise(&self, ask: &Ask) -> Value {
+        let (votes, of) = self.votes();
+        json!({
+            "votes": votes, "of": of, "agreement": self.standing.agreement(),
+            "saved_tokens": self.tokens().1, "answer": self.answer, "promised": ask.promised,
+        })
+    }
+
+    /// The reply as the client wants it.
+    pub(crate) fn reply(&self, ask: &Ask) -> Response<Body> {
+        let (kind, body) = match ask.stream {
+            true => ("text/event-stream", self.events(ask)),
+            false => ("application/json", self.whole(ask).to_string()),
+        };
+        let mut response = Response::new(Body::from(body));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        response
+    }
+
+    fn whole(&self, ask: &Ask) -> Value {
+        let mut reply = self.completion.clone();
+        let mut choice = reply["choices"][0].take();
+        choice["index"] = 0.into();
+        reply["choices"] = json!([choice]);
+        reply["usage"] = self.usage.json();
+        reply["haltwise"] = self.haltwise(ask);
+        reply
+    }
+
+    /// The completion as a stream: who speaks, the words one by one, why it ended.
+    fn events(&self, ask: &Ask) -> String {
+        let choice = &self.completion["choices"][0];
+        let chunk = |delta: Value, finish: &Value| {
+            let mut chunk = json!({
+                "id": self.completion["id"], "object": "chat.completion.chunk",
+                "created": self.completion["created"], "model": self.completion["model"],
+                "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+            });
+            if ask.include_usage {
+                chunk["usage"] = Value::Null;
+            }
+            chunk
+        };
+        // What else a message holds, such as its reasons, comes with the first.
+        let mut first = choice["message"].clone();
+        let text = first["content"].take();
+        let text = text.as_str().unwrap_or_default();
+        first["role"] = "assistant".into();
+        first["content"] = "".into();
+        let mut chunks = vec![chunk(first, &Value::Null)];
+        for word in text.split_inclusive(char::is_whitespace) {
+            chunks.push(chunk(json!({"content": word}), &Value::Null));
+        }
+        let mut last = chunk(json!({}), &choice["finish_reason"]);
+        last["haltwise"] = self.haltwise(ask);
+        chunks.push(last);
+        if ask.include_usage {
+            let mut usage = chunk(json!({}), &Value::Null);
+            usage["choices"] = json!([]);
+            usage["usage"] = self.usage.json();
+            chunks.push(usage);
+        }
+        let mut events = String::new();
+        for chunk in chunks {
+            events += &format!("data: {chunk}\n\n");
+        }
+        events + "data: [DONE]\n\n"
+    }
+}
+
+/// Some votes at once, in the order they were asked for. Where one fails, or
+/// whoever asked has gone, the others are dropped.
+async fn wave(
+    upstream: &Arc<Upstream>,
+    headers: &Arc<HeaderMap>,
+    ask: &Ask,
+    first: usize,
+    n: usize,
+) -> Result<Vec<Bytes>, Failure> {
+    if n == 1 {
+        return Ok(vec![upstream.post(PATH, headers, &ask.vote(first)).await?]);
+    }
+    let mut tasks = JoinSet::new();
+    for place in 0..n {
+        let (upstream, headers) = (Arc::clone(upstream), Arc::clone(headers));
+        let body = ask.vote(first + place);
+        tasks.spawn(async move { (place, upstream.post(PATH, &headers, &body).await) });
+    }
+    let mut votes = vec![Bytes::new(); n];
+    while let Some(done) = tasks.join_next().await {
+        let (place, vote) = done.map_err(internal)?;
+        votes[place] = vote?;
+    }
+    Ok(votes)
+}
+
+fn parsed(body: &Bytes) -> Result<Value, Failure> {
+    let completion: Option<Value> = serde_json::from_slice(body).ok();
+    completion
+        .filter(|completion| completion["choices"][0]["message"].is_object())
+        .ok_or_else(|| {
+            Failure::new(
+                StatusCode::BAD_GATEWAY,
+                "the model's server answered with something that is no completion",
+            )
+        })
+}
+
+fn internal(error: impl std::fmt::Display) -> Failure {
+    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+}

@@ -1,0 +1,217 @@
+//! MQTT: lines come on one topic per rule, answers go out on another.
+//!
+//! A message may be delivered twice (at least once is what MQTT promises), so every
+//! line must say which step it is; one that came before is passed over. A message is
+//! acknowledged once what came of it is on the disk: what a server that was killed had
+//! not stored, the broker delivers again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rumqttc::{AsyncClient, Event, EventLoop, MqttOptions, Packet, Publish, QoS};
+use tokio::sync::{mpsc, watch};
+
+use crate::board::{Answers, Board};
+use crate::error::Error;
+use crate::lines::Lines;
+use crate::server::{Notice, ended};
+
+/// A broker to connect to.
+#[derive(Debug, Clone)]
+pub struct Mqtt {
+    host: String,
+    port: u16,
+    /// User and password, where the broker wants them.
+    pub login: Option<(String, String)>,
+}
+
+impl std::str::FromStr for Mqtt {
+    type Err = String;
+
+    /// Reads an address such as `mqtt://broker:1883`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = match text.split_once("://") {
+            Some(("mqtt", rest)) => rest,
+            Some(_) => return Err("give an address such as mqtt://broker:1883".into()),
+            None => text,
+        };
+        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "1883"));
+        let port = port
+            .parse()
+            .map_err(|_| "the port is not a number up to 65535")?;
+        if host.is_empty() || host.contains(['/', '@']) {
+            return Err("give an address such as mqtt://broker:1883".into());
+        }
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+            login: None,
+        })
+    }
+}
+
+/// How many messages may wait to be acknowledged.
+const WAITING: usize = 10_000;
+
+/// What came of a message, and the message to acknowledge.
+struct Done {
+    board: Arc<Board>,
+    publish: Publish,
+    answers: Result<Answers, Error>,
+}
+
+/// Takes messages until the server ends. A broker that is gone is tried again.
+pub(crate) async fn run(
+    mqtt: Mqtt,
+    boards: Arc<Vec<Arc<Board>>>,
+    id: String,
+    max_line: usize,
+    notice: Notice,
+    mut ending: watch::Receiver<bool>,
+) {
+    let mut options = MqttOptions::new(id, &mqtt.host, mqtt.port);
+    options
+        .set_keep_alive(Duration::from_secs(30))
+        // The broker keeps what comes while the server is away.
+        .set_clean_session(false)
+        .set_manual_acks(true)
+        .set_max_packet_size(max_line.max(1 << 20), max_line.max(1 << 20));
+    if let Some((user, password)) = mqtt.login {
+        options.set_credentials(user, password);
+    }
+    let (client, events) = AsyncClient::new(options, WAITING);
+    let (queue, waiting) = mpsc::channel(WAITING);
+    let answering = tokio::spawn(answer(client.clone(), waiting));
+    let name = format!("{}:{}", mqtt.host, mqtt.port);
+    tokio::select! {
+        () = listen(client, events, boards, max_line, &name, &notice, queue) => {}
+        () = ended(&mut ending) => {}
+    }
+    answering.abort();
+}
+
+async fn listen(
+    client: AsyncClient,
+    mut events: EventLoop,
+    boards: Arc<Vec<Arc<Board>>>,
+    max_line: usize,
+    broker: &str,
+    notice: &Notice,
+    queue: mpsc::Sender<Done>,
+) {
+    let mut connected = true;
+    loop {
+        match events.poll().await {
+            Ok(Event::Incoming(Packet::ConnAck(_))) => {
+                notice(&format!("connected to the broker {broker}"));
+                connected = true;
+                for board in boards.iter() {
+                    for topic in ["in", "labels"] {
+                        let topic = format!("haltwise/{}/{topic}", board.name);
+                        // Its channel has room: few rules, many messages.
+                        let _ = client.try_subscribe(topic, QoS::AtLeastOnce);
+                    }
+                }
+            }
+            Ok(Event::Incoming(Packet::Publish(publish))) => {
+                let mut parts = publish.topic.split('/').skip(1);
+                let (name, kind) = (parts.next(), parts.next());
+                let Some(board) = boards.iter().find(|b| Some(&*b.name) == name) else {
+                    continue;
+                };
+                let answers = take(board, kind, &publish.payload, max_line);
+                let done = Done {
+                    board: Arc::clone(board),
+                    publish,
+                    answers,
+                };
+                // Not waited for: what is acknowledged is written here.
+                if queue.try_send(done).is_err() {
+                    notice("too many messages wait for the disk; some will be delivered again");
+                }
+            }
+            Ok(_) => {}
+            Err(error) => {
+                if connected {
+                    notice(&format!(
+                        "the broker {broker} is gone ({error}); trying again"
+                    ));
+                }
+                connected = false;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+    }
+}
+
+/// Takes the lines of a message.
+fn take(
+    board: &Board,
+    kind: Option<&str>,
+    payload: &[u8],
+    max_line: usize,
+) -> Result<Answers, Error> {
+    let mut all = Answers {
+        text: String::new(),
+        after: 0,
+    };
+    if kind == Some("labels") {
+        for line in payload
+            .split(|&b| b == b'\n')
+            .filter(|l| !l.trim_ascii().is_empty())
+        {
+            let (labelled, answers) = board.label(line)?;
+            all.after = all.after.max(answers.after);
+            if let Err(fault) = labelled {
+                all.text += &(fault.json(None) + "\n");
+            }
+        }
+        return Ok(all);
+    }
+    let mut lines = Lines::new(max_line);
+    let mut said = Vec::new();
+    said.extend(lines.push(payload, |l, n| board.take_numbered(l, n)));
+    said.extend(lines.finish(|l, n| board.take_numbered(l, n)));
+    for answers in said {
+        let answers = answers?;
+        all.text += &answers.text;
+        all.after = all.after.max(answers.after);
+    }
+    Ok(all)
+}
+
+/// Answers and acknowledges messages, each once it is on the disk.
+async fn answer(client: AsyncClient, mut waiting: mpsc::Receiver<Done>) {
+    while let Some(done) = waiting.recv().await {
+        // What cannot be stored is not acknowledged, and comes again.
+        let Ok(answers) = done.answers else { continue };
+        if done.board.durable(answers.after).await.is_err() {
+            continue;
+        }
+        if !answers.text.is_empty() {
+            let topic = format!("haltwise/{}/out", done.board.name);
+            let said = client.publish(topic, QoS::AtLeastOnce, false, answers.text);
+            if said.await.is_err() {
+                return;
+            }
+        }
+        if client.ack(&done.publish).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broker_has_an_address() {
+        let parsed = |text: &str| text.parse::<Mqtt>().map(|m| (m.host, m.port));
+        assert_eq!(parsed("mqtt://a:77"), Ok(("a".into(), 77)));
+        assert_eq!(parsed("localhost"), Ok(("localhost".into(), 1883)));
+        for bad in ["mqtts://a", "mqtt://", "a:99999", "mqtt://u@b"] {
+            assert!(parsed(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,627 @@
+//! Every promise, checked where the truth is known: sequences are drawn from a
+//! finite population, so that what a rule does to the population is what it does
+//! on average. Populations are as hard as they can be: just above α, everywhere, in
+//! one group only, at one step only; and each test has a counterpart that ignores
+//! what the promise is about, and must be caught.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::HashMap;
+
+use haltwise::corridor::CalibrateError;
+use haltwise::evaluate::Evaluator;
+use haltwise::plan::*;
+use haltwise::rule::Rule;
+use haltwise::terms::*;
+use haltwise::traces::*;
+use haltwise::*;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+use rayon::prelude::*;
+
+const CALIBRATIONS: u64 = 10_000;
+const ALPHA: f64 = 0.1;
+const DELTA: f64 = 0.1;
+const STEPS: usize = 5;
+
+/// One sequence of a population.
+#[derive(Debug, Clone, Default)]
+struct Drawn {
+    label: Option<u32>,
+    predictions: Vec<u32>,
+    scores: Vec<f32>,
+    losses: Option<Vec<f32>>,
+    group: Option<String>,
+    unit: Option<String>,
+    weight: Option<f64>,
+    costs: Option<Vec<f32>>,
+}
+
+impl Drawn {
+    /// One that is wrong before its end, or not, and right there.
+    fn new(gap: bool, rng: &mut Xoshiro256PlusPlus) -> Self {
+        let mut predictions = vec![u32::from(!gap); STEPS];
+        predictions[STEPS - 1] = 1;
+        Self {
+            label: Some(1),
+            predictions,
+            scores: (0..STEPS).map(|_| rng.random()).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn given(&self) -> Sequence<'_> {
+        Sequence {
+            label: self.label,
+            predictions: Some(&self.predictions),
+            scores: Some(&self.scores),
+            losses: self.losses.as_deref(),
+            about: About {
+                group: self.group.as_deref(),
+                unit: self.unit.as_deref(),
+                weight: self.weight,
+                costs: self.costs.as_deref(),
+            },
+            ..Sequence::default()
+        }
+    }
+}
+
+fn outputs<'d>(all: impl IntoIterator<Item = &'d Drawn>) -> Outputs {
+    let mut outputs = Outputs::new();
+    for drawn in all {
+        outputs.push(drawn.given()).unwrap();
+    }
+    outputs
+}
+
+/// A population of so many, of which some have a gap.
+fn population(n: usize, gaps: usize) -> Vec<Drawn> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(n as u64);
+    (0..n).map(|i| Drawn::new(i < gaps, &mut rng)).collect()
+}
+
+fn plan(ask: Ask) -> Plan {
+    Plan::new(Ask {
+        alpha: Some(ALPHA),
+        delta: Some(DELTA),
+        fit: true,
+        score: Some(ScoreWord::Confidence),
+        ..ask
+    })
+    .unwrap()
+}
+
+/// Of 10,000 calibrations, how many broke the promise: of each, sequences are
+/// drawn anew by `draw`, and the rule is held to `terms` on the population.
+fn broken(
+    plan: &Plan,
+    population: &[Drawn],
+    n: usize,
+    terms: &Terms,
+    draw: impl Fn(&mut Xoshiro256PlusPlus, usize) -> Vec<Drawn> + Sync,
+) -> u64 {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    let fit = outputs(&draw(&mut rng, n));
+    let given = Given::one(&fit);
+    let (proposal, _) = plan
+        .propose_for_others(given, STEPS, Some(n as u64))
+        .unwrap();
+    let rules: Vec<Rule> = (0..CALIBRATIONS)
+        .into_par_iter()
+        .map(|seed| {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(1_000 + seed);
+            let certifying = Certifying::new(outputs(&draw(&mut rng, n)));
+            let evidence = proposal.count(&certifying).unwrap();
+            proposal.certify(&evidence).unwrap()
+        })
+        .collect();
+    let mut known: HashMap<Vec<u32>, bool> = HashMap::new();
+    let mut broken = 0;
+    for rule in rules {
+        let bits = rule.thresholds().values().iter().map(|v| v.to_bits());
+        let verdict = known
+            .entry(bits.collect())
+            .or_insert_with(|| breaks(&rule, population, terms));
+        broken += u64::from(*verdict);
+    }
+    broken
+}
+
+/// Whether a rule breaks a promise to a population.
+fn breaks(rule: &Rule, population: &[Drawn], terms: &Terms) -> bool {
+    if !rule.halts_early() {
+        return false;
+    }
+    // Held to other terms than its own: through the file that says so.
+    let mut stored = serde_json::to_value(rule).unwrap();
+    let mut screened = stored.as_object_mut().unwrap().clone();
+    for field in ["trail", "families"] {
+        screened.insert(field.into(), serde_json::json!([]));
+    }
+    for field in ["promise", "chosen", "proof", "groups"] {
+        screened.remove(field);
+    }
+    screened.insert("promise".into(), serde_json::Value::Null);
+    screened.insert("method".into(), "screen-only".into());
+    screened.insert("terms".into(), serde_json::to_value(terms).unwrap());
+    let held: Rule = serde_json::from_value(screened.into()).unwrap();
+    let mut evaluator = Evaluator::for_rule(&held);
+    let mut checker = Checker::new();
+    for (i, drawn) in population.iter().enumerate() {
+        let trace = checker.check(drawn.given()).unwrap();
+        evaluator.push(Key::new(None, i as u64), &trace).unwrap();
+    }
+    let found = evaluator.finish().unwrap();
+    let thresholds = rule.thresholds().values().iter();
+    let opens = thresholds.take_while(|&&v| v == f32::INFINITY).count();
+    let above = |steps: &[haltwise::evaluate::StepResult]| {
+        let tested = steps.iter().filter(|step| step.t > opens);
+        tested
+            .filter_map(|step| step.gap_by)
+            .any(|gap| gap > ALPHA + 1e-9)
+    };
+    match found.by_group.is_empty() {
+        true => above(&found.by_step),
+        false => found.by_group.iter().any(|group| above(&group.by_step)),
+    }
+}
+
+/// More than δ of the calibrations would be seen with a probability of 10⁻⁶.
+fn most() -> u64 {
+    let deviation = (CALIBRATIONS as f64 * DELTA * (1.0 - DELTA)).sqrt();
+    (CALIBRATIONS as f64 * DELTA + 4.9 * deviation) as u64
+}
+
+fn simple(population: &[Drawn]) -> impl Fn(&mut Xoshiro256PlusPlus, usize) -> Vec<Drawn> + Sync {
+    |rng, n| {
+        let pick = |_| population[rng.random_range(0..population.len())].clone();
+        (0..n).map(pick).collect()
+    }
+}
+
+fn kept(what: &str, broken: u64) {
+    assert!(broken <= most(), "{what}: {broken} of {CALIBRATIONS}");
+}
+
+fn caught(what: &str, broken: u64) {
+    assert!(broken > most(), "{what}: only {broken} of {CALIBRATIONS}");
+}
+
+#[test]
+fn disagreements_are_kept_below_alpha_without_a_label() {
+    let mut all = population(1_000, 101);
+    for drawn in &mut all {
+        drawn.label = None;
+    }
+    let terms = Terms {
+        loss: Loss::Disagreement,
+        ..Terms::default()
+    };
+    let asked = plan(Ask::of_terms(terms.clone()));
+    kept(
+        "everywhere",
+        broken(&asked, &all, 300, &terms, simple(&all)),
+    );
+    // Above α at the first step only.
+    for drawn in &mut all {
+        let early = drawn.predictions[0];
+        drawn.predictions[1..].fill(1);
+        drawn.predictions[0] = early;
+    }
+    kept("one step", broken(&asked, &all, 300, &terms, simple(&all)));
+}
+
+#[test]
+fn few_labels_keep_the_gap_below_alpha() {
+    // 22% disagree, 46% of those with the full prediction right; a third of all,
+    // at random, have a label.
+    let mut all = population(1_500, 330);
+    for drawn in &mut all[152..330] {
+        drawn.label = Some(2);
+    }
+    let terms = Terms::default();
+    let asked = plan(Ask::default());
+    let draw = |rng: &mut Xoshiro256PlusPlus, n: usize| {
+        let mut drawn = simple(&all)(rng, n);
+        for one in &mut drawn {
+            if rng.random_range(0..3) > 0 {
+                one.label = None;
+            }
+        }
+        drawn
+    };
+    kept("at random", broken(&asked, &all, 600, &terms, draw));
+    // Where gaps are labelled less often than others, nothing is promised.
+    let draw = |rng: &mut Xoshiro256PlusPlus, n: usize| {
+        let mut drawn = simple(&all)(rng, n);
+        for one in &mut drawn {
+            let gap = one.label == Some(1) && one.predictions[0] == 0;
+            if rng.random_range(0..3) > 0 || gap && rng.random_range(0..3) > 0 {
+                one.label = None;
+            }
+        }
+        drawn
+    };
+    caught("labels by outcome", broken(&asked, &all, 600, &terms, draw));
+}
+
+#[test]
+fn given_losses_are_kept_below_alpha_on_average() {
+    let terms = Terms {
+        loss: Loss::Given,
+        ..Terms::default()
+    };
+    let asked = plan(Ask::of_terms(terms.clone()));
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+    type OfSequence = fn(usize, &mut Xoshiro256PlusPlus) -> f32;
+    let losses: [(&str, OfSequence); 4] = [
+        ("whole", |i, _| if i < 101 { 1.0 } else { 0.0 }),
+        ("half", |i, _| if i < 202 { 0.5 } else { 0.0 }),
+        ("constant", |_, _| 0.1005),
+        ("skewed", |_, rng| {
+            (rng.random::<f32>().powi(9) * 1.01).min(1.0)
+        }),
+    ];
+    for (what, loss) in losses {
+        let mut all = population(1_000, 0);
+        for (i, drawn) in all.iter_mut().enumerate() {
+            let mut losses = vec![loss(i, &mut rng); STEPS];
+            losses[STEPS - 1] = 0.0;
+            drawn.losses = Some(losses);
+        }
+        kept(what, broken(&asked, &all, 200, &terms, simple(&all)));
+    }
+}
+
+#[test]
+fn every_group_is_kept_below_alpha() {
+    // One group is just above, the others far below.
+    let mut all = population(1_000, 26);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        let group = if !(26..770).contains(&i) {
+            "north"
+        } else {
+            "south"
+        };
+        drawn.group = Some(group.into());
+    }
+    let terms = Terms {
+        by: Some("site".into()),
+        ..Terms::default()
+    };
+    let asked = plan(Ask::of_terms(terms.clone()));
+    kept("by site", broken(&asked, &all, 600, &terms, simple(&all)));
+    let ignoring = plan(Ask::default());
+    caught(
+        "all alike",
+        broken(&ignoring, &all, 600, &terms, simple(&all)),
+    );
+}
+
+#[test]
+fn units_that_hang_together_count_as_one() {
+    // Each unit of eight is right throughout or wrong throughout.
+    let mut all = population(1_600, 168);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        drawn.unit = Some(format!("u{}", i / 8));
+    }
+    let terms = Terms {
+        unit: Some("patient".into()),
+        ..Terms::default()
+    };
+    // Units are drawn whole, and each draw is a unit of its own.
+    let draw = |rng: &mut Xoshiro256PlusPlus, n: usize| {
+        let mut drawn = Vec::new();
+        for k in 0..n / 8 {
+            let unit = rng.random_range(0..200) * 8;
+            for one in &all[unit..unit + 8] {
+                let unit = Some(format!("d{k}"));
+                drawn.push(Drawn {
+                    unit,
+                    ..one.clone()
+                });
+            }
+        }
+        drawn
+    };
+    let asked = plan(Ask::of_terms(terms.clone()));
+    kept("by unit", broken(&asked, &all, 800, &terms, draw));
+    let ignoring = plan(Ask::default());
+    caught("by sequence", broken(&ignoring, &all, 800, &terms, draw));
+}
+
+#[test]
+fn a_declared_shift_is_kept_to() {
+    // Where the rule will be used, the tenth with most gaps is met ten times as
+    // often as here.
+    let mut all = population(1_000, 0);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        let often = i < 100;
+        drawn.weight = Some(if often { 10.0 } else { 1.0 });
+        // 0.2 · 100 · 10 of 1,900 are 10.5%.
+        drawn.predictions[..STEPS - 1].fill(u32::from(i >= 20));
+    }
+    let terms = Terms {
+        weight: Some(Weight {
+            column: "weight".into(),
+            bound: 10.0,
+        }),
+        ..Terms::default()
+    };
+    // The population as it will be met.
+    let often = |drawn: &Drawn| drawn.weight.unwrap() as usize;
+    let shifted: Vec<Drawn> = all
+        .iter()
+        .flat_map(|drawn| std::iter::repeat_n(drawn.clone(), often(drawn)))
+        .collect();
+    let gap = Terms::default();
+    let asked = plan(Ask::of_terms(terms));
+    kept(
+        "weighted",
+        broken(&asked, &shifted, 1_500, &gap, simple(&all)),
+    );
+    let ignoring = plan(Ask::default());
+    caught(
+        "as drawn",
+        broken(&ignoring, &shifted, 1_500, &gap, simple(&all)),
+    );
+}
+
+/// A test of "the mean is α", by bets on both sides, says little about "the mean
+/// is above α": where it is far above, it rejects that it is α. A public notebook
+/// certifies with such a p-value.
+#[test]
+fn a_two_sided_test_of_the_mean_certifies_what_it_must_not() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(8);
+    let mut certified = 0;
+    for _ in 0..1_000 {
+        let losses = (0..200).map(|_| f64::from(u8::from(rng.random::<f64>() < 0.3)));
+        let (mut below, mut above) = (1.0, 1.0);
+        for loss in losses {
+            below *= 1.0 - 0.6 * (loss - ALPHA);
+            above *= 1.0 + 0.6 * (loss - ALPHA);
+        }
+        let two_sided: f64 = 1.0 / (0.5 * below + 0.5 * above);
+        certified += u32::from(two_sided <= DELTA);
+    }
+    assert!(certified > 900, "{certified}");
+    // Ours does not certify a single one of them.
+    let terms = Terms {
+        loss: Loss::Given,
+        ..Terms::default()
+    };
+    let mut all = population(1_000, 0);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        let loss = if i < 300 { 1.0 } else { 0.0 };
+        drawn.losses = Some(vec![loss, loss, loss, loss, 0.0]);
+    }
+    let asked = plan(Ask::of_terms(terms.clone()));
+    assert_eq!(broken(&asked, &all, 200, &terms, simple(&all)), 0);
+}
+
+/// Sequences of which the surer ones are right more often.
+fn calibrated(n: usize, seed: u64) -> Vec<Drawn> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut drawn = |_| {
+        let sure: f32 = rng.random();
+        let gap = rng.random::<f32>() > 0.7 + 0.5 * sure;
+        let mut one = Drawn::new(gap, &mut rng);
+        one.scores = (0..STEPS).map(|t| sure * (0.8 + 0.05 * t as f32)).collect();
+        one
+    };
+    (0..n).map(&mut drawn).collect()
+}
+
+fn calibrate(ask: Ask, all: &[Drawn]) -> Result<Rule, CalibrateError> {
+    let plan = Plan::new(Ask {
+        delta: Some(0.05),
+        ..ask
+    })
+    .unwrap();
+    let found = plan.calibrate(Given::one(&outputs(all)))?;
+    Ok(found.rule)
+}
+
+#[test]
+fn a_promise_without_labels_is_the_promise_with_labels_that_are_the_full_predictions() {
+    let mut all = calibrated(1_500, 3);
+    let ask = Ask {
+        loss: Some(LossWord::Disagreement),
+        ..Ask::default()
+    };
+    let labelled = calibrate(Ask::default(), &all).unwrap();
+    for drawn in &mut all {
+        drawn.label = None;
+    }
+    let free = calibrate(ask, &all).unwrap();
+    assert!(labelled.halts_early());
+    assert_eq!(free.thresholds(), labelled.thresholds());
+    assert_eq!(free.late_accuracy(), None);
+    let trail = |rule: &Rule| -> Vec<f64> { rule.trail().iter().map(|t| t.p_value).collect() };
+    assert_eq!(trail(&free), trail(&labelled));
+}
+
+#[test]
+fn losses_of_0_and_1_are_tested_exactly() {
+    let mut all = calibrated(1_500, 4);
+    let gap = calibrate(Ask::default(), &all).unwrap();
+    for drawn in &mut all {
+        let losses = drawn
+            .predictions
+            .iter()
+            .map(|&p| f32::from(u8::from(p != 1)));
+        drawn.losses = Some(losses.collect());
+    }
+    let ask = Ask {
+        loss: Some(LossWord::Given),
+        ..Ask::default()
+    };
+    let given = calibrate(ask, &all).unwrap();
+    assert!(given.halts_early());
+    assert_eq!(given.proof(), gap.proof());
+    let p_values = |rule: &Rule| -> Vec<f64> {
+        let curves = rule.tests_by_family().next().unwrap().1;
+        curves.iter().map(|test| test.p_value).collect()
+    };
+    assert_eq!(p_values(&given), p_values(&gap));
+}
+
+#[test]
+fn fewer_labels_are_better_than_only_those() {
+    let mut all = calibrated(4_000, 5);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        // Half of the disagreements have the full prediction wrong.
+        if drawn.predictions[0] == 0 && i / 10 % 2 == 0 {
+            drawn.label = Some(3);
+        }
+    }
+    let few = |drawn: &Drawn, i: usize| i.is_multiple_of(10) && drawn.label.is_some();
+    let alone: Vec<Drawn> = (0..all.len())
+        .filter(|&i| few(&all[i], i))
+        .map(|i| all[i].clone())
+        .collect();
+    let mut mixed = all.clone();
+    for (i, drawn) in mixed.iter_mut().enumerate() {
+        if i % 10 > 0 {
+            drawn.label = None;
+        }
+    }
+    let t_avg = |rule: Rule| rule.expected().map_or(1.0, |expected| expected.t_avg);
+    let gap = || Ask {
+        alpha: Some(0.04),
+        ..Ask::default()
+    };
+    let both = t_avg(calibrate(gap(), &mixed).unwrap());
+    let alone = t_avg(calibrate(gap(), &alone).unwrap());
+    let free = Ask {
+        loss: Some(LossWord::Disagreement),
+        ..gap()
+    };
+    let free = t_avg(calibrate(free, &mixed).unwrap());
+    assert!(both < 0.95 * alone, "{both} {alone}");
+    assert!(both < 1.02 * free, "{both} {free}");
+}
+
+#[test]
+fn rules_minimise_the_cost_that_is_given() {
+    let mut all = calibrated(2_000, 6);
+    // The last step costs as much as a hundred others.
+    for drawn in &mut all {
+        drawn.costs = Some(vec![1.0, 1.0, 1.0, 1.0, 100.0]);
+    }
+    let by_steps = calibrate(Ask::default(), &all).unwrap();
+    let ask = |cost| Ask {
+        cost: Some(cost),
+        ..Ask::default()
+    };
+    let column = calibrate(ask(Cost::of("tokens")), &all).unwrap();
+    let listed = calibrate(ask(Cost::of("1,1,1,1,100")), &all).unwrap();
+    assert_eq!(column.thresholds(), listed.thresholds());
+    let cost = column.expected().unwrap().cost.unwrap();
+    assert!(cost < 100.0, "{cost}");
+    assert_eq!(by_steps.expected().unwrap().cost, None);
+    let mut evaluator = Evaluator::for_rule(&column);
+    let mut checker = Checker::new();
+    for (i, drawn) in all.iter().enumerate() {
+        let trace = checker.check(drawn.given()).unwrap();
+        evaluator.push(Key::new(None, i as u64), &trace).unwrap();
+    }
+    let found = evaluator.finish().unwrap().cost.unwrap();
+    assert_eq!(found.full, 104.0);
+    assert!((found.mean - cost).abs() < 10.0, "{} {cost}", found.mean);
+}
+
+#[test]
+fn what_cannot_be_promised_is_refused() {
+    let refused = |ask: Ask, all: &[Drawn]| calibrate(ask, all).unwrap_err().to_string();
+    let mut all = calibrated(300, 7);
+    let by = || Ask {
+        by: Some("site".into()),
+        ..Ask::default()
+    };
+    assert!(refused(by(), &all).contains("no `site`"));
+    for drawn in &mut all {
+        drawn.group = Some("one".into());
+    }
+    assert!(refused(by(), &all).contains("the same value in the column `site`"));
+    all[0].group = Some("alone".into());
+    let lost = refused(by(), &all);
+    assert!(
+        lost.contains("\"alone\"") || lost.contains("\"one\""),
+        "{lost}"
+    );
+    for (i, drawn) in all.iter_mut().enumerate() {
+        drawn.group = Some(format!("g{i}"));
+        drawn.weight = Some(2.0);
+    }
+    let weight = Ask {
+        weight: Some("w".into()),
+        weight_bound: Some(1.5),
+        ..Ask::default()
+    };
+    assert!(refused(weight, &all).contains("its weight 2 is above the bound 1.5"));
+    for drawn in &mut all {
+        drawn.label = None;
+    }
+    assert!(refused(Ask::default(), &all).contains("the loss disagreement needs none"));
+    all[5].label = Some(1);
+    let paper = Ask {
+        method: Some(Method::Conditional),
+        ..Ask::default()
+    };
+    assert!(refused(paper, &all).contains("not every sequence has a label"));
+    let given = Ask {
+        loss: Some(LossWord::Given),
+        ..Ask::default()
+    };
+    assert!(refused(given, &all).contains("no `losses`"));
+}
+
+#[test]
+fn every_method_takes_every_loss_and_groups_and_its_rule_is_sound() {
+    let mut all = calibrated(5_000, 9);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(9);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        let gap = drawn.predictions[0] == 0;
+        let loss = if gap {
+            0.4 + 0.6 * rng.random::<f32>()
+        } else {
+            0.0
+        };
+        drawn.losses = Some(vec![loss, loss, loss, loss, 0.0]);
+        drawn.group = Some(["a", "b"][i % 2].into());
+        drawn.unit = Some(format!("u{}", i / 4));
+        drawn.weight = Some(if i % 3 == 0 { 1.0 } else { 0.5 });
+    }
+    for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
+        for loss in [LossWord::Gap, LossWord::Disagreement, LossWord::Given] {
+            for (by, unit, weight) in [
+                (None, None, None),
+                (Some("site"), None, None),
+                (None, Some("patient"), None),
+                (Some("site"), Some("patient"), Some("w")),
+            ] {
+                let what = format!("{method:?} {loss:?} {by:?} {unit:?} {weight:?}");
+                let rule = calibrate(
+                    Ask {
+                        method: Some(method),
+                        alpha: Some(0.2),
+                        loss: Some(loss),
+                        by: by.map(Into::into),
+                        unit: unit.map(Into::into),
+                        weight: weight.map(Into::into),
+                        weight_bound: weight.map(|_: &str| 1.0),
+                        ..Ask::default()
+                    },
+                    &all,
+                );
+                let rule = rule.unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert!(rule.halts_early(), "{what}: {:#?}", rule.trail());
+                let stored = serde_json::to_string(&rule).unwrap();
+                let back: Rule =
+                    serde_json::from_str(&stored).unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert_eq!(back, rule, "{what}");
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+"""Votes of a language model as traces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from . import _core
+from .traces import Traces
+
+
+def votes(
+    answers: Iterable[Sequence[Any]],
+    labels: Iterable[Any] | None = None,
+    *,
+    ids: Iterable[str | int] | None = None,
+) -> Traces:
+    """Traces of votes: the answers that a language model gave when it was asked
+    each question several times.
+
+    A vote is a step. The prediction is the answer with the most votes so far, the
+    first of equals; the score is the probability that it still leads when all votes
+    are in.
+
+    Parameters
+    ----------
+    answers : sequence of n sequences of N answers
+        The votes on each question, in the order they were cast; as many, 100 at the
+        most, on every question. Answers are the same vote where they are written the
+        same. ``None`` and ``""`` are no answer: such a vote counts, but leads only
+        where nobody answers.
+    labels : sequence of n answers, or None
+        The right answers. Without them, calibrate with ``loss="disagreement"``: what is
+        promised is agreement with the majority of all votes.
+    ids : sequence of str or int, or None
+        What the questions are called, as for :class:`Traces`.
+
+    Examples
+    --------
+    >>> traces = votes([["7", "7", "8"], ["3", None, "4"]], labels=["7", "4"])
+    >>> traces
+    Traces(2 sequences of 3 steps)
+    >>> traces.predictions
+    array([[1, 1, 1],
+           [1, 1, 1]], dtype=uint32)
+    >>> [round(float(score), 2) for score in traces.scores[0]]
+    [0.83, 1.0, 1.0]
+    """
+    written = [[_written(answer) for answer in row] for row in answers]
+    if not written:
+        raise ValueError("answers are missing: give the votes on each question")
+    for i, row in enumerate(written):
+        if len(row) != len(written[0]):
+            raise ValueError(
+                f"question {i} has {len(row)} votes, but question 0 has {len(written[0])}; "
+                "give as many on every question"
+            )
+    right = None if labels is None else [_written(label) for label in labels]
+    if right is not None:
+        if len(right) != len(written):
+            raise ValueError(f"{len(right)} labels for {len(written)} questions")
+        if "" in right:
+            raise ValueError(f"labels: that of question {right.index('')} is empty")
+    scores, predictions, classes = _core.count_votes(written, right)
+    return Traces(scores, predictions, None if right is None else classes, ids=ids)
+
+
+def _written(answer: Any) -> str:
+    # NaN is what pandas has for nothing.
+    return "" if answer is None or answer != answer else str(answer)
