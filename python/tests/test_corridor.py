@@ -42,7 +42,7 @@ def options(method: str, score: str | None, others: bool) -> dict[str, str]:
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("named", [True, False])
-def test_every_door_gives_the_same_bytes(command, tmp_path, named):  # noqa: F811
+def test_every_door_gives_the_same_bytes(command, tmp_path, named):
     sets = {
         "traces": classified(900, 1, named),
         "fit": classified(400, 2, named),

@@ -34,7 +34,7 @@ def test_a_drift_is_found_and_nothing_else(rule):
     assert "alarm" in repr(monitor)
 
 
-def test_the_command_line_says_the_same(rule, tmp_path, command):  # noqa: F811
+def test_the_command_line_says_the_same(rule, tmp_path, command):
     traces = simulated(700, seed=13)
     monitor = haltwise.Monitor(rule, delta=0.05)
     monitor.add(traces)
