@@ -42,9 +42,12 @@ impl Range {
         // Student's t with as many degrees of freedom, 5% on either side; at
         // least a fiftieth, for what no half of a small set can show.
         let half = (1.75 * spread).max(0.02 * mean);
-        // What was seen is possible.
-        let low = values.iter().copied().fold(mean - half, f64::min);
-        let high = values.iter().copied().fold(mean + half, f64::max);
+        // What was seen is possible; what is far beyond it is not, though a few rules
+        // that read everything make the spread large.
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let largest = values.iter().copied().fold(0.0, f64::max);
+        let low = (mean - half).max(0.8 * least).min(least);
+        let high = (mean + half).min(1.25 * largest).max(largest);
         Self {
             mean,
             low: low.clamp(0.0, most),
