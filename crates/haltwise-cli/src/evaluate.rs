@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 fn evaluated(path: &Path, traces: &[PathBuf]) -> anyhow::Result<Evaluated> {
     let rule = read_rule(path)?;
     let found = show::reading(|progress| {
-        let columns = Columns::of(rule.terms());
+        let columns = Columns::of(rule.terms()).where_there();
         Files::new(traces, u64::MAX, progress)?
             .with(columns)
             .evaluate(&rule)
