@@ -139,10 +139,11 @@ impl Terms {
 
     /// The group that a sequence belongs to, where the promise is by group.
     pub(crate) fn group<'a>(&self, trace: &Trace<'a>) -> Option<Cow<'a, str>> {
-        self.by.as_ref()?;
+        let by = self.by.as_ref()?;
         match trace.about().group {
             Some(group) => Some(group.into()),
-            None => trace.label().map(|label| label.to_string().into()),
+            None if by == LABEL => trace.label().map(|label| label.to_string().into()),
+            None => None,
         }
     }
 }
