@@ -176,6 +176,24 @@ fn a_real_model_reads_is_calibrated_and_answers() {
     }
 }
 
+/// Runs the command until its journal, that of `t.parquet`, has so many lines, and
+/// kills it; returns how many there are then.
+fn killed(folder: &Path, args: &[&str], after: usize) -> usize {
+    let journal = folder.join("t.parquet.journal");
+    let lines = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
+        .current_dir(folder)
+        .args(args)
+        .spawn()
+        .unwrap();
+    while lines() < after && child.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    lines()
+}
+
 #[test]
 fn killed_and_resumed_on_a_real_server_the_file_is_the_same() {
     let Some((url, _turn)) = server() else {
@@ -189,19 +207,7 @@ fn killed_and_resumed_on_a_real_server_the_file_is_the_same() {
         .assert()
         .success();
 
-    let journal = folder.path().join("t.parquet.journal");
-    let answers = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
-    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
-        .current_dir(&folder)
-        .args(args("t.parquet"))
-        .spawn()
-        .unwrap();
-    while answers() < 6 && child.try_wait().unwrap().is_none() {
-        thread::sleep(Duration::from_millis(5));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let before = answers();
+    let before = killed(folder.path(), &args("t.parquet"), 6);
     assert!((6..13).contains(&before), "killed after {before} lines");
 
     haltwise()
@@ -256,19 +262,7 @@ fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
             .args(args("whole.parquet"))
             .assert()
             .success();
-        let journal = folder.path().join("t.parquet.journal");
-        let waves = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
-        let mut child = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
-            .current_dir(&folder)
-            .args(args("t.parquet"))
-            .spawn()
-            .unwrap();
-        while waves() < 4 && child.try_wait().unwrap().is_none() {
-            thread::sleep(Duration::from_millis(5));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let before = waves();
+        let before = killed(folder.path(), &args("t.parquet"), 4);
         assert!((4..25).contains(&before), "killed after {before} lines");
         let said = ran(haltwise()
             .current_dir(&folder)

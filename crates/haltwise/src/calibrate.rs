@@ -7,6 +7,9 @@
 //! Every door goes through [`Plan::calibrate`], whatever its sequences come
 //! from; or through its halves, where the evidence is gathered elsewhere.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use crate::error::CalibrateError;
 use crate::evidence::Evidence;
 use crate::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
@@ -329,23 +332,9 @@ impl Plan {
         let screening: Option<Vec<&Traces>> = match screening {
             None => None,
             Some(kept) => {
-                let missing = |group: &&String| {
-                    let of_group = kept.screening.get(*group);
-                    of_group.is_none_or(Traces::is_empty)
-                };
-                if let Some(group) = certifying.groups.keys().find(missing) {
-                    return Err(refuse(lost(self, group, "screening")));
-                }
-                let all_screen = |of_group: &(&String, &u64)| {
-                    let screening = kept.screening.get(of_group.0);
-                    screening.is_some_and(|traces| traces.len() as u64 == *of_group.1)
-                };
-                if self.method() == Method::Conditional
-                    && given.screen.is_none()
-                    && let Some((group, _)) = certifying.groups.iter().find(all_screen)
-                {
-                    return Err(refuse(lost(self, group, "certifying")));
-                }
+                let screens = |group: &str| kept.screening.get(group).map_or(0, Traces::len);
+                let same_set = self.method() == Method::Conditional && given.screen.is_none();
+                check_groups(self, &certifying, "screening", same_set, screens).map_err(refuse)?;
                 Some(kept.screening.values().collect())
             }
         };
@@ -403,33 +392,37 @@ fn groups_of(
     all: &Survey,
     same_set: bool,
 ) -> Result<(), CalibrateError> {
-    let mut left = all.groups.clone();
     let outputs = fitting.outputs();
+    let mut fit: BTreeMap<String, usize> = BTreeMap::new();
     for i in (0..outputs.len()).take_while(|_| !all.groups.is_empty()) {
-        outputs.show(i, |trace| {
-            let group = plan.terms().group(trace);
-            if let Some(left) = group.and_then(|group| left.get_mut(&*group)) {
-                *left = left.saturating_sub(1);
-            }
-        });
+        let group = outputs.show(i, |trace| plan.terms().group(trace).map(Cow::into_owned));
+        *fit.entry(group.flatten().unwrap_or_default()).or_default() += 1;
     }
-    for (group, &left) in &left {
-        if all.groups.get(group) == Some(&left) {
-            return Err(lost(plan, group, "fitting"));
-        }
-        if same_set && left == 0 {
-            return Err(lost(plan, group, "certifying"));
+    let of_group = |group: &str| fit.get(group).copied().unwrap_or(0);
+    check_groups(plan, all, "fitting", same_set, of_group)
+}
+
+/// Refuses a group of which a part has none or, of the same set, all.
+fn check_groups(
+    plan: &Plan,
+    all: &Survey,
+    role: &'static str,
+    same_set: bool,
+    in_part: impl Fn(&str) -> usize,
+) -> Result<(), CalibrateError> {
+    let lost = |group: &String, role| CalibrateError::LostGroup {
+        by: plan.terms().by.clone().unwrap_or_default(),
+        group: group.clone(),
+        role,
+    };
+    for (group, &n) in &all.groups {
+        match in_part(group) {
+            0 => return Err(lost(group, role)),
+            part if same_set && part as u64 >= n => return Err(lost(group, "certifying")),
+            _ => {}
         }
     }
     Ok(())
-}
-
-fn lost(plan: &Plan, group: &str, role: &'static str) -> CalibrateError {
-    CalibrateError::LostGroup {
-        by: plan.terms().by.clone().unwrap_or_default(),
-        group: group.to_owned(),
-        role,
-    }
 }
 
 /// Of the sequences that screen, as many as there is room for; `None` is all.

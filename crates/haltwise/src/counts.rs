@@ -47,3 +47,8 @@ pub(crate) fn add_counts(left: &mut [Counts], right: &[Counts]) {
         *left += right;
     }
 }
+
+/// Whether a number is 0, and so needs no mention where it is stored.
+pub(crate) fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
+    *n == T::default()
+}

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::bets::{self, Moments};
-use crate::counts::Counts;
+use crate::counts::{Counts, is_zero};
 use crate::halt::{Halt, halts};
-use crate::identity::{Fingerprint, Key};
+use crate::identity::{Fingerprint, Key, by_key};
 use crate::levels::unit_moments;
 use crate::loss::{Loss, Measure, TOP};
 use crate::pvalue::clopper_pearson;
@@ -157,10 +157,6 @@ pub struct Evaluation {
     pub by_group: Vec<GroupResult>,
     /// Step by step.
     pub by_step: Vec<StepResult>,
-}
-
-fn is_zero(n: &usize) -> bool {
-    *n == 0
 }
 
 /// The step, counted from 1, at which each sequence halts, in input order.
@@ -317,21 +313,9 @@ impl Evaluator {
 
     /// What a sequence has spent by each of its steps, where costs are known.
     fn spent_by(&self, trace: &Trace<'_>) -> Option<Vec<f64>> {
-        let mut sum = 0.0;
-        let mut add = |cost: f64| {
-            sum += cost;
-            sum
-        };
         Some(match self.terms.cost.as_ref()? {
-            Cost::Steps(costs) => {
-                let last = costs.last().copied().unwrap_or(0.0);
-                let of_step = |t: usize| add(costs.get(t).copied().unwrap_or(last));
-                (0..trace.len()).map(of_step).collect()
-            }
-            Cost::Column(_) => {
-                let costs = trace.about().costs?;
-                costs.iter().map(|&cost| add(f64::from(cost))).collect()
-            }
+            Cost::Steps(costs) => Cost::spent(Cost::of_steps(costs, trace.len())),
+            Cost::Column(_) => Cost::spent(trace.about().costs?.iter().copied().map(f64::from)),
         })
     }
 
@@ -529,15 +513,8 @@ impl Evaluator {
             }
             return moments;
         }
-        let mut order: Vec<(Key, usize)> = {
-            let members = self.members(member);
-            members.map(|(i, _)| (self.units[i], i)).collect()
-        };
-        order.sort_unstable();
-        let units: Vec<Vec<usize>> = order
-            .chunk_by(|a, b| a.0 == b.0)
-            .map(|unit| unit.iter().map(|&(_, i)| i).collect())
-            .collect();
+        let members = self.members(member);
+        let units = by_key(members.map(|(i, _)| (self.units[i], i)));
         unit_moments(&units, &self.halts, u64::from(whole), self.t_max)
     }
 

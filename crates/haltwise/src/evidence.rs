@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidates::FamilyKind;
 use crate::certify::Strand;
+use crate::counts::is_zero;
 use crate::error::CalibrateError;
 use crate::identity::{Fingerprint, Key, Overlap, SetRecord, Sketch};
 use crate::parts::Certifying;
@@ -44,10 +45,6 @@ pub struct Evidence {
     pub(crate) sketch: Sketch,
     /// For each family, for each group, one per strand.
     pub(crate) tables: Vec<Table>,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 impl Evidence {

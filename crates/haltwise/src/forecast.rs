@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calibrate::Given;
 use crate::error::CalibrateError;
+use crate::identity::by_key;
 use crate::outputs::Outputs;
 use crate::plan::Plan;
 use crate::rule::Rule;
@@ -151,10 +152,7 @@ impl Units {
                 keyed.push((key, i));
             }
         }
-        keyed.sort_unstable();
-        let units = keyed.chunk_by(|a, b| a.0 == b.0);
-        let members = |unit: &[(_, usize)]| unit.iter().map(|&(_, i)| i).collect();
-        Ok(Self(units.map(members).collect()))
+        Ok(Self(by_key(keyed)))
     }
 
     /// A rule calibrated on so many traces, drawn from the pilot.

@@ -29,6 +29,14 @@ impl Key {
     }
 }
 
+/// The positions that have each key, the keys in their order.
+pub(crate) fn by_key(keyed: impl IntoIterator<Item = (Key, usize)>) -> Vec<Vec<usize>> {
+    let mut keyed: Vec<(Key, usize)> = keyed.into_iter().collect();
+    keyed.sort_unstable();
+    let of_key = |same: &[(Key, usize)]| same.iter().map(|&(_, i)| i).collect();
+    keyed.chunk_by(|a, b| a.0 == b.0).map(of_key).collect()
+}
+
 /// Which sequences of a set were fitted to or screened on, and must not
 /// certify: those whose [draw](Key::draw) is below a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

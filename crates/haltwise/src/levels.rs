@@ -8,6 +8,7 @@ use crate::bets::Moments;
 use crate::candidates::Candidates;
 use crate::counts::Counts;
 use crate::halt::{Halt, halts};
+use crate::identity::by_key;
 use crate::lanes::{LANES, Lane, Lanes, ones};
 use crate::loss::TOP;
 use crate::scores::Threshold;
@@ -107,11 +108,7 @@ pub(crate) fn count_units(
 /// The positions of the sequences of each unit.
 pub(crate) fn members(traces: &Traces) -> Vec<Vec<usize>> {
     let keys = traces.blocks.iter().flat_map(|block| &block.keys);
-    let mut order: Vec<_> = keys.copied().zip(0..).collect();
-    order.sort_unstable();
-    let same = |a: &(_, usize), b: &(_, usize)| a.0 == b.0;
-    let unit = |unit: &[(_, usize)]| unit.iter().map(|&(_, i)| i).collect();
-    order.chunk_by(same).map(unit).collect()
+    by_key(keys.copied().zip(0..))
 }
 
 /// The sums over units at each step: what is new there, or has changed.

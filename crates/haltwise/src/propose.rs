@@ -217,16 +217,8 @@ fn cheaper<'v>(a: Best<'v>, b: Best<'v>) -> Best<'v> {
 /// What has been spent by each step, on average over the sequences that have
 /// it; rising, also where fewer and fewer do.
 fn costs(outputs: &Outputs, terms: &Terms, t_max: usize) -> Option<Vec<f64>> {
-    let mut spent = 0.0;
     Some(match terms.cost.as_ref()? {
-        Cost::Steps(costs) => {
-            let last = costs.last().copied().unwrap_or(0.0);
-            let of_step = |t: usize| {
-                spent += costs.get(t).copied().unwrap_or(last);
-                spent
-            };
-            (0..t_max).map(of_step).collect()
-        }
+        Cost::Steps(costs) => Cost::spent(Cost::of_steps(costs, t_max)),
         Cost::Column(_) => {
             let (mut sums, mut n) = (vec![0.0; t_max], vec![0.0_f64; t_max]);
             for costs in (0..outputs.len()).filter_map(|i| outputs.costs(i)) {
@@ -235,11 +227,7 @@ fn costs(outputs: &Outputs, terms: &Terms, t_max: usize) -> Option<Vec<f64>> {
                     n[t] += 1.0;
                 }
             }
-            let of_step = |(sum, n): (f64, f64)| {
-                spent += sum / n.max(1.0);
-                spent
-            };
-            std::iter::zip(sums, n).map(of_step).collect()
+            Cost::spent(std::iter::zip(sums, n).map(|(sum, n)| sum / n.max(1.0)))
         }
     })
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::counts::is_zero;
 use crate::identity::{Fingerprint, SetRecord};
 use crate::score::ScoreSource;
 use crate::sequence::Trace;
@@ -38,10 +39,6 @@ pub struct Survey {
     /// one group more than there may be.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub groups: BTreeMap<String, u64>,
-}
-
-fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 impl Default for Survey {

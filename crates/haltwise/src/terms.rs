@@ -66,6 +66,22 @@ impl Cost {
         let numbers: Result<Vec<f64>, _> = text.split(',').map(|n| n.trim().parse()).collect();
         numbers.map_or_else(|_| Self::Column(text.to_owned()), Self::Steps)
     }
+
+    /// The cost of each of so many steps: past the last that is given, as much as
+    /// that.
+    pub(crate) fn of_steps(costs: &[f64], steps: usize) -> impl Iterator<Item = f64> {
+        let last = costs.last().copied().unwrap_or(0.0);
+        (0..steps).map(move |t| costs.get(t).copied().unwrap_or(last))
+    }
+
+    /// What has been spent by each step.
+    pub(crate) fn spent(costs: impl Iterator<Item = f64>) -> Vec<f64> {
+        let add = |spent: &mut f64, cost: f64| {
+            *spent += cost;
+            Some(*spent)
+        };
+        costs.scan(0.0, add).collect()
+    }
 }
 
 /// Another draw than those that split.
