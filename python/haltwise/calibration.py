@@ -17,6 +17,8 @@ from .traces import Traces, traces_of
 Method = Literal["adaptive", "conditional", "marginal", "screen-only"]
 Score = Literal["confidence", "max-probability", "margin", "gap"]
 Loss = Literal["gap", "disagreement", "given", "absolute"]
+#: Among whom the adaptive method controls the gap: those halted by each step, or all.
+Promise = Literal["halted-by", "average"]
 
 
 def calibrate(
@@ -31,6 +33,7 @@ def calibrate(
     alpha: float = 0.1,
     delta: float = 0.01,
     method: Method = "adaptive",
+    promise: Promise | None = None,
     score: Score | None = None,
     fit: Traces | None = None,
     fit_fraction: float | None = None,
@@ -65,10 +68,14 @@ def calibrate(
         The probability with which the guarantee may fail.
     method : str
         ``"adaptive"``: a learned score and threshold curves; halts earliest. The gap is
-        controlled among the sequences halted by step t, for every t.
+        controlled among the sequences halted by step t, for every t, or as `promise` says.
         ``"conditional"``: the paper's, with the same promise. ``"marginal"``: the
         paper's; one threshold; the gap is controlled on average. ``"screen-only"``:
         promises nothing.
+    promise : str, optional
+        What the adaptive method promises: ``"halted-by"``, the default, controls the gap
+        among the sequences halted by step t, for every t; ``"average"`` over all sequences,
+        which halts earlier and may lose more among early halts.
     score : str, optional
         What says how safe it is to stop: ``"confidence"`` (the scores given),
         ``"max-probability"``, ``"margin"`` (between the two largest probabilities) or
@@ -152,6 +159,7 @@ def calibrate(
         alpha=alpha,
         delta=delta,
         method=method,
+        promise=promise,
         score=score,
         fit_fraction=fit_fraction,
         screen_fraction=screen_fraction,
@@ -248,8 +256,8 @@ def forecast(
 def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
     """The options of a plan, all of them, as the Rust side takes them."""
     names = (
-        "method score alpha delta fit_fraction screen_fraction grid_step at_never screen_by "
-        "loss scale by unit weight weight_bound cost"
+        "method promise score alpha delta fit_fraction screen_fraction grid_step at_never screen_by "
+        "loss scale by unit weight weight_bound cost looks"
     )
     strange = set(given) - set(names.split())
     if strange:

@@ -51,8 +51,10 @@ class Candidates:
         """Learns a score and proposes threshold curves from these traces: the
         candidates of the adaptive method, to be certified on about so many others of
         up to `t_max` steps (by default, as many as the fitting traces have), at these
-        levels. `terms` (loss, by, unit, weight, cost, …) are those of
-        :func:`haltwise.calibrate`, columns by their names."""
+        levels. `terms` (promise, loss, by, unit, weight, cost, …) are those of
+        :func:`haltwise.calibrate`, columns by their names. `looks`: after how many
+        traces the evidence may be certified, each time with an equal share of `delta`,
+        while more of it comes in."""
         options = options_of(method="adaptive", alpha=alpha, delta=delta, score=score, **terms)
         fitting = picking(fitting, options)
         number, steps = natural(certifying, "certifying"), natural(t_max, "t_max")

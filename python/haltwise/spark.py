@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _core
-from .calibration import Loss, Score, found, options_of
+from .calibration import Loss, Promise, Score, found, options_of
 from .rule import Rule
 from .traces import _stream
 
@@ -25,6 +25,7 @@ def calibrate(
     alpha: float = 0.1,
     delta: float = 0.01,
     method: Literal["adaptive", "conditional", "marginal"] = "adaptive",
+    promise: Promise | None = None,
     score: Score | None = None,
     fit_fraction: float | None = None,
     screen_fraction: float | None = None,
@@ -58,8 +59,8 @@ def calibrate(
         might come out differently the next time.
     fit, screen : pyspark.sql.DataFrame, optional
         Other traces to fit to and to screen on; without them, `df` is split.
-    alpha, delta, method, score, fit_fraction, screen_fraction, seed, grid_step, at_never, screen_by
-    loss, scale, by, unit, weight, weight_bound, cost
+    alpha, delta, method, promise, score, fit_fraction, screen_fraction, seed, grid_step, at_never
+    screen_by, loss, scale, by, unit, weight, weight_bound, cost
         As for :func:`haltwise.calibrate`. What is set aside to screen (of the
         conditional method) is brought to the driver: with many traces, choose a small
         `screen_fraction`. To fit, no more than 10,000 traces are.
@@ -77,6 +78,7 @@ def calibrate(
         alpha=alpha,
         delta=delta,
         method=method,
+        promise=promise,
         score=score,
         fit_fraction=fit_fraction,
         screen_fraction=screen_fraction,

@@ -4,6 +4,7 @@
 use haltwise::corridor::Calibrated;
 use haltwise::forecast::{Forecast, enough, forecast as foretell};
 use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
+use haltwise::rule::Promise;
 use haltwise::terms::Cost;
 use haltwise::traces::Key;
 use haltwise::{Ask, Given, Method, Outputs, Plan};
@@ -18,6 +19,7 @@ use crate::rule::Rule;
 #[pyo3(from_item_all)]
 pub(crate) struct Options {
     method: Option<String>,
+    promise: Option<String>,
     score: Option<String>,
     alpha: Option<f64>,
     delta: Option<f64>,
@@ -35,6 +37,7 @@ pub(crate) struct Options {
     weight_bound: Option<f64>,
     /// The name of a column, or a cost per step.
     cost: Option<Costs>,
+    looks: Option<Vec<u64>>,
 }
 
 #[derive(FromPyObject)]
@@ -52,6 +55,7 @@ impl Options {
         }
         Plan::new(Ask {
             method: word::<Method>(&self.method)?,
+            promise: word::<Promise>(&self.promise)?,
             alpha: self.alpha,
             delta: self.delta,
             score: word::<ScoreWord>(&self.score)?,
@@ -73,6 +77,7 @@ impl Options {
                 Costs::Column(name) => Cost::Column(name.clone()),
                 Costs::Steps(steps) => Cost::Steps(steps.clone()),
             }),
+            looks: self.looks.clone().unwrap_or_default(),
         })
         .map_err(value_error)
     }

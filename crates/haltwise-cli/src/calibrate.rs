@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use anyhow::bail;
 use haltwise::corridor::Calibrated;
 use haltwise::{Given, Plan, Rule};
-use haltwise_io::{Columns, Files, rule_json, trace_files, write_rule};
+use haltwise_io::{Columns, Files, read_rule, rule_json, trace_files, write_rule};
 use haltwise_report::words;
 
 use crate::memory::MemoryArgs;
 use crate::plan::PlanArgs;
-use crate::show::{self, CAREFUL, GOOD, HEADING, styled};
+use crate::show::{self, CAREFUL, GOOD, HEADING, count, styled};
 
 /// Find a stopping rule and certify what it may cost
 ///
@@ -107,6 +107,11 @@ fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
 
 /// Writes a rule and says what it is.
 pub(crate) fn finish(rule: &Rule, output: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    if let Ok(before) = read_rule(output)
+        && rule.looks_again(&before)
+    {
+        bail!(look_again(output, rule, &before));
+    }
     write_rule(output, rule)?;
     if json {
         show::print(&rule_json(rule)?)?;
@@ -115,6 +120,31 @@ pub(crate) fn finish(rule: &Rule, output: &Path, json: bool) -> anyhow::Result<E
         show::print(&(describe(rule) + &written))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What to do instead of looking twice at the same traces.
+fn look_again(output: &Path, rule: &Rule, before: &Rule) -> String {
+    let output = show::file(output);
+    match (rule.looks(), before.looks()) {
+        (Some(looks), Some(made)) if looks.planned == made.planned => {
+            let next = looks.planned.get(looks.made);
+            let next = next.map_or("there is no other".into(), |next| {
+                format!("the next is due at {}", count(*next, "trace", "traces"))
+            });
+            format!(
+                "{output} is from look {} of {} already, on other traces; each look may be made \
+                 once, and {next}",
+                made.made,
+                made.planned.len()
+            )
+        }
+        _ => format!(
+            "{output} was certified on some of these traces already; to look at them again, \
+             together with others, spends delta twice. Plan to: `haltwise screen --looks \
+             500,1000,2000`, then `evidence` and `certify` as traces come in. Or certify on new \
+             traces alone. If the promise of {output} was never used, remove it first"
+        ),
+    }
 }
 
 /// Refuses files that would serve two parts, before reading anything.

@@ -3,6 +3,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
+use haltwise::rule::Promise;
 use haltwise::terms::Cost;
 use haltwise::{Ask, Method, Plan};
 
@@ -52,6 +53,10 @@ pub(crate) struct PlanArgs {
 #[derive(Clone, clap::Args)]
 #[command(next_help_heading = "What is promised, and to whom")]
 struct TermsArgs {
+    /// Among whom the method adaptive controls what is lost [default: halted-by]
+    #[arg(long, value_parser = words::<Promise>())]
+    promise: Option<Promise>,
+
     /// What is lost by stopping early [default: gap]
     #[arg(long, value_parser = words::<LossWord>())]
     loss: Option<LossWord>,
@@ -110,8 +115,14 @@ impl PlanArgs {
     /// The plan, or the end of the program where it cannot be meant. `fit` and
     /// `screen`: whether other traces are given for it.
     pub(crate) fn plan(&self, fit: bool, screen: bool) -> Plan {
+        self.plan_with_looks(fit, screen, &[])
+    }
+
+    /// The same, with evidence looked at after so many traces.
+    pub(crate) fn plan_with_looks(&self, fit: bool, screen: bool, looks: &[u64]) -> Plan {
         plan(Ask {
             method: self.method,
+            promise: self.terms.promise,
             alpha: self.levels.alpha,
             delta: self.levels.delta,
             score: self.score,
@@ -130,6 +141,7 @@ impl PlanArgs {
             weight: self.terms.weight.clone(),
             weight_bound: self.terms.weight_bound,
             cost: self.terms.cost.clone(),
+            looks: looks.to_vec(),
         })
     }
 

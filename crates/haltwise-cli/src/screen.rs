@@ -25,7 +25,13 @@ Examples:
   haltwise screen traces/ -o candidates.json
   haltwise evidence candidates.json traces/part-1.parquet -o 1.json
   haltwise evidence candidates.json traces/part-2.parquet -o 2.json
-  haltwise certify 1.json 2.json -o rule.json")]
+  haltwise certify 1.json 2.json -o rule.json
+
+  haltwise screen may.parquet --looks 1000,2000 -o candidates.json  # may has 1,200 traces
+  haltwise evidence candidates.json may.parquet -o may.json
+  haltwise certify may.json -o rule.json                            # the first look
+  haltwise evidence candidates.json june.parquet -o june.json       # 900 more
+  haltwise certify may.json june.json -o rule.json                  # the second")]
 pub(crate) struct Args {
     /// Trace files, folders or patterns: all that are to screen and certify
     #[arg(required = true, value_name = "TRACES")]
@@ -47,6 +53,11 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=haltwise::traces::MAX_STEPS as i64))]
     t_max: Option<u32>,
 
+    /// Certify more than once while traces come in: after so many of them, TRACES among them, in
+    /// all. Each look has an equal share of delta
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
+    looks: Vec<u64>,
+
     #[command(flatten)]
     memory: MemoryArgs,
 
@@ -62,7 +73,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.whole && args.plan.method() != Method::Conditional {
         crate::usage_error("--whole goes with --method conditional only");
     }
-    let plan = args.plan.plan(false, args.whole);
+    let plan = args.plan.plan_with_looks(false, args.whole, &args.looks);
     let files = trace_files(&args.traces)?;
     show::check_output(&args.output, &files)?;
     let classifier = show::classifier(&args.traces)?;

@@ -1,8 +1,10 @@
-//! Measures promises on the golden traces: what few labels buy, and how often a
-//! forecast from 300 traces holds for 1,000 others.
+//! Measures promises on the golden traces: what few labels buy, how often a
+//! forecast from 300 traces holds for 1,000 others, and how `adaptive` fares beside
+//! `conditional` where few traces calibrate.
 //!
-//! `cargo run --release -p haltwise-io --example measure_promises -- FOLDER few-labels|forecast`
-//! where FOLDER has `NAME.traces.npz`.
+//! `cargo run --release -p haltwise-io --example measure_promises -- FOLDER
+//! few-labels|forecast|small|votes` where FOLDER has `NAME.traces.npz`, for votes
+//! `Votes.traces.npz`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
@@ -11,12 +13,14 @@ use std::time::Instant;
 use haltwise::evaluate::halt_steps;
 use haltwise::forecast::forecast;
 use haltwise::plan::LossWord;
+use haltwise::rule::Promise;
 use haltwise::traces::{Key, Trace};
-use haltwise::{Ask, Given, Outputs, Plan, Rule, Sequence};
+use haltwise::{Ask, Given, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_io::{Columns, read_outputs, visit_traces};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
+use rayon::prelude::*;
 
 const NAMES: [&str; 4] = [
     "PenDigits",
@@ -28,10 +32,24 @@ const NAMES: [&str; 4] = [
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let folder = Path::new(&arguments[0]);
-    for name in NAMES {
+    let names: &[&str] = match arguments[1].as_str() {
+        "votes" => &["Votes"],
+        _ => &NAMES,
+    };
+    for name in names {
         let file = folder.join(format!("{name}.traces.npz"));
         match arguments[1].as_str() {
             "few-labels" => few_labels(name, &file),
+            "small" => {
+                for n in [150, 300, 600] {
+                    beside_conditional(name, &file, n, 0.1, 64);
+                }
+            }
+            "votes" => {
+                for alpha in [0.05, 0.1] {
+                    beside_conditional(name, &file, 700, alpha, 50);
+                }
+            }
             _ => forecasts(name, &file),
         }
     }
@@ -153,6 +171,50 @@ fn forecasts(name: &str, file: &Path) {
     println!(
         "{name}: {covered} of {draws} covered; foretold {foretold:.3}, found {found:.3}; {:.2} s a forecast, {:.0} s in all",
         spent / draws as f64,
+        start.elapsed().as_secs_f64()
+    );
+}
+
+/// How `adaptive` halts beside `conditional`, calibrated on the same few traces
+/// at δ = 5%.
+fn beside_conditional(name: &str, file: &Path, n: usize, alpha: f64, draws: u64) {
+    let whole = read_outputs(&[file], &Columns::default(), &mut |_, _| {}).unwrap();
+    let start = Instant::now();
+    let found: Vec<[f64; 3]> = (0..draws)
+        .into_par_iter()
+        .map(|seed| {
+            let order = shuffled(whole.len(), seed);
+            let (few, test) = order.split_at(n);
+            let few = whole.select(few.iter().copied());
+            let test = whole.select(test.iter().copied());
+            let asked = |method| Ask {
+                method: Some(method),
+                alpha: Some(alpha),
+                delta: Some(0.05),
+                ..Ask::default()
+            };
+            let on_average = Ask {
+                promise: Some(Promise::Marginal),
+                ..asked(Method::Adaptive)
+            };
+            [
+                asked(Method::Adaptive),
+                asked(Method::Conditional),
+                on_average,
+            ]
+            .map(|ask| t_avg(&calibrated(ask, &few), &test))
+        })
+        .collect();
+    let mean = |i: usize| found.iter().map(|t| t[i]).sum::<f64>() / draws as f64;
+    let later = found.iter().filter(|t| t[0] > t[1] + 1e-12).count();
+    let all = found.iter().filter(|t| t[0] == 1.0 && t[1] < 1.0).count();
+    let far = found.iter().filter(|t| t[0] > 1.5 * mean(0)).count();
+    println!(
+        "{name}, {n}, alpha {alpha}: adaptive {:.4}, conditional {:.4}, on average {:.4}; later in {later} of {draws}, \
+         everything in {all}, far above the mean in {far}; {:.1} s",
+        mean(0),
+        mean(1),
+        mean(2),
         start.elapsed().as_secs_f64()
     );
 }

@@ -56,6 +56,7 @@ pub fn family(kind: FamilyKind) -> &'static str {
         FamilyKind::OneThreshold => "one threshold for all steps",
         FamilyKind::Backward => "a threshold per step, from the last step back",
         FamilyKind::Curves => "threshold curves",
+        FamilyKind::Plain => "one threshold of the score that the traces came with",
         FamilyKind::Clock => "everyone at one step",
     }
 }

@@ -31,9 +31,9 @@ pub enum FamilyKind {
     Backward,
     /// Threshold curves.
     Curves,
-    /// Everyone halts at one step, whatever the score. This family is the same
-    /// for all data, so that the fitting traces may help to certify it where
-    /// they were drawn like the others.
+    /// One threshold of the score that the traces came with.
+    Plain,
+    /// Everyone halts at one step, whatever the score.
     Clock,
 }
 
@@ -42,6 +42,12 @@ impl FamilyKind {
     /// so that the last to pass is the one to take.
     pub(crate) fn is_nested(self) -> bool {
         matches!(self, Self::OneThreshold | Self::Backward)
+    }
+
+    /// Whether the family is the same for all data, so that the fitting traces
+    /// may help to certify it where they were drawn like the others.
+    pub(crate) fn is_free(self) -> bool {
+        matches!(self, Self::Plain | Self::Clock)
     }
 }
 
@@ -98,6 +104,11 @@ impl Candidates {
             Family::Backward(..) => self.walk.len(),
             Family::List(rules) => rules.len(),
         }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The number of steps the rules are for.

@@ -105,6 +105,20 @@ impl Proof {
         }
     }
 
+    /// The same without what was learned from the fitting traces, for families that
+    /// these may help to certify.
+    pub(crate) fn unlearned(&self) -> Self {
+        match self {
+            // As if every disagreement had the full prediction right: then labels
+            // and disagreements are tested apart.
+            Self::FewLabels { .. } => Self::FewLabels {
+                right: 1.0,
+                labelled: 1.0,
+            },
+            other => other.clone(),
+        }
+    }
+
     /// What is counted in each group.
     pub(crate) fn strands(&self, loss: Loss, units: bool) -> Vec<Strand> {
         let strand = |labelled_only, measure, tallied| Strand {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::candidates::FamilyKind;
 use crate::certify::Strand;
 use crate::counts::is_zero;
 use crate::error::CalibrateError;
 use crate::identity::{Fingerprint, Key, Overlap, SetRecord, Sketch};
+use crate::outputs::Outputs;
 use crate::parts::Certifying;
 use crate::proposal::{Proposal, Role};
+use crate::score::ScoreSource;
 use crate::sequence::Trace;
 use crate::survey::Survey;
 use crate::table::{EvidenceError, Table, Tallied};
@@ -133,9 +134,9 @@ impl Evidence {
 pub struct Counting {
     proposal: Arc<Proposal>,
     evidence: Evidence,
-    /// For each group, one per strand.
+    /// For each score, for each group, one per strand.
     certifying: Vec<TracesBuilder>,
-    /// What was fitted to, and may help to certify the clock.
+    /// What was fitted to, and may help to certify what does not depend on it.
     fitted: Vec<TracesBuilder>,
     strands: Vec<Strand>,
     bytes: Vec<u8>,
@@ -147,12 +148,14 @@ impl Counting {
         let strands = proposal.strands();
         let builders = || {
             let mut builders = Vec::new();
-            for _group in 0..proposal.groups().len().max(1) {
-                builders.extend(strands.iter().map(|strand| {
-                    Traces::builder()
-                        .source(proposal.score().clone())
-                        .measured(strand.measure)
-                }));
+            for source in proposal.sources() {
+                for _group in 0..proposal.groups().len().max(1) {
+                    builders.extend(strands.iter().map(|strand| {
+                        Traces::builder()
+                            .source(source.clone())
+                            .measured(strand.measure)
+                    }));
+                }
             }
             builders
         };
@@ -214,7 +217,7 @@ impl Counting {
         Ok(Some(print))
     }
 
-    /// Adds a sequence to the strands of its group.
+    /// Adds a sequence to the strands of its group, with each score.
     fn add(
         &mut self,
         role: Role,
@@ -222,23 +225,26 @@ impl Counting {
         key: Key,
         trace: &Trace<'_>,
     ) -> Result<Fingerprint, CalibrateError> {
-        let first = place * self.strands.len();
         let mut print = Fingerprint::default();
-        for (s, strand) in self.strands.iter().enumerate() {
-            if strand.labelled_only && trace.label().is_none() {
-                continue;
-            }
-            let set = match role {
-                Role::Fit => &mut self.fitted[first + s],
-                _ => &mut self.certifying[first + s],
-            };
-            print = set.add(key, trace)?;
-            // All of a unit must be there before it is counted.
-            if strand.tallied != Tallied::Units
-                && let Some(block) = set.take_block()
-            {
-                self.proposal
-                    .count_strand(&mut self.evidence, role, first + s, &block)?;
+        let in_score = self.proposal.groups().len().max(1) * self.strands.len();
+        let first = place * self.strands.len();
+        for at in (first..self.certifying.len()).step_by(in_score) {
+            for (s, strand) in self.strands.iter().enumerate() {
+                if strand.labelled_only && trace.label().is_none() {
+                    continue;
+                }
+                let set = match role {
+                    Role::Fit => &mut self.fitted[at + s],
+                    _ => &mut self.certifying[at + s],
+                };
+                print = set.add(key, trace)?;
+                // All of a unit must be there before it is counted.
+                if strand.tallied != Tallied::Units
+                    && let Some(block) = set.take_block()
+                {
+                    self.proposal
+                        .count_strand(&mut self.evidence, role, at + s, &block)?;
+                }
             }
         }
         Ok(print)
@@ -304,10 +310,13 @@ impl Proposal {
             }
             return Ok(counting.finish()?);
         }
-        certifying.with_traces(self.score(), |traces| {
-            self.check_score(traces)?;
-            self.count_strand(&mut evidence, Role::Certify, 0, traces)
-        })??;
+        // One group and one strand: a place per score.
+        for (place, source) in self.sources().into_iter().enumerate() {
+            certifying.with_traces(source, |traces| {
+                check_score(traces, source)?;
+                self.count_strand(&mut evidence, Role::Certify, place, traces)
+            })??;
+        }
         Ok(evidence)
     }
 
@@ -317,28 +326,27 @@ impl Proposal {
     /// What a part is to certify must not have been proposed from it.
     pub fn count_parts(
         &self,
-        traces: &Traces,
+        outputs: &Outputs,
         parts: &[&[usize]],
     ) -> Result<Vec<Evidence>, CalibrateError> {
-        self.check_score(traces)?;
         let strands = self.strands();
         let [strand] = strands[..] else {
             return Err(EvidenceError::NoTerms.into());
         };
-        if !self.groups().is_empty()
-            || strand.tallied == Tallied::Units
-            || strand.measure != traces.measure()
-        {
+        if !self.groups().is_empty() || strand.tallied == Tallied::Units {
             return Err(EvidenceError::NoTerms.into());
         }
-        let prints = traces.fingerprints();
-        let lengths: Vec<usize> = traces.lengths().collect();
+        let scored = |source: &ScoreSource| outputs.measured(source, strand.measure);
+        let sources = self.sources();
+        let scored: Vec<Traces> = sources.into_iter().map(scored).collect::<Result<_, _>>()?;
+        let prints = scored[0].fingerprints();
+        let lengths: Vec<usize> = scored[0].lengths().collect();
         let mut found = Vec::with_capacity(parts.len());
         let mut none = Evidence::none(self)?;
         none.tables.clear();
         for part in parts {
             let mut evidence = none.clone();
-            for &i in part.iter().filter(|&&i| i < traces.len()) {
+            for &i in part.iter().filter(|&&i| i < outputs.len()) {
                 evidence.counted += SetRecord::one(prints[i]);
                 evidence.survey.shortest = evidence.survey.shortest.min(lengths[i]);
                 evidence.survey.longest = evidence.survey.longest.max(lengths[i]);
@@ -346,8 +354,9 @@ impl Proposal {
             evidence.survey.set = evidence.counted;
             found.push(evidence);
         }
-        for candidates in self.candidates() {
-            let tables = Table::count_parts(candidates, traces, parts)?;
+        for family in self.families() {
+            let traces = &scored[usize::from(family.score.is_some())];
+            let tables = Table::count_parts(&family.candidates, traces, parts)?;
             for (evidence, table) in std::iter::zip(&mut found, tables) {
                 evidence.tables.push(table);
             }
@@ -355,19 +364,12 @@ impl Proposal {
         Ok(found)
     }
 
-    fn check_score(&self, traces: &Traces) -> Result<(), EvidenceError> {
-        if traces.source() == self.score() {
-            return Ok(());
-        }
-        Err(EvidenceError::other_score(traces.source(), self.score()))
-    }
-
-    /// Counts sequences, for every family, that belong to the strand in this
-    /// place.
+    /// Counts sequences, for every family that judges their score, that belong to
+    /// the strand in this place: of the score, the group and the strand.
     ///
     /// Those that were fitted to help to certify what is the same whatever they
-    /// say: the clock. All traces drawn like the certifying ones may test it; the
-    /// fitting ones are, where both were split from one set.
+    /// say: plain thresholds and the clock. All traces drawn like the certifying
+    /// ones may test them; the fitting ones are, where both were split from one set.
     pub(crate) fn count_strand(
         &self,
         evidence: &mut Evidence,
@@ -377,16 +379,26 @@ impl Proposal {
     ) -> Result<(), EvidenceError> {
         let strands = self.strands();
         let in_family = self.groups().len().max(1) * strands.len();
+        let (score, place) = (place / in_family, place % in_family);
         let strand = strands[place % strands.len()];
-        if role == Role::Certify && place.is_multiple_of(strands.len()) {
+        if role == Role::Certify && score == 0 && place.is_multiple_of(strands.len()) {
             evidence.full_right += traces.full_right();
         }
         for (f, family) in self.families().iter().enumerate() {
-            if role == Role::Certify || family.kind == FamilyKind::Clock {
+            let judged = usize::from(family.score.is_some()) == score;
+            if judged && (role == Role::Certify || family.kind.is_free()) {
                 let table = &mut evidence.tables[f * in_family + place];
                 table.count(&family.candidates, traces, strand.tallied)?;
             }
         }
         Ok(())
     }
+}
+
+/// Refuses traces that have another score, and no way to this one.
+fn check_score(traces: &Traces, wanted: &ScoreSource) -> Result<(), EvidenceError> {
+    if traces.source() == wanted {
+        return Ok(());
+    }
+    Err(EvidenceError::other_score(traces.source(), wanted))
 }

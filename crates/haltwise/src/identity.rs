@@ -328,6 +328,13 @@ impl Sketched {
         self.0.is_empty()
     }
 
+    /// The share of the smaller sample, of two sets that may be of different size,
+    /// that is in the other.
+    pub(crate) fn shared(&self, other: &Self) -> f64 {
+        let both = self.0.iter().filter(|e| other.0.binary_search(e).is_ok());
+        both.count() as f64 / self.0.len().min(other.0.len()).max(1) as f64
+    }
+
     /// Whether a sequence is in the sample; `named` if both sets have ids.
     pub(crate) fn meet(&self, key: Key, fingerprint: Fingerprint, named: bool) -> Met {
         let print = fingerprint.half();

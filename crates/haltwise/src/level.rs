@@ -50,6 +50,13 @@ macro_rules! level {
     };
 }
 
+impl Delta {
+    /// An equal share of it for each of so many; all of it for none or one.
+    pub(crate) fn over(self, parts: usize) -> Self {
+        Self(self.0 / parts.max(1) as f64)
+    }
+}
+
 level!(
     Alpha,
     "alpha",

@@ -20,8 +20,8 @@ use crate::terms::{Admission, Cost, Loss, Terms, Weight};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// A learned score and threshold curves, with the conditional promise;
-    /// halts earlier than the paper's.
+    /// A learned score and threshold curves, with either promise; halts earlier
+    /// than the paper's.
     #[default]
     Adaptive,
     /// The paper's Algorithms 1 and 2: one threshold per step, the gap
@@ -62,7 +62,7 @@ impl Word for Method {
             Self::Adaptive,
             "adaptive",
             "A learned score and threshold curves; the gap is controlled among the sequences \
-             halted by any step",
+             halted by any step, or as --promise says",
         ),
         (
             Self::Marginal,
@@ -84,7 +84,8 @@ impl Word for Method {
 }
 
 impl Method {
-    /// What a rule found this way promises, if anything.
+    /// What a rule found this way promises, if anything; `adaptive`, unless
+    /// something else was asked for.
     pub fn promise(self) -> Option<Promise> {
         match self {
             Self::Marginal => Some(Promise::Marginal),
@@ -97,6 +98,22 @@ impl Method {
     fn screens(self) -> bool {
         matches!(self, Self::Conditional | Self::ScreenOnly)
     }
+}
+
+impl Word for Promise {
+    const NAME: &'static str = "promise";
+    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (
+            Self::Conditional,
+            "halted-by",
+            "Among the sequences halted by step t, for every t",
+        ),
+        (
+            Self::Marginal,
+            "average",
+            "On average over all sequences; halts earlier, and may lose more among early halts",
+        ),
+    ];
 }
 
 /// What says how safe it is to stop.
@@ -224,6 +241,8 @@ impl Word for LossWord {
 pub struct Ask {
     /// How to find the rule; by default `adaptive`.
     pub method: Option<Method>,
+    /// What `adaptive` is to promise; by default the gap by every step.
+    pub promise: Option<Promise>,
     /// The tolerated gap; by default 0.1.
     pub alpha: Option<f64>,
     /// The probability with which the promise may fail; by default 0.01.
@@ -261,6 +280,9 @@ pub struct Ask {
     pub weight_bound: Option<f64>,
     /// What reading costs; by default every step as much.
     pub cost: Option<Cost>,
+    /// After how many sequences evidence may be looked at, where more of it is to
+    /// come; by default once, whenever that is.
+    pub looks: Vec<u64>,
 }
 
 /// Why what is asked for cannot be meant.
@@ -303,6 +325,8 @@ pub enum PlanError {
     },
     /// Costs are none.
     Costs,
+    /// Looks that do not follow each other.
+    Looks,
     /// An option needs another.
     Needs {
         /// The option.
@@ -351,6 +375,11 @@ impl PlanError {
                 "{}: costs are numbers of at least 0, and not all of them 0",
                 spell("cost")
             ),
+            Self::Looks => format!(
+                "{}: looks are numbers of traces, each larger than the last, {MOST_LOOKS} at the \
+                 most",
+                spell("looks")
+            ),
             Self::Needs { option, other, why } => {
                 format!("{} needs {}: {why}", spell(option), spell(other))
             }
@@ -391,6 +420,7 @@ impl From<GridError> for PlanError {
 #[serde(try_from = "Record", into = "Record")]
 pub struct Plan {
     method: Method,
+    promise: Option<Promise>,
     alpha: Alpha,
     delta: Delta,
     score: Option<ScoreWord>,
@@ -399,6 +429,7 @@ pub struct Plan {
     at_never: AtNever,
     screen_by: ScreenBy,
     terms: Terms,
+    looks: Vec<u64>,
 }
 
 impl Ask {
@@ -530,6 +561,9 @@ impl Split {
     }
 }
 
+/// More looks than this leave little of δ for each.
+const MOST_LOOKS: usize = 20;
+
 /// The share that is set aside for fitting, unless said otherwise.
 const FIT_FRACTION: f64 = 0.3;
 
@@ -589,6 +623,20 @@ impl Plan {
             "screen_by",
             "goes with the methods conditional and screen-only only",
         )?;
+        needless(
+            ask.promise.is_some() && method != Method::Adaptive,
+            "promise",
+            "goes with the method adaptive only: each of the paper's makes one of the two",
+        )?;
+        needless(
+            !ask.looks.is_empty() && method == Method::ScreenOnly,
+            "looks",
+            "goes with methods that promise something",
+        )?;
+        let ascend = ask.looks.is_sorted_by(|a, b| a < b) && ask.looks.first() != Some(&0);
+        if !ascend || ask.looks.len() > MOST_LOOKS {
+            return Err(PlanError::Looks);
+        }
         let split = Split {
             fit_fraction: (fits && !ask.fit).then(|| ask.fit_fraction.unwrap_or(FIT_FRACTION)),
             screen_fraction: (screens && !ask.screen)
@@ -623,6 +671,7 @@ impl Plan {
         }
         Ok(Self {
             method,
+            promise: ask.promise.or(method.promise()),
             alpha: ask
                 .alpha
                 .map_or_else(|| Ok(Alpha::default()), Alpha::try_from)?,
@@ -637,6 +686,7 @@ impl Plan {
             at_never: ask.at_never.unwrap_or_default(),
             screen_by: ask.screen_by.unwrap_or_default(),
             terms,
+            looks: ask.looks,
         })
     }
 
@@ -691,6 +741,11 @@ impl Plan {
         self.method
     }
 
+    /// What is promised, if anything.
+    pub fn promise(&self) -> Option<Promise> {
+        self.promise
+    }
+
     /// The tolerated gap.
     pub fn alpha(&self) -> Alpha {
         self.alpha
@@ -699,6 +754,18 @@ impl Plan {
     /// The probability with which the promise may fail.
     pub fn delta(&self) -> Delta {
         self.delta
+    }
+
+    /// After how many sequences evidence may be looked at; empty where that is done
+    /// once.
+    pub fn looks(&self) -> &[u64] {
+        &self.looks
+    }
+
+    /// The probability with which the promise may fail at one look: see
+    /// [`Looks`](crate::rule::Looks).
+    pub(crate) fn level(&self) -> Delta {
+        self.delta.over(self.looks.len())
     }
 
     /// The thresholds that the paper's methods choose from.
@@ -748,6 +815,8 @@ impl Default for Plan {
 #[serde(deny_unknown_fields)]
 struct Record {
     method: Method,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    promise: Option<Promise>,
     alpha: f64,
     delta: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -766,12 +835,17 @@ struct Record {
     screen_by: Option<ScreenBy>,
     #[serde(default, skip_serializing_if = "Terms::is_usual")]
     terms: Terms,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    looks: Vec<u64>,
 }
 
 impl From<Plan> for Record {
     fn from(plan: Plan) -> Self {
         Self {
             method: plan.method,
+            promise: plan
+                .promise
+                .filter(|_| plan.promise != plan.method.promise()),
             alpha: plan.alpha.get(),
             delta: plan.delta.get(),
             score: plan.score,
@@ -782,6 +856,7 @@ impl From<Plan> for Record {
             at_never: (plan.method == Method::Conditional).then_some(plan.at_never),
             screen_by: plan.method.screens().then_some(plan.screen_by),
             terms: plan.terms,
+            looks: plan.looks,
         }
     }
 }
@@ -793,6 +868,7 @@ impl TryFrom<Record> for Plan {
         let fits = record.method == Method::Adaptive || record.score == Some(ScoreWord::Gap);
         Self::new(Ask {
             method: Some(record.method),
+            promise: record.promise,
             alpha: Some(record.alpha),
             delta: Some(record.delta),
             score: record.score,
@@ -805,6 +881,7 @@ impl TryFrom<Record> for Plan {
             grid_step: record.grid_step,
             at_never: record.at_never,
             screen_by: record.screen_by,
+            looks: record.looks,
             ..Ask::of_terms(record.terms)
         })
     }

@@ -4,7 +4,8 @@
 //!
 //! Every method is one: the paper's marginal is one family with all of δ (one
 //! threshold, ever lower), so is the paper's conditional (the backward walk);
-//! `adaptive` is families of curves and the clock at shares of δ.
+//! `adaptive` is families of curves, of plain thresholds and the clock at shares
+//! of δ.
 
 use std::sync::OnceLock;
 
@@ -262,7 +263,7 @@ impl Proposal {
     ) -> Result<Self, CalibrateError> {
         check_terms(plan, certifying)?;
         let terms = plan.terms();
-        let (alpha, delta, t_max) = (plan.alpha(), plan.delta(), certifying.longest);
+        let (alpha, delta, t_max) = (plan.alpha(), plan.level(), certifying.longest);
         let by_unit = terms.unit.is_some();
         // Where nothing is known about losses, bets expect nothing.
         let mut proof = match terms.loss.is_binary() && !by_unit {
@@ -275,6 +276,7 @@ impl Proposal {
             vec![Family {
                 kind,
                 share: 1.0,
+                score: None,
                 candidates,
             }]
         };
@@ -409,12 +411,18 @@ impl Proposal {
         self.record.families.iter().map(|family| &family.candidates)
     }
 
-    /// Whether what was fitted to helps to certify the clock. It may where
-    /// nothing about the clock's test was learned from it, be it bets or bounds.
+    /// All scores that candidates judge: first the one that most do.
+    pub(crate) fn sources(&self) -> Vec<&ScoreSource> {
+        let other = self.families().iter().find_map(|f| f.score.as_ref());
+        std::iter::once(self.score()).chain(other).collect()
+    }
+
+    /// Whether what was fitted to helps to certify families that do not depend on
+    /// it. It may where nothing about their tests was learned from it, such as bets.
     pub(crate) fn fitted_help(&self) -> bool {
-        let clock = |family: &Family| family.kind == FamilyKind::Clock;
-        let fixed = self.proof().is_usual() && self.plan().terms().loss.is_binary();
-        fixed && self.families().iter().any(clock)
+        let learned = matches!(self.proof(), Proof::Bets(_));
+        let fixed = !learned && self.plan().terms().loss.is_binary();
+        fixed && self.families().iter().any(|family| family.kind.is_free())
     }
 
     /// The groups that the promise is to hold for, sorted; none where it is for
@@ -508,12 +516,13 @@ impl Proposal {
         };
         RuleRecord {
             method: plan.method(),
-            promise: plan.method().promise(),
+            promise: plan.promise(),
             terms: plan.terms().clone(),
             groups: self.groups().to_vec(),
             proof: self.proof().clone(),
             alpha: plan.alpha(),
             delta: plan.delta(),
+            looks: None,
             grid_step: paper.then(|| plan.grid().clone()),
             at_never: paper.then(|| plan.at_never()),
             screen_by: (plan.screen_by() != Default::default()).then(|| plan.screen_by()),
@@ -581,6 +590,12 @@ impl Proposal {
         };
         if !of_method {
             return Some("the families are not those of the method");
+        }
+        let mut others = record.families.iter().filter_map(|f| f.score.as_ref());
+        if let Some(first) = others.next()
+            && others.any(|score| score != first)
+        {
+            return Some("the families judge more than two scores");
         }
         let paper = record.plan.method() != Method::Adaptive;
         if paper && !self.candidates().all(|c| c.on(record.plan.grid())) {

@@ -5,8 +5,11 @@
 //! traces the curve is sought that halts earliest on average while, by every
 //! step, the gaps stay within the budget that the test on the certifying traces
 //! will grant: how many gaps among so many halted still give a p-value below
-//! δ's share. From that curve a family is spun: stricter ones before it, bolder
-//! ones behind it, in the order in which they will be tested.
+//! δ's share. From that curve families are spun, each in the order in which it
+//! will be tested: stricter curves before it, bolder ones behind it; and the curve
+//! from ever earlier steps on. Beside them stand rules that depend on no trace at
+//! all, so that every trace may certify them: one threshold of the score that the
+//! traces came with, and the clock.
 //!
 //! All of this is a heuristic and may look at the fitting traces as it likes.
 //! The guarantee comes from certifying, which asks only that the score, the
@@ -18,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bets::{Bets, Profile};
 use crate::candidates::{Candidates, FamilyKind};
-use crate::certify::{FEW_LABELS, Proof, rho};
+use crate::certify::{FEW_LABELS, Promise, Proof, rho};
 use crate::counts::Counts;
 use crate::fit::{FEW, Target, fit, right_share};
 use crate::gap_score::probability;
@@ -38,14 +41,46 @@ use crate::terms::{Cost, Terms};
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
 
-/// The shares of δ: the best curves, those that open later, and the same from a
-/// stricter curve on. Where none open later, the best curves have all of it.
-const SHARES: [f64; 3] = [0.5, 0.15, 0.1];
+/// The shares of δ, by what is promised: see [`propose`]. Those of the plain
+/// thresholds and of the clock depend on nothing else: fitting traces may help to
+/// certify both, so that nothing about them, their levels least of all, may depend
+/// on those.
+struct Shares {
+    /// Of the best curves.
+    best: f64,
+    /// Of the walk along the best curve.
+    walk: f64,
+    /// Of each family of plain thresholds.
+    plain: f64,
+    clock: f64,
+}
 
-/// The clock's share of δ. It is a constant: fitting traces may help to certify
-/// the clock, so that nothing about it, its level least of all, may depend on
-/// them.
-const CLOCK_SHARE: f64 = 0.25;
+impl Shares {
+    /// Where so many certify. On average, plain thresholds are worth more where few
+    /// traces tell curves apart.
+    fn of(promise: Promise, certifying: u64) -> Self {
+        match promise {
+            Promise::Conditional => Self {
+                best: 0.5,
+                walk: 0.2,
+                plain: 0.1 / PLAIN_THRESHOLDS.len() as f64,
+                clock: 0.2,
+            },
+            Promise::Marginal => {
+                let plain = if certifying < 1000 { 0.2 } else { 0.05 };
+                Self {
+                    best: 0.95 - plain,
+                    walk: 0.0,
+                    plain,
+                    clock: 0.05,
+                }
+            }
+        }
+    }
+}
+
+/// The thresholds of the plain score at which there are walks.
+const PLAIN_THRESHOLDS: [f32; 3] = [0.9, 0.8, 0.5];
 
 /// The p-values that a family's curves are screened for, in units of the best
 /// family's level: the first is the reference, the others are ever bolder.
@@ -53,10 +88,22 @@ const LEVELS: [f64; 4] = [0.5, 2.0, 8.0, 50.0];
 
 /// The same for the cautious curves before the reference, which are held to it
 /// once half of all have halted: that is where bolder ones tend to fail.
-const STRICT_LEVELS: [f64; 4] = [1e-6, 1e-3, 1e-2, 1e-1];
+const STRICT_LEVELS: [f64; 3] = [1e-3, 1e-2, 1e-1];
+
+/// So many curves are bolder than any that promise to pass.
+const BOLDER_LEVELS: usize = 6;
+
+/// Each of them is screened with so many standard deviations of caution less.
+const LESS_CAUTION: f64 = 0.4;
+
+/// Rules of a walk before it comes to where its curve opens.
+const WALK_LINKS: u32 = 10;
+
+/// The sizes of the steps from one curve of a family to the next.
+const FINE: [f64; 3] = [0.5, 0.25, 0.12];
 
 /// Rules between two curves of a family, the first curve included.
-const PER_LINK: usize = 3;
+const PER_LINK: usize = 4;
 
 /// The price of a gap over budget, in units of its standard deviation.
 const OVER_BUDGET: f64 = 5.0;
@@ -72,7 +119,7 @@ const CAUTION: f64 = 0.7;
 /// and so many less for the bold ones, where a thousand times as many certify
 /// as fit; where as many do, nothing. Many traces tell a gap just above α from
 /// one just below, which the fitting traces cannot.
-const MORE_CAUTION: [f64; 4] = [0.7, 1.4, 2.1, 2.1];
+const MORE_CAUTION: [f64; 3] = [0.7, 1.4, 2.1];
 
 /// The labelled alone are looked at from so many on.
 const LABELLED: usize = 150;
@@ -86,6 +133,9 @@ const CLOCK_STEPS: usize = 384;
 pub(crate) struct Family {
     pub(crate) kind: FamilyKind,
     pub(crate) share: f64,
+    /// What is judged, where that is not the proposal's score.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) score: Option<ScoreSource>,
     pub(crate) candidates: Candidates,
 }
 
@@ -113,6 +163,7 @@ pub(crate) fn propose(
 ) -> Result<Proposed, StepError> {
     let outputs = fitting.outputs();
     let wanted = plan.score();
+    let promise = plan.promise().unwrap_or(Promise::Conditional);
     let costs = costs(
         outputs,
         plan.terms(),
@@ -146,58 +197,58 @@ pub(crate) fn propose(
         let view = &views[view];
         sources.iter().map(move |(source, scores)| {
             let screen = Screen::new(outputs, view, source, scores, spent);
-            let starts = screen.best_starts();
-            (screen, starts)
+            let start = screen.best_start();
+            (screen, start)
         })
     };
-    let Some((screen, starts)) = screens(0).reduce(cheaper) else {
+    let Some((screen, start)) = screens(0).reduce(cheaper) else {
         unreachable!("there is a score");
     };
-    let longest = certifying.longest.max(screen.t_max);
-    let extended = |rules: Vec<Thresholds>| {
-        Candidates::list(rules.into_iter().map(|rule| rule.extended(longest)))
-    };
     // Curves for the first test and, where there are others, for whichever of them
-    // promises most; else those that open later.
+    // promises most.
     let others = (1..views.len()).flat_map(screens);
     let other = others.filter(|(other, _)| other.source == screen.source);
     let other = other.reduce(cheaper);
-    let mut curves: Vec<(&Screen<'_>, Start)> = Vec::new();
-    match &other {
-        None => curves.extend(starts.into_iter().map(|start| (&screen, start))),
-        Some((other, others)) => {
-            curves.extend(starts.into_iter().take(1).map(|start| (&screen, start)));
-            curves.push((other, others[0].clone()));
+    let shares = Shares::of(promise, certifying.sequences());
+    // Whoever asked for the learned score gets no other.
+    let plain = Some(&sources[0].0).filter(|_| wanted != Some(ScoreWord::Gap));
+    let mut curves = vec![(&screen, &start, Order::Boldness, shares.best)];
+    let second = match plain {
+        Some(_) => shares.walk,
+        None => 1.0 - shares.best - shares.clock,
+    };
+    match (&other, promise) {
+        (Some((other, start)), _) if second > 0.0 => {
+            curves.push((other, start, Order::Boldness, second));
         }
+        (None, Promise::Conditional) => curves.push((&screen, &start, Order::Walk, second)),
+        _ => curves[0].3 += second,
     }
-    // Where the first rule of a family fails, so do all, be it too bold or so strict
-    // that too few halt: so the last family is the one before with a stricter start.
-    if let [_, (screen, start)] = &curves[..] {
-        let stricter = (*screen, start.clone());
-        curves.push(stricter);
-    }
-    let shares = match curves.len() {
-        1 => vec![SHARES.iter().sum()],
-        _ => SHARES.to_vec(),
+    let longest = certifying.longest.max(screen.t_max);
+    let family = |kind, share, rules: Vec<Thresholds>| Family {
+        kind,
+        share,
+        score: None,
+        candidates: Candidates::list(rules.into_iter().map(|rule| rule.extended(longest))),
     };
     let mut families: Vec<Family> = curves
         .into_par_iter()
-        .zip(shares)
-        .enumerate()
-        .map(|(i, ((screen, start), share))| Family {
-            kind: FamilyKind::Curves,
-            share,
-            candidates: extended(screen.family(start, usize::from(i < 2))),
+        .map(|(screen, start, order, share)| {
+            family(FamilyKind::Curves, share, screen.family(start, order))
         })
         .collect();
-    let clock = clock(longest);
-    if !clock.is_empty() {
-        families.push(Family {
-            kind: FamilyKind::Clock,
-            share: CLOCK_SHARE,
-            candidates: extended(clock),
-        });
+    if let Some(plain) = plain {
+        let rules: Vec<Vec<Thresholds>> = match promise {
+            Promise::Conditional => PLAIN_THRESHOLDS.map(|t| plain_walk(t, longest)).into(),
+            Promise::Marginal => vec![plain_thresholds(longest)],
+        };
+        families.extend(rules.into_iter().map(|rules| Family {
+            score: Some(plain).filter(|plain| *plain != screen.source).cloned(),
+            ..family(FamilyKind::Plain, shares.plain, rules)
+        }));
     }
+    families.push(family(FamilyKind::Clock, shares.clock, clock(longest)));
+    families.retain(|family| !family.candidates.is_empty());
     Ok(Proposed {
         score: screen.source.clone(),
         families,
@@ -206,12 +257,12 @@ pub(crate) fn propose(
     })
 }
 
-/// A way to screen, and its best curves.
-type Best<'v> = (Screen<'v>, Vec<Start>);
+/// A way to screen, and its best curve.
+type Best<'v> = (Screen<'v>, Start);
 
 /// The one whose best curve is the cheaper, the first of equals.
 fn cheaper<'v>(a: Best<'v>, b: Best<'v>) -> Best<'v> {
-    if b.1[0].value < a.1[0].value { b } else { a }
+    if b.1.value < a.1.value { b } else { a }
 }
 
 /// What has been spent by each step, on average over the sequences that have
@@ -235,6 +286,7 @@ fn costs(outputs: &Outputs, terms: &Terms, t_max: usize) -> Option<Vec<f64>> {
 /// A way of looking at the fitting traces: with what losses, and within which
 /// budgets in each group.
 struct View {
+    promise: Promise,
     measure: Measure,
     groups: Vec<Group>,
 }
@@ -253,7 +305,8 @@ fn views(
     certifying: &Survey,
     plain: &ScoreSource,
 ) -> Result<(Proof, Vec<View>), StepError> {
-    let (terms, alpha, delta) = (plan.terms(), plan.alpha().get(), plan.delta().get());
+    let (terms, alpha, delta) = (plan.terms(), plan.alpha().get(), plan.level().get());
+    let promise = plan.promise().unwrap_or(Promise::Conditional);
     let groups = members_of_groups(outputs, terms, certifying);
     let total: u64 = certifying.groups.values().sum();
     // How many of each group will certify, in sequences.
@@ -262,6 +315,7 @@ fn views(
         None => certifying.sequences() as f64,
     };
     let view = |measure, only_labelled: bool, (share, kind): (f64, Kind<'_>)| View {
+        promise,
         measure,
         groups: groups
             .iter()
@@ -274,6 +328,7 @@ fn views(
                     true => n * units(outputs, &members) as f64 / members.len().max(1) as f64,
                     false => n,
                 };
+                let share = share * Shares::of(promise, certifying.sequences()).best;
                 let levels = Levels::new((n as usize).max(1), share * delta, kind);
                 Group { members, levels }
             })
@@ -399,23 +454,37 @@ pub(crate) fn profile(traces: &Traces, alpha: Alpha, by_unit: bool) -> Profile {
 }
 
 /// Everyone halts at one step, from the last but one back.
-///
-/// The family does not depend on the data, although it begins at the longest
-/// sequence: a rule that would open later halts no one early, has no gap and so
-/// the least p-value there can be; it passes whenever any other would.
 fn clock(t_max: usize) -> Vec<Thresholds> {
-    let after = |&step: &usize| Some(step + 1 + step.saturating_sub(CLOCK_STEPS) / 64);
-    let steps = std::iter::successors(Some(0), after);
+    let after = |step: usize| step + 1 + step.saturating_sub(CLOCK_STEPS) / 64;
+    opening(t_max, after, 0.0)
+}
+
+/// Rules of one threshold that open at ever earlier steps.
+///
+/// They do not depend on the data, although they begin at the longest sequence: a
+/// rule that would open later halts no one early, has no gap and so the least
+/// p-value there can be; it passes whenever any other would.
+fn opening(t_max: usize, after: impl Fn(usize) -> usize, threshold: f32) -> Vec<Thresholds> {
+    let steps = std::iter::successors(Some(0), |&step| Some(after(step)));
     let steps: Vec<usize> = steps.take_while(|step| step + 1 < t_max).collect();
-    steps
-        .into_iter()
-        .rev()
-        .map(|opens| {
-            let mut thresholds = vec![0.0; t_max];
-            thresholds[..opens].fill(f32::INFINITY);
-            Thresholds::from_valid(thresholds)
-        })
-        .collect()
+    let rule = |opens: usize| {
+        let mut thresholds = vec![threshold; t_max];
+        thresholds[..opens].fill(f32::INFINITY);
+        Thresholds::from_valid(thresholds)
+    };
+    steps.into_iter().rev().map(rule).collect()
+}
+
+/// One threshold, from ever earlier steps on, the closer together the earlier. It
+/// depends on the data no more than the clock does.
+fn plain_walk(threshold: f32, t_max: usize) -> Vec<Thresholds> {
+    opening(t_max, |step| step + 1 + step / 16, threshold)
+}
+
+/// One threshold for all steps, ever lower.
+fn plain_thresholds(t_max: usize) -> Vec<Thresholds> {
+    let rule = |percent: u8| Thresholds::from_valid(vec![f32::from(percent) / 100.0; t_max]);
+    (0..100).rev().map(rule).collect()
 }
 
 /// For a p-value: how many gaps among so many halted give it.
@@ -571,9 +640,10 @@ struct Levels {
 }
 
 impl Levels {
-    fn new(certifying: usize, delta: f64, kind: Kind<'_>) -> Self {
+    /// `first` is the level of the best curves.
+    fn new(certifying: usize, first: f64, kind: Kind<'_>) -> Self {
         let budget = |level: f64| {
-            let level = (delta * SHARES[0] * level).min(0.5);
+            let level = (level * first).min(0.5);
             Budget::of(kind, certifying, level)
         };
         Self {
@@ -612,6 +682,8 @@ enum Limited {
     /// That of a bold curve, or of the reference, which is the first.
     Bold(usize),
     Strict(usize),
+    /// Bolder than any, as if the fitting traces had been unkind.
+    Bolder(usize),
 }
 
 impl Limited {
@@ -620,6 +692,14 @@ impl Limited {
             Self::Bold(0) => levels.bold(0, 1.0),
             Self::Bold(i) => levels.bold(i, scale),
             Self::Strict(i) => levels.strict(i, scale),
+            Self::Bolder(i) => {
+                let bold = levels.bold(LEVELS.len() - 1, scale);
+                let less = LESS_CAUTION * (i + 1) as f64;
+                Limit {
+                    caution: bold.caution - less,
+                    ..bold
+                }
+            }
         }
     }
 }
@@ -660,6 +740,7 @@ struct Start {
 /// The fitting traces, and what curves are screened for.
 struct Screen<'v> {
     source: &'v ScoreSource,
+    promise: Promise,
     groups: Vec<Screened<'v>>,
     /// What has been spent by each step.
     costs: Option<&'v [f64]>,
@@ -699,6 +780,7 @@ impl<'v> Screen<'v> {
         let certifying: usize = groups.iter().map(|group| group.levels.certifying).sum();
         Self {
             source,
+            promise: view.promise,
             costs,
             t_max: outputs.t_max(),
             len,
@@ -729,6 +811,11 @@ impl<'v> Screen<'v> {
     fn value(&self, opens: usize, knots: &[f64], limit: &Limited) -> f64 {
         let curve = self.curve(opens, knots);
         let (mut spent, mut worst) = (0.0, 0.0_f64);
+        let (tested_from, not_flat) = match self.promise {
+            Promise::Conditional => (opens, NOT_FLAT),
+            // Nothing but the sum of all steps can go wrong.
+            Promise::Marginal => (self.t_max - 1, NOT_FLAT / 4.0),
+        };
         for group in &self.groups {
             let limit = limit.of(group.levels, self.scale);
             let mut halted_by = Counts::default();
@@ -737,7 +824,7 @@ impl<'v> Screen<'v> {
                 halted_by += at;
                 let price = self.costs.map_or((t + 1) as f64, |costs| costs[t]);
                 spent += price * at.halted as f64;
-                if t < opens {
+                if t < tested_from {
                     continue;
                 }
                 let halted = group.scale * halted_by.halted as f64;
@@ -749,7 +836,7 @@ impl<'v> Screen<'v> {
         let most = self.costs.map_or(self.t_max as f64, |c| c[self.t_max - 1]);
         let mean = spent / self.len as f64 / most;
         let bends: f64 = knots.windows(2).map(|k| (k[1] - k[0]).powi(2)).sum();
-        mean + OVER_BUDGET * worst + NOT_FLAT * bends
+        mean + OVER_BUDGET * worst + not_flat * bends
     }
 
     /// Goes from one curve to ever cheaper ones: a knot, all knots, or two
@@ -821,8 +908,8 @@ impl<'v> Screen<'v> {
     }
 
     /// The best step to open at, sought on a coarse grid and then around its
-    /// best; and the next later one of the grid, should the best prove too bold.
-    fn best_starts(&self) -> Vec<Start> {
+    /// best.
+    fn best_start(&self) -> Start {
         let grid = start_steps(self.t_max);
         let tried = |steps: Vec<usize>| -> Vec<Start> {
             let starts = steps.into_par_iter().map(|opens| self.start(opens));
@@ -837,41 +924,99 @@ impl<'v> Screen<'v> {
         {
             best = finer.clone();
         }
-        let later = coarse.into_iter().find(|start| start.opens > best.opens);
-        std::iter::once(best).chain(later).collect()
+        best
     }
 
-    /// The rules around a curve, in the order of their tests: from the
-    /// strictest to the boldest, some between each two.
-    ///
-    /// `strictest` is the first of the strict levels.
-    fn family(&self, start: Start, strictest: usize) -> Vec<Thresholds> {
-        let sizes = [0.5, 0.25, 0.12];
-        let mut chain = vec![start.clone()];
-        for i in (strictest..STRICT_LEVELS.len()).rev() {
-            let stricter = self.descend(chain[0].clone(), &Limited::Strict(i), &sizes, 3);
-            chain.insert(0, stricter);
-        }
-        let mut last = start;
-        for i in 1..LEVELS.len() {
-            last = self.descend(last, &Limited::Bold(i), &sizes, 3);
-            chain.push(last.clone());
-        }
-        let mut rules = Vec::new();
-        for pair in chain.windows(2) {
-            for i in 0..PER_LINK {
-                let share = i as f64 / PER_LINK as f64;
-                let between = std::iter::zip(&pair[0].knots, &pair[1].knots)
-                    .map(|(a, b)| a + (b - a) * share);
-                let knots: Vec<f64> = between.collect();
-                rules.push(self.curve(last.opens, &knots));
-            }
-        }
-        rules.push(self.curve(last.opens, &last.knots));
+    /// The rules around a curve, in the order of their tests.
+    fn family(&self, start: &Start, order: Order) -> Vec<Thresholds> {
+        let mut rules = match order {
+            Order::Boldness => self.ever_bolder(start),
+            Order::Walk => self.walk(start),
+        };
         // What does not differ from the rule before needs no second test.
         rules.dedup();
         rules.into_iter().map(Thresholds::from_valid).collect()
     }
+
+    /// From the strictest to the boldest, some between each two.
+    fn ever_bolder(&self, start: &Start) -> Vec<Vec<f32>> {
+        let descend = |from: &Start, limit| self.descend(from.clone(), &limit, &FINE, 3);
+        let mut chain = vec![start.clone()];
+        for i in (0..STRICT_LEVELS.len()).rev() {
+            chain.insert(0, descend(&chain[0], Limited::Strict(i)));
+        }
+        for i in 1..LEVELS.len() {
+            chain.push(descend(&chain[chain.len() - 1], Limited::Bold(i)));
+        }
+        // Should the fitting traces have been unkind: also from an earlier step on.
+        let grid = start_steps(self.t_max);
+        for i in 0..BOLDER_LEVELS {
+            let last = &chain[chain.len() - 1];
+            let mut next = descend(last, Limited::Bolder(i));
+            if let Some(&opens) = grid.iter().rev().find(|&&step| step < last.opens) {
+                let earlier = Start {
+                    opens,
+                    ..next.clone()
+                };
+                let earlier = descend(&earlier, Limited::Bolder(i));
+                if earlier.value < next.value {
+                    next = earlier;
+                }
+            }
+            chain.push(next);
+        }
+        let mut rules = Vec::new();
+        for pair in chain.windows(2) {
+            rules.push(self.curve(pair[0].opens, &pair[0].knots));
+            for i in (1..PER_LINK).take_while(|_| pair[0].opens == pair[1].opens) {
+                let share = i as f64 / PER_LINK as f64;
+                let between = std::iter::zip(&pair[0].knots, &pair[1].knots)
+                    .map(|(a, b)| a + (b - a) * share);
+                let knots: Vec<f64> = between.collect();
+                rules.push(self.curve(pair[0].opens, &knots));
+            }
+        }
+        rules.extend(chain.last().map(|last| self.curve(last.opens, &last.knots)));
+        rules
+    }
+
+    /// One curve, a little bolder than the reference, from ever earlier steps on;
+    /// before it opens, as high as there.
+    ///
+    /// Where the first rule of the other family fails, be it too bold or so strict
+    /// that too few halt, so do all. Here the first is safe, and each only adds
+    /// halts before those of the last.
+    fn walk(&self, start: &Start) -> Vec<Vec<f32>> {
+        let Start { opens, knots, .. } = self.descend(start.clone(), &Limited::Bold(1), &FINE, 3);
+        let mut curve = self.curve(opens, &knots);
+        let height = curve[opens];
+        curve[..opens].fill(height);
+        let (from, to) = (((opens + 1) as f64).ln(), (self.t_max as f64).ln());
+        let links = f64::from(WALK_LINKS);
+        let after = (1..WALK_LINKS).rev().map(|k| {
+            let along = from + (to - from) * f64::from(k) / links;
+            (along.exp() as usize).clamp(opens, self.t_max - 1)
+        });
+        let before = std::iter::successors(Some(opens), |&opens| match opens {
+            0 => None,
+            _ => Some((opens as f64 / 1.1) as usize),
+        });
+        let rule = |opens: usize| {
+            let mut rule = curve.clone();
+            rule[..opens].fill(f32::INFINITY);
+            rule
+        };
+        after.chain(before).map(rule).collect()
+    }
+}
+
+/// How the rules of a family follow each other.
+#[derive(Clone, Copy)]
+enum Order {
+    /// Ever bolder curves.
+    Boldness,
+    /// One curve, from ever earlier steps on.
+    Walk,
 }
 
 /// The place of the cheapest, the first of equals.
@@ -946,6 +1091,7 @@ mod tests {
         let source = ScoreSource::Confidence;
         let screen = Screen {
             source: &source,
+            promise: Promise::Conditional,
             groups: Vec::new(),
             costs: None,
             t_max: 16,

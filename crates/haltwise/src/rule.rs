@@ -105,6 +105,9 @@ pub(crate) struct Record {
     pub(crate) proof: Proof,
     pub(crate) alpha: Alpha,
     pub(crate) delta: Delta,
+    /// The looks at the evidence, where more than one was planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) looks: Option<Looks>,
     /// What the paper's methods choose thresholds from; `adaptive` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) grid_step: Option<Grid>,
@@ -144,6 +147,40 @@ pub(crate) struct Record {
     #[serde(default, skip_serializing_if = "Sketched::is_empty")]
     pub(crate) sketch: Sketched,
     pub(crate) trail: Vec<Test>,
+}
+
+/// Looks at evidence while it grows.
+///
+/// At each of K looks that were planned, all evidence so far is tested at δ/K.
+/// Whatever is promised at any of them fails with probability δ at the most (union
+/// bound), so the rule of the last look made may be used, whatever the ones before
+/// it said. That needs each look to be made once: the same one again on other
+/// evidence is another test, at a level that was not spent on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Looks {
+    /// After how many sequences, those set aside among them, each was planned.
+    pub planned: Vec<u64>,
+    /// Which one this is, counted from 1.
+    pub made: usize,
+    /// How many sequences there were.
+    pub sequences: u64,
+}
+
+impl Looks {
+    /// The look that is due; `None` where none are planned.
+    pub(crate) fn of(planned: &[u64], sequences: u64) -> Option<Self> {
+        (!planned.is_empty()).then(|| Self {
+            planned: planned.to_vec(),
+            made: planned.partition_point(|&look| look <= sequences),
+            sequences,
+        })
+    }
+
+    fn is_sound(&self) -> bool {
+        let due = Self::of(&self.planned, self.sequences);
+        due.as_ref() == Some(self) && self.made > 0 && self.planned.is_sorted_by(|a, b| a < b)
+    }
 }
 
 /// The most tests of `adaptive`, many times what it proposes for any number of
@@ -239,6 +276,11 @@ impl Rule {
         self.0.alpha
     }
 
+    /// Which look at the evidence it is from, where more than one was planned.
+    pub fn looks(&self) -> Option<&Looks> {
+        self.0.looks.as_ref()
+    }
+
     /// The probability with which the promise may fail.
     pub fn delta(&self) -> Delta {
         self.0.delta
@@ -270,6 +312,22 @@ impl Rule {
     pub fn remembers(&self, fingerprint: Fingerprint) -> bool {
         let nobody = Key::new(None, 0);
         self.0.sketch.meet(nobody, fingerprint, false) != Met::No
+    }
+
+    /// Whether this rule, in the place of one before it, would be another look at the
+    /// sequences of that one, together with others, that was not planned: then δ is
+    /// spent twice.
+    pub fn looks_again(&self, before: &Self) -> bool {
+        let (new, old) = (&self.0, &before.0);
+        let asked = |record: &Record| (record.method, record.promise, record.alpha, record.delta);
+        let same = asked(new) == asked(old) && new.terms == old.terms && new.promise.is_some();
+        let later = match (&new.looks, &old.looks) {
+            (Some(new), Some(old)) => new.planned == old.planned && new.made > old.made,
+            _ => false,
+        };
+        same && !later
+            && new.certified_on != old.certified_on
+            && new.sketch.shared(&old.sketch) > 0.03
     }
 
     /// Whether these are the very sequences that the rule was made from, or a
@@ -380,6 +438,12 @@ impl Record {
         self.chosen = passed.map(|c| c + 1);
     }
 
+    /// The probability with which the promise may fail at one look.
+    fn level(&self) -> Delta {
+        let looks = self.looks.as_ref().map_or(0, |looks| looks.planned.len());
+        self.delta.over(looks)
+    }
+
     fn contradiction(&self) -> Option<String> {
         if self.thresholds.t_max() != self.t_max {
             let found = self.thresholds.t_max();
@@ -393,7 +457,8 @@ impl Record {
         if known == Some(0) || fitted.is_some() && known != fitted {
             return Some("its score was fitted to another number of classes".into());
         }
-        if self.promise != self.method.promise() {
+        let either = self.method == Method::Adaptive && self.promise.is_some();
+        if self.promise != self.method.promise() && !either {
             return Some("its method does not give the promise it states".into());
         }
         if self.promise.is_none() {
@@ -422,6 +487,9 @@ impl Record {
             || !adaptive && self.families.len() != 1
         {
             return Some("its families are not those of its method".into());
+        }
+        if self.looks.as_ref().is_some_and(|looks| !looks.is_sound()) {
+            return Some("a look at the evidence that was not planned".into());
         }
         if !self.proof.is_sound() {
             return Some("its tests spend more than their level".into());
@@ -464,7 +532,7 @@ impl Record {
         let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
         let mut place = 0_usize;
         for family in &self.families {
-            let with_fitted = family.kind == FamilyKind::Clock
+            let with_fitted = family.kind.is_free()
                 && self.split.is_some_and(|split| split.fit_fraction.is_some());
             let on_both = certified.saturating_add(fitted);
             if family.sequences != certified && !(with_fitted && family.sequences == on_both) {
@@ -492,8 +560,13 @@ impl Record {
         tests: &[Test],
         family: &FamilyRecord,
     ) -> Option<String> {
-        let level = self.delta.get() * family.share;
-        let judge = Judge::new(&self.proof, self.alpha, self.delta, family.sequences);
+        let delta = self.level();
+        let level = delta.get() * family.share;
+        let proof = match family.kind.is_free() {
+            true => self.proof.unlearned(),
+            false => self.proof.clone(),
+        };
+        let judge = Judge::new(&proof, self.alpha, delta, family.sequences);
         for (i, test) in tests.iter().enumerate() {
             let found = self.test_contradiction(test, family.sequences, level, &judge);
             if let Some(what) = found {

@@ -120,6 +120,17 @@ pub enum EvidenceError {
         /// How many there are.
         expected: u64,
     },
+    /// Less than the first look that was planned.
+    #[error(
+        "the first look is planned after {first} sequences, and {found} are there; count more of \
+         them before certifying"
+    )]
+    BeforeLooks {
+        /// How many were counted or left out.
+        found: u64,
+        /// How many there must be.
+        first: u64,
+    },
     /// A unit was counted in two parts.
     #[error(
         "sequences of one unit were counted in different parts, where each counts as one; keep the \

@@ -1,6 +1,5 @@
 //! The end of the corridor: evidence in, a rule out, or the reason why none.
 
-use crate::candidates::FamilyKind;
 use crate::certify::{Judge, Proof, certify};
 use crate::counts::{Counts, add_counts};
 use crate::error::CalibrateError;
@@ -11,7 +10,7 @@ use crate::parts::Certifying;
 use crate::plan::Plan;
 use crate::proposal::{Fixing, Proposal};
 use crate::propose::Family;
-use crate::rule::{Expected, FamilyRecord, Rule};
+use crate::rule::{Expected, FamilyRecord, Looks, Rule};
 use crate::table::{EvidenceError, Table};
 use crate::thresholds::Thresholds;
 
@@ -61,7 +60,7 @@ impl Proposal {
         }
         let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
         for (family, tables) in self.tables(evidence) {
-            let with_fitted = family.kind == FamilyKind::Clock && self.is_split();
+            let with_fitted = family.kind.is_free() && self.is_split();
             let most = if with_fitted {
                 counted + left_out
             } else {
@@ -99,8 +98,16 @@ impl Proposal {
         if evidence.counted.sequences == 0 {
             return Err(EvidenceError::None);
         }
-        if let Some(all) = self.all().filter(|all| *all != evidence.shown()) {
-            let (found, expected) = (evidence.shown().sequences, all.sequences);
+        let (shown, looks) = (evidence.shown().sequences, self.plan().looks());
+        if looks.first().is_some_and(|&first| shown < first) {
+            let (found, first) = (shown, looks[0]);
+            return Err(EvidenceError::BeforeLooks { found, first });
+        }
+        // More than was there at first is what looks are for.
+        let topped_up = |all: &SetRecord| !looks.is_empty() && shown > all.sequences;
+        let all = self.all().filter(|all| *all != evidence.shown());
+        if let Some(all) = all.filter(|all| !topped_up(all)) {
+            let (found, expected) = (shown, all.sequences);
             if found == expected {
                 return Err(EvidenceError::Changed);
             }
@@ -118,15 +125,21 @@ impl Proposal {
     fn tested(&self, evidence: &Evidence) -> Rule {
         let plan = self.plan();
         let mut record = self.rule_record(&evidence.survey);
-        let mut best: Option<(usize, Thresholds, Expected)> = None;
-        let Some(promise) = plan.method().promise() else {
+        let mut best: Option<(usize, &Family, Thresholds, Expected)> = None;
+        let Some(promise) = plan.promise() else {
             return Rule::from_record(record);
         };
         let most = evidence.shown().sequences;
-        let judge = Judge::new(self.proof(), plan.alpha(), plan.delta(), most);
+        let unlearned = self.proof().unlearned();
+        let [judge, judge_of_free] = [self.proof(), &unlearned]
+            .map(|proof| Judge::new(proof, plan.alpha(), plan.level(), most));
         for (family, tables) in self.tables(evidence) {
-            let level = plan.delta().get() * family.share;
-            let tests = certify(&family.candidates, &tables, promise, &judge, level);
+            let level = plan.level().get() * family.share;
+            let judge = match family.kind.is_free() {
+                true => &judge_of_free,
+                false => &judge,
+            };
+            let tests = certify(&family.candidates, &tables, promise, judge, level);
             let mut passed = tests.iter().enumerate().filter(|(_, test)| test.rejected);
             let expected = |c: usize| (c, self.expected(&tables, c));
             let chosen = if family.kind.is_nested() {
@@ -141,10 +154,10 @@ impl Proposal {
             if let Some((c, expected)) = chosen
                 && best
                     .as_ref()
-                    .is_none_or(|best| expected.price() < best.2.price())
+                    .is_none_or(|best| expected.price() < best.3.price())
                 && let Some(rule) = family.candidates.rule(c)
             {
-                best = Some((record.trail.len() + c + 1, rule, expected));
+                best = Some((record.trail.len() + c + 1, family, rule, expected));
             }
             record.families.push(FamilyRecord {
                 kind: family.kind,
@@ -154,8 +167,11 @@ impl Proposal {
             });
             record.trail.extend(tests);
         }
-        if let Some((place, thresholds, expected)) = best {
+        if let Some((place, family, thresholds, expected)) = best {
             record.chosen = Some(place);
+            if let Some(score) = &family.score {
+                record.score = score.clone();
+            }
             record.thresholds = thresholds;
             record.expected = Some(expected);
         }
@@ -166,6 +182,7 @@ impl Proposal {
         let right = evidence.full_right as f64 / labelled as f64;
         record.late_accuracy = (labelled > 0).then_some(right);
         record.certified_on = Some(evidence.counted);
+        record.looks = Looks::of(plan.looks(), most);
         record.sketch = evidence.sketch.clone().finish();
         record.seal = Some(record.digest());
         Rule::from_record(record)

@@ -265,8 +265,9 @@ fn the_clocks_share_of_delta_does_not_depend_on_the_data() {
             let families = rule.families().iter().filter(|f| f.kind == kind);
             families.map(|family| family.share).sum::<f64>()
         };
-        assert_eq!(share(FamilyKind::Clock), 0.25);
-        assert_eq!(share(FamilyKind::Curves), 0.75);
+        assert_eq!(share(FamilyKind::Clock), 0.2);
+        assert_eq!(share(FamilyKind::Plain), 0.1);
+        assert_eq!(share(FamilyKind::Curves), 0.7);
     }
 }
 
@@ -310,7 +311,7 @@ fn a_stored_proposal_that_contradicts_itself_is_refused() {
             "\"seed\":0,\"below\"",
             "\"seed\":0,\"belov\"",
         ),
-        (Method::Adaptive, "\"share\":0.25", "\"share\":0.9"),
+        (Method::Adaptive, "\"share\":0.5", "\"share\":0.9"),
         (
             Method::Adaptive,
             "\"fit_fraction\":0.3",

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use haltwise::corridor::CalibrateError;
 use haltwise::evaluate::Evaluator;
 use haltwise::plan::*;
-use haltwise::rule::Rule;
+use haltwise::rule::{Promise, Rule};
 use haltwise::terms::*;
 use haltwise::traces::*;
 use haltwise::*;
@@ -100,35 +100,69 @@ fn broken(
     terms: &Terms,
     draw: impl Fn(&mut Xoshiro256PlusPlus, usize) -> Vec<Drawn> + Sync,
 ) -> u64 {
+    broken_as(&Held::to(plan, terms), plan, population, n, draw)
+}
+
+/// What rules are held to.
+struct Held {
+    terms: Terms,
+    promise: Promise,
+}
+
+impl Held {
+    fn to(plan: &Plan, terms: &Terms) -> Self {
+        Self {
+            terms: terms.clone(),
+            promise: plan.promise().unwrap(),
+        }
+    }
+}
+
+/// The same, held to something else than what was planned.
+fn broken_as(
+    held: &Held,
+    plan: &Plan,
+    population: &[Drawn],
+    n: usize,
+    draw: impl Fn(&mut Xoshiro256PlusPlus, usize) -> Vec<Drawn> + Sync,
+) -> u64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let fit = outputs(&draw(&mut rng, n));
     let given = Given::one(&fit);
     let (proposal, _) = plan
         .propose_for_others(given, STEPS, Some(n as u64))
         .unwrap();
-    let rules: Vec<Rule> = (0..CALIBRATIONS)
+    broken_by(population, held, |rng| {
+        let certifying = Certifying::new(outputs(&draw(rng, n)));
+        let evidence = proposal.count(&certifying).unwrap();
+        vec![proposal.certify(&evidence).unwrap()]
+    })
+}
+
+/// Of 10,000 calibrations, how many gave a rule that breaks the promise.
+fn broken_by(
+    population: &[Drawn],
+    held: &Held,
+    calibrate: impl Fn(&mut Xoshiro256PlusPlus) -> Vec<Rule> + Sync,
+) -> u64 {
+    let rules: Vec<Vec<Rule>> = (0..CALIBRATIONS)
         .into_par_iter()
-        .map(|seed| {
-            let mut rng = Xoshiro256PlusPlus::seed_from_u64(1_000 + seed);
-            let certifying = Certifying::new(outputs(&draw(&mut rng, n)));
-            let evidence = proposal.count(&certifying).unwrap();
-            proposal.certify(&evidence).unwrap()
-        })
+        .map(|seed| calibrate(&mut Xoshiro256PlusPlus::seed_from_u64(1_000 + seed)))
         .collect();
     let mut known: HashMap<Vec<u32>, bool> = HashMap::new();
-    let mut broken = 0;
-    for rule in rules {
+    let mut breaks = |rule: &Rule| {
         let bits = rule.thresholds().values().iter().map(|v| v.to_bits());
-        let verdict = known
+        *known
             .entry(bits.collect())
-            .or_insert_with(|| breaks(&rule, population, terms));
-        broken += u64::from(*verdict);
-    }
-    broken
+            .or_insert_with(|| self::breaks(rule, population, held))
+    };
+    let mut any = |rules: Vec<Rule>| rules.iter().any(&mut breaks);
+    rules.into_iter().map(|rules| u64::from(any(rules))).sum()
 }
 
 /// Whether a rule breaks a promise to a population.
-fn breaks(rule: &Rule, population: &[Drawn], terms: &Terms) -> bool {
+fn breaks(rule: &Rule, population: &[Drawn], held: &Held) -> bool {
+    let Held { terms, promise } = held;
     if !rule.halts_early() {
         return false;
     }
@@ -144,8 +178,8 @@ fn breaks(rule: &Rule, population: &[Drawn], terms: &Terms) -> bool {
     screened.insert("promise".into(), serde_json::Value::Null);
     screened.insert("method".into(), "screen-only".into());
     screened.insert("terms".into(), serde_json::to_value(terms).unwrap());
-    let held: Rule = serde_json::from_value(screened.into()).unwrap();
-    let mut evaluator = Evaluator::for_rule(&held);
+    let screened: Rule = serde_json::from_value(screened.into()).unwrap();
+    let mut evaluator = Evaluator::for_rule(&screened);
     let mut checker = Checker::new();
     for (i, drawn) in population.iter().enumerate() {
         let trace = checker.check(drawn.given()).unwrap();
@@ -154,8 +188,12 @@ fn breaks(rule: &Rule, population: &[Drawn], terms: &Terms) -> bool {
     let found = evaluator.finish().unwrap();
     let thresholds = rule.thresholds().values().iter();
     let opens = thresholds.take_while(|&&v| v == f32::INFINITY).count();
+    let first = match promise {
+        Promise::Marginal => STEPS,
+        Promise::Conditional => opens + 1,
+    };
     let above = |steps: &[haltwise::evaluate::StepResult]| {
-        let tested = steps.iter().filter(|step| step.t > opens);
+        let tested = steps.iter().filter(|step| step.t >= first);
         tested
             .filter_map(|step| step.gap_by)
             .any(|gap| gap > ALPHA + 1e-9)
@@ -209,6 +247,97 @@ fn disagreements_are_kept_below_alpha_without_a_label() {
         drawn.predictions[0] = early;
     }
     kept("one step", broken(&asked, &all, 300, &terms, simple(&all)));
+}
+
+#[test]
+fn a_gap_on_average_is_kept_below_alpha() {
+    let terms = Terms::default();
+    let asked = plan(Ask {
+        promise: Some(Promise::Marginal),
+        ..Ask::default()
+    });
+    assert_eq!(asked.promise(), Some(Promise::Marginal));
+    let all = population(1_000, 101);
+    kept(
+        "everywhere",
+        broken(&asked, &all, 300, &terms, simple(&all)),
+    );
+    // Scores that tell nothing of the gap, and one that tells all but a few.
+    let mut told = all;
+    for (i, drawn) in told.iter_mut().enumerate() {
+        let sure = if i < 95 { 0.1 } else { 0.9 };
+        drawn.scores.iter_mut().for_each(|s| *s = (*s + sure) / 2.0);
+    }
+    kept("told", broken(&asked, &told, 300, &terms, simple(&told)));
+}
+
+/// Nobody may lose a tenth by the first step, whatever the average.
+#[test]
+fn a_promise_on_average_is_not_one_by_every_step() {
+    let mut all = population(1_000, 60);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        // Those who lose are among the fifth who are sure at once; the others are
+        // sure one step later, and would lose as much before.
+        drawn.scores = vec![0.9; STEPS];
+        if i >= 200 {
+            drawn.scores[0] = 0.1;
+            drawn.predictions[0] = u32::from(i % 10 >= 3);
+        }
+    }
+    let asked = plan(Ask {
+        promise: Some(Promise::Marginal),
+        ..Ask::default()
+    });
+    let terms = Terms::default();
+    assert_eq!(broken(&asked, &all, 300, &terms, simple(&all)), 0);
+    let by_every_step = Held {
+        promise: Promise::Conditional,
+        ..Held::to(&asked, &terms)
+    };
+    caught(
+        "judged by every step",
+        broken_as(&by_every_step, &asked, &all, 300, simple(&all)),
+    );
+}
+
+/// More evidence may be looked at where that was planned, and only then.
+#[test]
+fn looks_that_were_planned_share_delta() {
+    const LOOKS: [u64; 4] = [150, 300, 450, 600];
+    let all = population(1_000, 101);
+    let terms = Terms::default();
+    let looking = |looks: &[u64]| {
+        let plan = Plan::new(Ask {
+            method: Some(Method::Marginal),
+            delta: Some(DELTA),
+            looks: looks.to_vec(),
+            ..Ask::default()
+        })
+        .unwrap();
+        let survey = Survey {
+            longest: STEPS,
+            scores_given: true,
+            ..Survey::default()
+        };
+        let proposal = plan.fix((), &survey).unwrap();
+        broken_by(&all, &Held::to(&plan, &terms), |rng| {
+            let batch = |rng: &mut Xoshiro256PlusPlus| {
+                let certifying = Certifying::new(outputs(&simple(&all)(rng, 150)));
+                proposal.count(&certifying).unwrap()
+            };
+            let mut evidence = batch(rng);
+            let mut rules = vec![proposal.certify(&evidence).unwrap()];
+            for _ in 1..LOOKS.len() {
+                evidence.add(&batch(rng)).unwrap();
+                rules.push(proposal.certify(&evidence).unwrap());
+            }
+            let made = rules.iter().filter_map(|rule| Some(rule.looks()?.made));
+            assert!(looks.is_empty() || made.eq(1..=LOOKS.len()));
+            rules
+        })
+    };
+    kept("planned", looking(&LOOKS));
+    caught("not planned", looking(&[]));
 }
 
 #[test]
@@ -488,7 +617,7 @@ fn fewer_labels_are_better_than_only_those() {
     }
     let t_avg = |rule: Rule| rule.expected().map_or(1.0, |expected| expected.t_avg);
     let gap = || Ask {
-        alpha: Some(0.04),
+        alpha: Some(0.03),
         ..Ask::default()
     };
     let both = t_avg(calibrate(gap(), &mixed).unwrap());

@@ -2,7 +2,7 @@
 
 use haltwise::evaluate::halt_steps;
 use haltwise::plan::{Alpha, LossWord};
-use haltwise::rule::Thresholds;
+use haltwise::rule::{Promise, Thresholds};
 use haltwise::traces::{Certifying, Fitting, Screening, Survey, Traces};
 use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
 use haltwise_report::{MethodResults, SplitResult, SweepCurve, SweepPoint};
@@ -18,19 +18,22 @@ pub(super) const NAMES: [&str; ROWS] = [
     "marginal",
     "conditional",
     "adaptive",
+    "adaptive, average",
     "adaptive, no labels",
     "screening alone",
 ];
 
-const METHODS: [Method; ROWS] = [
-    Method::Marginal,
-    Method::Conditional,
-    Method::Adaptive,
-    Method::Adaptive,
-    Method::ScreenOnly,
+/// Each with what it promises.
+const METHODS: [(Method, Option<Promise>); ROWS] = [
+    (Method::Marginal, Some(Promise::Marginal)),
+    (Method::Conditional, Some(Promise::Conditional)),
+    (Method::Adaptive, Some(Promise::Conditional)),
+    (Method::Adaptive, Some(Promise::Marginal)),
+    (Method::Adaptive, Some(Promise::Conditional)),
+    (Method::ScreenOnly, None),
 ];
 
-pub(super) const ROWS: usize = 5;
+pub(super) const ROWS: usize = 6;
 
 /// So many of them, the first, are swept over α: those that promise something.
 const SWEPT: usize = 3;
@@ -92,13 +95,17 @@ pub(super) fn run(
         found
     };
     let own = adaptive(&own_plans)?;
-    let label_free = dataset.adaptive(&own_plans.without_labels())?;
+    let average =
+        dataset.adaptive(&own_plans.asking(|ask| ask.promise = Some(Promise::Marginal)))?;
+    let free =
+        dataset.adaptive(&own_plans.asking(|ask| ask.loss = Some(LossWord::Disagreement)))?;
     // One after the other: each is parallel inside, and holds much while it runs.
     let adaptive: Vec<Vec<Adaptive>> = swept.iter().map(adaptive).collect::<anyhow::Result<_>>()?;
     progress.stage("split", splits.len());
     let found = (0..splits.len()).into_par_iter().map(|s| {
         let parts = Parts::new(&dataset, splits.split(s));
-        let results = parts.results(&own_plans, &own[s].rule, &label_free[s].rule)?;
+        let of_split = [&own, &average, &free].map(|rules| &rules[s].rule);
+        let results = parts.results(&own_plans, of_split)?;
         let sweep = std::iter::zip(&swept, &adaptive)
             .map(|(plans, rules)| parts.t_avgs(plans, &rules[s]))
             .collect::<anyhow::Result<_>>()?;
@@ -123,6 +130,7 @@ fn alphas() -> anyhow::Result<Vec<Alpha>> {
 }
 
 /// The plan of each method, at one α.
+#[derive(Clone)]
 struct Plans {
     levels: Ask,
     marginal: Plan,
@@ -145,17 +153,11 @@ impl Plans {
         }
     }
 
-    /// The same without labels.
-    fn without_labels(&self) -> Self {
-        Self {
-            levels: Ask {
-                loss: Some(LossWord::Disagreement),
-                ..self.levels.clone()
-            },
-            marginal: self.marginal.clone(),
-            conditional: self.conditional.clone(),
-            screen_only: self.screen_only.clone(),
-        }
+    /// The same, asking `adaptive` for something else.
+    fn asking(&self, change: impl Fn(&mut Ask)) -> Self {
+        let mut plans = self.clone();
+        change(&mut plans.levels);
+        plans
     }
 
     /// The adaptive method with other traces to fit to, or a seed to split by.
@@ -193,13 +195,17 @@ impl Dataset<'_> {
         };
         survey.set.sequences = certifying.first().map_or(0, |part| part.len()) as u64;
         let proposal = plans.adaptive(true, None).fix(fitting, &survey)?;
-        let loss = proposal.plan().terms().loss;
-        let traces = self.outputs.traces_by(proposal.score(), loss)?;
-        let evidence = proposal.count_parts(&traces, &certifying)?;
+        let evidence = proposal.count_parts(self.outputs, &certifying)?;
+        let scored = self.outputs.traces(proposal.score())?;
         let of_split = |(s, evidence): (usize, &Evidence)| {
             let rule = proposal.certify(evidence)?;
             let thresholds = self.over(&rule)?;
-            let steps = halt_steps(&thresholds, &traces)?;
+            // The score of the rule is the proposal's, or the plain one.
+            let traces = match rule.source() == scored.source() {
+                true => &scored,
+                false => &self.traces,
+            };
+            let steps = halt_steps(&thresholds, traces)?;
             let test = self.splits.split(s).test.iter().map(|&i| steps[i]);
             let t_avg = mean(test, thresholds.t_max());
             Ok(Adaptive { rule, t_avg })
@@ -245,24 +251,20 @@ impl<'d> Parts<'d> {
         }
     }
 
-    fn results(
-        &self,
-        plans: &Plans,
-        adaptive: &Rule,
-        label_free: &Rule,
-    ) -> anyhow::Result<[SplitResult; ROWS]> {
+    fn results(&self, plans: &Plans, adaptive: [&Rule; 3]) -> anyhow::Result<[SplitResult; ROWS]> {
         let measured = |rule: &Rule, test: &Traces| -> anyhow::Result<SplitResult> {
             Ok((&evaluate(&self.dataset.over(rule)?, test)?).into())
         };
         let test = self.dataset.part(self.split.test);
         // Held to what labels say, whatever it was calibrated with.
-        let scored = |rule: &Rule| test.traces(rule.source());
+        let scored = |rule: &Rule| measured(rule, &test.traces(rule.source())?);
         let screened = plans.screen_only.screened_rule(&self.screening)?;
         Ok([
             measured(&self.marginal(plans)?, &self.test)?,
             measured(&self.conditional(plans)?, &self.test)?,
-            measured(adaptive, &scored(adaptive)?)?,
-            measured(label_free, &scored(label_free)?)?,
+            scored(adaptive[0])?,
+            scored(adaptive[1])?,
+            scored(adaptive[2])?,
             measured(&screened, &self.test)?,
         ])
     }
@@ -310,9 +312,10 @@ fn oracle(traces: &Traces) -> f64 {
 }
 
 fn methods(found: Vec<OfSplit>) -> Vec<MethodResults> {
-    let method = |(name, method): (&str, Method)| MethodResults {
+    let method = |(name, (method, promise)): (&str, (Method, Option<Promise>))| MethodResults {
         name: name.to_owned(),
         method,
+        promise,
         splits: Vec::with_capacity(found.len()),
     };
     let mut methods: Vec<_> = NAMES.into_iter().zip(METHODS).map(method).collect();

@@ -11,6 +11,7 @@ mod violations;
 use haltwise::Method;
 use haltwise::corridor::Counts;
 use haltwise::evaluate::Evaluation;
+use haltwise::rule::Promise;
 use serde::{Deserialize, Serialize};
 
 pub use figures::{ablation_figure, experiment_figures, splits_figure};
@@ -55,8 +56,10 @@ pub struct DatasetResults {
 pub struct MethodResults {
     /// What it is called.
     pub name: String,
-    /// How its rules are found, and so what they promise.
+    /// How its rules are found.
     pub method: Method,
+    /// What they promise, if anything.
+    pub promise: Option<Promise>,
     /// Split by split.
     pub splits: Vec<SplitResult>,
 }

@@ -126,7 +126,7 @@ fn table_row(dataset: &str, method: &MethodResults, paper: Option<&PaperRow>) ->
     TableRow {
         dataset: dataset.into(),
         method: method.name.clone(),
-        promise: method.method.promise(),
+        promise: method.promise,
         splits: method.splits.len(),
         late_accuracy: cell(|s| Some(s.late_accuracy), paper.map(|p| p.late_accuracy)),
         early_accuracy: cell(|s| Some(s.early_accuracy), paper.map(|p| p.early_accuracy)),
@@ -345,9 +345,10 @@ mod tests {
             t_avg: 0.5,
             by_step: Vec::new(),
         };
-        let method = |name: &str, method| MethodResults {
+        let method = |name: &str, method: Method| MethodResults {
             name: name.into(),
             method,
+            promise: method.promise(),
             splits: vec![split(0.04), split(0.06)],
         };
         let dataset = |name: &str, methods| DatasetResults {

@@ -65,7 +65,7 @@ fn violations(dataset: &str, method: &MethodResults, alpha: f64) -> Violations {
     Violations {
         dataset: dataset.into(),
         method: method.name.clone(),
-        promise: method.method.promise(),
+        promise: method.promise,
         on_average: rate(&|split| split.gap > alpha),
         by_some_step: rate(&|split| split.by_step.iter().any(|&by| is_above(by, alpha))),
         beyond_chance: rate(&|split| beyond_chance(split.by_step.iter().map(p_value))),
@@ -103,6 +103,7 @@ mod tests {
         let method = MethodResults {
             name: "m".into(),
             method: haltwise::Method::ScreenOnly,
+            promise: None,
             splits: vec![
                 split(&[(0, 0), (1, 5), (5, 100)]),
                 split(&[(0, 10), (30, 60), (9, 100)]),

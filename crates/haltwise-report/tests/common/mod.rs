@@ -79,6 +79,7 @@ pub(crate) fn experiment(datasets: &[(&str, usize)], splits: u64, n: usize) -> E
                     methods.push(MethodResults {
                         name: compared.name.clone(),
                         method: compared.rule.method(),
+                        promise: compared.rule.promise(),
                         splits: Vec::new(),
                     });
                 }
