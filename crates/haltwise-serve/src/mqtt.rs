@@ -12,9 +12,10 @@ use rumqttc::{AsyncClient, Event, EventLoop, MqttOptions, Packet, Publish, QoS};
 use tokio::sync::{mpsc, watch};
 
 use crate::board::{Answers, Board};
+use crate::boards::Notice;
 use crate::error::Error;
 use crate::lines::Lines;
-use crate::server::{Notice, ended};
+use crate::server::ended;
 
 /// A broker to connect to.
 #[derive(Debug, Clone)]

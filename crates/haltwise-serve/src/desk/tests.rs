@@ -381,7 +381,7 @@ fn a_month_of_streams_leaves_nothing_behind() {
             }
             all.change(|desk, now, out| desk.tick(now, out));
         }
-        let filed = all.desk.done().0.len();
+        let filed = all.desk.to_file().0.len();
         all.desk.filed(filed);
         let kept: usize = all.desk.state(true).iter().map(String::len).sum();
         let open = all.desk.open() + all.desk.live.len() + all.desk.waiting.len();
