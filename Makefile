@@ -59,8 +59,9 @@ chromium:
 
 # The broker, the load balancer and the client that `serve` is tested with.
 servers:
-	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && test -x /usr/sbin/nginx || \
-	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl)
+	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && \
+	    command -v openssl >/dev/null && test -x /usr/sbin/nginx || \
+	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl openssl)
 
 # A small language model on llama.cpp's server, for the tests of `read`, `ask` and `vote`.
 llama: $(LLAMA)/ready

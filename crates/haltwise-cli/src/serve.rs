@@ -42,7 +42,7 @@ Authorization: Bearer TOKEN.
 
 With --mqtt mqtt://broker:1883, lines are taken from the topic haltwise/RULE/in, labels from
 haltwise/RULE/labels, and answers go to haltwise/RULE/out. A message may be delivered twice, so
-its lines must have \"t\". HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are used where set.
+its lines must have \"t\". With TLS it is mqtts://broker:8883. HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are used where set.
 
 What was answered is on the disk. After a kill, streams that were open must begin again, with
 \"t\": 1; after Ctrl-C or SIGTERM they go on.")]
@@ -65,6 +65,10 @@ pub(crate) struct Args {
     /// Take lines from an MQTT broker, and give it the answers
     #[arg(long, value_name = "ADDRESS")]
     mqtt: Option<Mqtt>,
+
+    /// Certificates (PEM) of the authorities to trust with mqtts://, in place of the usual ones
+    #[arg(long, value_name = "FILE", requires = "mqtt")]
+    mqtt_ca: Option<PathBuf>,
 
     /// Open streams at the most, per rule
     #[arg(
@@ -245,11 +249,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         rules.push(served);
     }
     let variable = |name: &str| std::env::var(name).ok();
-    let mqtt = args.mqtt.map(|mut mqtt| {
+    let mut mqtt = args.mqtt;
+    if let Some(mqtt) = &mut mqtt {
         let user = variable("HALTWISE_MQTT_USER");
         mqtt.login = user.zip(variable("HALTWISE_MQTT_PASSWORD"));
-        mqtt
-    });
+        if let Some(path) = &args.mqtt_ca {
+            mqtt.trust(path)?;
+        }
+    }
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
     let mut watching = args.watch.watching(rules, &args.store, args.listen)?;
     watching.settings.limits.open = args.max_streams;
