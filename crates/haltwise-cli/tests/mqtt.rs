@@ -174,6 +174,8 @@ fn until(said: &mut impl BufRead, words: &str) -> String {
     while !line.contains(words) {
         line.clear();
         assert!(said.read_line(&mut line).unwrap() > 0, "no {words:?}");
+        // It would be tried again for ever.
+        assert!(!line.contains("is gone") || words == "is gone", "{line}");
     }
     line
 }
