@@ -313,6 +313,54 @@ fn streams_go_on_after_a_stop_and_begin_again_after_a_kill() {
     assert_eq!(server.post("/rule/observe", &first).status, 200);
 }
 
+#[test]
+fn groups_are_watched_and_their_audits_make_the_next_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let site = |i: usize| ["north", "south"][i % 2];
+    let traces: String = (0..2000)
+        .map(|i| {
+            let trace = json!({"id": i, "site": site(i), "label": 1,
+                "predictions": [0, 1, 1, 1, 1], "scores": [0.1, 1.0, 1.0, 1.0, 1.0]});
+            format!("{trace}\n")
+        })
+        .collect();
+    std::fs::write(folder.join("traces.jsonl"), traces).unwrap();
+    let calibrate = "calibrate traces.jsonl --method conditional --by site -o rule.json";
+    done(folder, calibrate);
+    let server = Server::start(folder, "rule.json --store store --audit 1");
+    let refused = server.post("/rule/streams", &stream("x", 1, 1)).lines();
+    assert!(
+        refused[0]["remedy"].as_str().unwrap().contains("groups"),
+        "{refused:?}"
+    );
+    let lines: String = (0..600)
+        .map(|i| {
+            let group = format!("\"t\":1,\"group\":\"{}\"", site(i));
+            stream(&format!("s{i}"), 1, 1).replacen("\"t\":1", &group, 1)
+        })
+        .collect();
+    server.post("/rule/streams", &lines);
+    let labels: String = (0..600)
+        .map(|i| format!("{{\"id\":\"s{i}\",\"label\":1}}\n"))
+        .collect();
+    assert_eq!(server.post("/rule/labels", &labels).json()["labels"], 600);
+    let status = server.status();
+    assert_eq!(status["groups"], json!(["north", "south"]));
+    let halted = |group: usize| {
+        let mut steps = status["by_step"].as_array().unwrap().iter();
+        let last = steps.rfind(|step| step["group"] == group);
+        last.unwrap()["halted"].clone()
+    };
+    assert_eq!((halted(0), halted(1)), (json!(300), json!(300)), "{status}");
+    assert_eq!(server.post("/rule/rotate", "").status, 200);
+    let words = "calibrate store/rule --method conditional --by site --delta 0.003 -o new.json";
+    done(folder, words);
+    let new = std::fs::read_to_string(folder.join("new.json")).unwrap();
+    assert_eq!(server.ask("PUT", "/rule/rule", &new).status, 200);
+    assert_eq!(server.status()["groups"], json!(["north", "south"]));
+}
+
 /// Streams and labels from several clients until the server is gone: how many
 /// streams were audited, and the ids that were labelled, as far as it said so.
 fn load(address: &str, client: &str) -> (u64, Vec<String>) {
