@@ -53,7 +53,7 @@ impl Watched {
         Ok(())
     }
 
-    /// It is answered. Done when that is on the disk.
+    /// It is answered. Done when that is on the disk, where it is audited.
     pub(crate) async fn halt(&mut self, reason: Reason) -> Result<(), Failure> {
         self.early = reason == Reason::Threshold;
         self.told.halt(self.cast, reason).await.map_err(broken)

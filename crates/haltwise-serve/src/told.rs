@@ -50,7 +50,9 @@ impl Told {
         self.kept.add(prediction, score, cost);
     }
 
-    /// It halts at step `t`, counted from 1. Done when that is on the disk.
+    /// It halts at step `t`, counted from 1. Done when that is on the disk, where it is
+    /// audited: what happened to another is a count and no more, and not waited for as
+    /// long as the disk takes all.
     pub async fn halt(&mut self, t: u32, reason: Reason) -> Result<(), Error> {
         let id = self.id.as_str();
         let halted = self
@@ -61,7 +63,10 @@ impl Told {
         if self.audit && reason != Reason::Threshold {
             self.end()?;
         }
-        self.board.durable(answers.after).await
+        match self.audit {
+            true => self.board.durable(answers.after).await,
+            false => self.board.ready().map_err(Error::new),
+        }
     }
 
     /// It was read to its end.
