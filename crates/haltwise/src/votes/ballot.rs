@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(ballot.wanted(), 3);
         assert_eq!((ballot.vote("a"), ballot.vote("b")), (Ok(None), Ok(None)));
         assert_eq!(ballot.wanted(), 1);
-        assert_eq!(ballot.vote("b"), Ok(Some(Reason::LastStep)));
+        assert_eq!(ballot.vote("b"), Ok(Some(Reason::End)));
         assert_eq!((ballot.leader(), ballot.wanted()), (Some("b"), 0));
     }
 
