@@ -7,7 +7,7 @@ PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve bench-proxy study-votes fuzz chromium llama openai servers python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor study-votes fuzz chromium llama openai servers python java
 
 test: test-rust test-python
 
@@ -59,8 +59,9 @@ chromium:
 
 # The broker, the load balancer and the client that `serve` is tested with.
 servers:
-	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && test -x /usr/sbin/nginx || \
-	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl)
+	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && \
+	    command -v openssl >/dev/null && test -x /usr/sbin/nginx || \
+	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl openssl)
 
 # A small language model on llama.cpp's server, for the tests of `read`, `ask` and `vote`.
 llama: $(LLAMA)/ready
@@ -102,6 +103,12 @@ bench-scale:
 bench-serve:
 	$(CARGO) bench -p haltwise-cli --bench serve
 
+# The server under load, killed a thousand times at random moments (a few are in `make test`).
+KILLS ?= 1000
+soak-serve:
+	HALTWISE_KILLS=$(KILLS) $(CARGO) test -p haltwise-cli --test serve -- \
+	    nothing_that_was_acknowledged_is_lost_by_kills --nocapture
+
 # The LSTM beside PyTorch on this machine's CPU.
 bench-train: $(VENV)/bin/python
 	$(CARGO) build --release -p haltwise-lstm --example bench_train
@@ -128,6 +135,14 @@ bench-python: $(VENV)/bin/python
 study-votes:
 	$(PYTHON_VENV)/bin/python bench/votes.py \
 	    $(HALTWISE_DATA)/votes/gsm8k.qwen2.5-coder-1.5b.jsonl docs/votes.md docs/votes.svg
+
+# The monitor beside MAPIE's on the same streams: the table of docs/production.md, with the wheel
+# that `make test-python` installs.
+MAPIE := target/mapie
+bench-monitor:
+	test -d $(MAPIE)/mapie || \
+	    $(PYTHON_VENV)/bin/python -m pip install -q --no-deps --target $(MAPIE) mapie==1.6.0
+	PYTHONPATH=$(MAPIE) $(PYTHON_VENV)/bin/python bench/monitor.py docs/production.md
 
 # The proxy beside the server itself, one request at a time, and 200 at once.
 bench-proxy:

@@ -1,6 +1,5 @@
 //! `haltwise ask`: a language model that stops reading when it knows.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +10,7 @@ use haltwise_io::read_rule;
 use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
 use serde::Serialize;
 
+use crate::in_order::InOrder;
 use crate::promise;
 use crate::read::{OPTIONS, padded};
 use crate::reader::{QuestionArgs, RuleReaderArgs};
@@ -99,88 +99,33 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .map(|record| Mismatch::between(record, &reader.record()));
     let promised = promise::check(&args.rule, &rule, mismatches, "read", args.force)?;
     let documents = by_document(&questions);
-    let desk = Mutex::new(Desk::new(&args, &reader));
-    let at_desk = || desk.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut totals, as_json) = (Totals::default(), args.questions.is_some() || args.json);
+    // Answers are printed in the order of the documents, whichever is read first.
+    let printed = Mutex::new(InOrder::new(|answered: Answered<'_>| {
+        totals.add(&answered);
+        match as_json {
+            true => show::print_json(&answered),
+            false => Ok(show::print(&describe(&answered, &reader))?),
+        }
+    }));
+    let print = || printed.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = for_each(documents.len(), reader_args.server.concurrency, |d| {
         let members: Vec<&Question> = documents[d].iter().map(|&q| &questions[q]).collect();
         let ends = reader.part_ends(&members[0].document)?;
         for question in members {
             check_fits(&rule, question, ends.len())?;
             let answered = answer(&rule, &reader, question, &ends, promised)?;
-            at_desk().take(d, answered)?;
+            print().take(d, answered)?;
         }
-        at_desk().end(d)
+        print().end(d)
     });
-    let mut desk = desk.into_inner().unwrap_or_else(PoisonError::into_inner);
-    desk.finish()?;
+    let rest = printed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    rest.finish()?;
     asked?;
     if args.questions.is_some() {
-        show::note(desk.totals.describe());
+        show::note(totals.describe());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Prints answers in the order of the documents, whichever is read first.
-struct Desk<'a> {
-    reader: &'a Reader,
-    as_json: bool,
-    /// The document whose answers are printed as they come.
-    current: usize,
-    /// Answers about later documents, and which of those are done.
-    waiting: BTreeMap<usize, Vec<Answered<'a>>>,
-    done: BTreeSet<usize>,
-    totals: Totals,
-}
-
-impl<'a> Desk<'a> {
-    fn new(args: &Args, reader: &'a Reader) -> Self {
-        Self {
-            reader,
-            as_json: args.questions.is_some() || args.json,
-            current: 0,
-            waiting: BTreeMap::new(),
-            done: BTreeSet::new(),
-            totals: Totals::default(),
-        }
-    }
-
-    /// Takes an answer about a document.
-    fn take(&mut self, document: usize, answered: Answered<'a>) -> anyhow::Result<()> {
-        if document == self.current {
-            return self.print(&answered);
-        }
-        self.waiting.entry(document).or_default().push(answered);
-        Ok(())
-    }
-
-    /// A document is done: its successors come to be printed.
-    fn end(&mut self, document: usize) -> anyhow::Result<()> {
-        self.done.insert(document);
-        while self.done.remove(&self.current) {
-            self.current += 1;
-            let waiting = self.waiting.remove(&self.current);
-            for answered in waiting.into_iter().flatten() {
-                self.print(&answered)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Prints what waited for a document that failed.
-    fn finish(&mut self) -> anyhow::Result<()> {
-        for answered in std::mem::take(&mut self.waiting).into_values().flatten() {
-            self.print(&answered)?;
-        }
-        Ok(())
-    }
-
-    fn print(&mut self, answered: &Answered<'_>) -> anyhow::Result<()> {
-        self.totals.add(answered);
-        match self.as_json {
-            true => show::print_json(answered),
-            false => Ok(show::print(&describe(answered, self.reader))?),
-        }
-    }
 }
 
 fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {

@@ -13,6 +13,7 @@ mod demo;
 mod evaluate;
 mod evidence;
 mod forecast;
+mod in_order;
 mod inspect;
 mod memory;
 mod monitor;

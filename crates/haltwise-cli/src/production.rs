@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use haltwise_io::read_rule;
 use haltwise_io::series::SeriesSet;
 use haltwise_lstm::{Device, Model, Series};
-use haltwise_serve::{Options, Served, Settings};
+use haltwise_serve::{Options, Served, Settings, Watching};
 use serde_json::Value;
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, number, percent, styled};
@@ -190,22 +190,26 @@ impl Server {
             name: name.clone(),
             rule: read_rule(path)?,
             json: show::read_text(path)?,
+            label: None,
         };
-        let options = Options {
+        let watching = Watching {
             rules: vec![served],
-            listen: ([127, 0, 0, 1], 0).into(),
             store: store.to_path_buf(),
             token: None,
             settings: Settings {
                 audit: 0.2,
                 ..Settings::default()
             },
-            max_line: 1 << 20,
             rotate: Duration::from_secs(600),
             // The demonstration is the same each time.
             seed: 0,
-            mqtt: None,
             notice: Arc::new(|_: &str| {}),
+        };
+        let options = Options {
+            watching,
+            listen: ([127, 0, 0, 1], 0).into(),
+            max_line: 1 << 20,
+            mqtt: None,
         };
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;
         let (started, address) = mpsc::channel();

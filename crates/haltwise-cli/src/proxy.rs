@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
-use haltwise_io::read_rule;
-use haltwise_proxy::{Options, Proxy, Totals};
+use anyhow::{Context as _, bail};
+use haltwise_proxy::{Options, Proxy, Totals, label_form};
+use haltwise_serve::Boards;
 use tokio::net::TcpListener;
 
 use crate::reader::seconds;
+use crate::serve::{WatchArgs, served, told_to_stop};
 use crate::show::{self, count, number};
 
 /// Stand before a language model's server, and ask it as often as a rule wants
@@ -35,6 +36,16 @@ Example:
 The rule is made by `calibrate` from traces of `vote`. Votes are sampled as it was calibrated, at
 its temperature, whatever a request says. It promises for prompts like those of its traces:
 \"promised\" is false where a request has another form (several messages, other fields).
+
+With --store, a share of the requests is audited: answered when the rule halts, and voted on to the
+end in the background. Their replies have an \"audit\" in \"haltwise\": the id for its label, where the
+rule is about right answers:
+
+  curl -d '{\"id\": \"6b1f…\", \"label\": \"391\"}' http://127.0.0.1:8088/rule/labels
+
+When the audits say that the promise does not hold any more, an alarm is raised, and all votes are
+cast until the proxy is started with another rule. http://127.0.0.1:8088/ shows how it goes,
+/metrics is for Prometheus, as with `haltwise serve`.
 
 Keys are passed on in the headers they came in; they are neither logged nor stored.")]
 pub(crate) struct Args {
@@ -61,16 +72,22 @@ pub(crate) struct Args {
     /// Requests to the server at the same time; more of them wait
     #[arg(long, value_name = "N", default_value = "256")]
     concurrency: NonZeroUsize,
+
+    /// Audit a share of the requests and watch the promise; the folder for that
+    #[arg(long, value_name = "FOLDER")]
+    store: Option<PathBuf>,
+
+    #[command(flatten)]
+    watch: WatchArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let rule = read_rule(&args.rule)?;
-    let file = show::file(&args.rule).to_string();
-    if rule.promise().is_none() {
-        show::warn(format_args!(
-            "{file}: the rule was screened, not certified: nothing is promised"
-        ));
+    let mut served = served(&args.rule)?;
+    if served.name == "v1" {
+        bail!("what is at /v1 is passed on; rename the rule's file, which is served at its name");
     }
+    let rule = &served.rule;
+    let file = show::file(&args.rule).to_string();
     if rule
         .classifier()
         .and_then(|r| r.get("endpoint"))
@@ -87,41 +104,38 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         concurrency: args.concurrency.get(),
         ..Options::new(&args.server)
     };
-    let proxy = Proxy::new(rule, &options).with_context(|| file)?;
-    let proxy = Arc::new(proxy);
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(async {
+    let totals = runtime.block_on(async {
         let listener = TcpListener::bind(args.listen)
             .await
             .with_context(|| format!("cannot listen on {}", args.listen))?;
-        show::note(format_args!(
-            "Listening on http://{}",
-            listener.local_addr()?
-        ));
-        Ok::<_, anyhow::Error>(Arc::clone(&proxy).serve(listener, told_to_stop()).await?)
-    })?;
-    show::note(describe(proxy.totals()));
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Waits for Ctrl-C, or for SIGTERM, which schedulers and containers send.
-async fn told_to_stop() {
-    let interrupted = tokio::signal::ctrl_c();
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminated) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = interrupted => {}
-                _ = terminated.recv() => {}
+        let stop = told_to_stop().context("cannot listen for signals")?;
+        let mut kept = None;
+        let proxy = match &args.store {
+            None => Proxy::new(served.rule, &options),
+            Some(store) => {
+                let form = label_form(&served.rule).with_context(|| file.clone())?;
+                served.label = Some(form);
+                let watching = args.watch.watching(vec![served], store, args.listen)?;
+                let (boards, keeping) = Boards::start(watching)?;
+                kept = Some((boards.clone(), keeping));
+                Proxy::watched(boards, &options)
             }
-            return;
+        };
+        let proxy = Arc::new(proxy.with_context(|| file)?);
+        let address = listener.local_addr()?;
+        if kept.is_some() {
+            show::note(format_args!("How it goes: http://{address}/"));
         }
-    }
-    // Where signals cannot be waited for, it serves until it is killed.
-    if interrupted.await.is_err() {
-        std::future::pending::<()>().await;
-    }
+        show::note(format_args!("Listening on http://{address}"));
+        Arc::clone(&proxy).serve(listener, stop).await?;
+        if let Some((boards, keeping)) = kept {
+            boards.close(&keeping)?;
+        }
+        Ok::<_, anyhow::Error>(proxy.totals())
+    })?;
+    show::note(describe(totals));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn describe(totals: Totals) -> String {
@@ -133,6 +147,13 @@ fn describe(totals: Totals) -> String {
         count(totals.tokens, "token", "tokens"),
         number(totals.saved_tokens),
     );
+    if totals.audits > 0 {
+        text += &format!(
+            "; {} took {} more",
+            count(totals.audits, "audit", "audits"),
+            number(totals.audit_tokens)
+        );
+    }
     if totals.failed > 0 {
         text += &format!("; {} failed", number(totals.failed));
     }

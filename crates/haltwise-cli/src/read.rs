@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use haltwise::Sequence;
-use haltwise_io::{Format, TraceWriter, WriteOptions};
+use haltwise_io::{CLASSIFIER, Format, TraceWriter, WriteOptions};
 use haltwise_llm::{Answer, Progress, Question, Reader, Reading};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -159,7 +159,7 @@ fn write(
     let mut record = reader.record();
     record.insert(OPTIONS.into(), classes.to_string());
     let options = WriteOptions {
-        metadata: vec![(show::CLASSIFIER.into(), serde_json::to_string(&record)?)],
+        metadata: vec![(CLASSIFIER.into(), serde_json::to_string(&record)?)],
         ..WriteOptions::default()
     };
     let mut writer = TraceWriter::create(output, options)?;

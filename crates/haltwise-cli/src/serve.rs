@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use haltwise::plan::Delta;
-use haltwise::stream::Limits;
 use haltwise_io::read_rule;
-use haltwise_serve::{Mqtt, OnAlarm, Options, Served, Settings};
+use haltwise_serve::{Mqtt, OnAlarm, Options, Served, Settings, Watching};
 use rand::RngExt as _;
 
 use crate::show;
@@ -43,7 +42,7 @@ Authorization: Bearer TOKEN.
 
 With --mqtt mqtt://broker:1883, lines are taken from the topic haltwise/RULE/in, labels from
 haltwise/RULE/labels, and answers go to haltwise/RULE/out. A message may be delivered twice, so
-its lines must have \"t\". HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are used where set.
+its lines must have \"t\". With TLS it is mqtts://broker:8883. HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are used where set.
 
 What was answered is on the disk. After a kill, streams that were open must begin again, with
 \"t\": 1; after Ctrl-C or SIGTERM they go on.")]
@@ -60,21 +59,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     store: PathBuf,
 
-    /// The share of streams that are audited
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05, value_parser = share)]
-    audit: f64,
-
-    /// The probability that a false alarm is ever raised, over all rules that follow each other
-    #[arg(long, value_name = "PROBABILITY", default_value_t = 0.01)]
-    delta: f64,
-
-    /// What to do when an alarm is raised
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "read-on")]
-    on_alarm: OnAlarmArg,
+    #[command(flatten)]
+    watch: WatchArgs,
 
     /// Take lines from an MQTT broker, and give it the answers
     #[arg(long, value_name = "ADDRESS")]
     mqtt: Option<Mqtt>,
+
+    /// Certificates (PEM) of the authorities to trust with mqtts://, in place of the usual ones
+    #[arg(long, value_name = "FILE", requires = "mqtt")]
+    mqtt_ca: Option<PathBuf>,
 
     /// Open streams at the most, per rule
     #[arg(
@@ -102,19 +96,129 @@ pub(crate) struct Args {
         help_heading = "Limits"
     )]
     idle: std::num::NonZeroU32,
+}
 
-    /// Seconds between trace files of labelled audits
+/// How what is served is audited and watched.
+#[derive(clap::Args)]
+pub(crate) struct WatchArgs {
+    /// The share of streams (of requests, with `proxy`) that are audited
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = 0.05,
+        value_parser = share,
+        requires = "store"
+    )]
+    audit: f64,
+
+    /// The probability that a false alarm is ever raised, over all rules that follow each other
+    #[arg(
+        long,
+        value_name = "PROBABILITY",
+        default_value_t = 0.01,
+        requires = "store"
+    )]
+    delta: f64,
+
+    /// What to do when an alarm is raised
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT",
+        default_value = "read-on",
+        requires = "store"
+    )]
+    on_alarm: OnAlarmArg,
+
+    /// Seconds between trace files of audits
     #[arg(
         long,
         value_name = "SECONDS",
         default_value = "600",
-        help_heading = "Limits"
+        help_heading = "Limits",
+        requires = "store"
     )]
     rotate: std::num::NonZeroU32,
 
     /// The environment variable that holds the token
-    #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_TOKEN")]
+    #[arg(
+        long,
+        value_name = "VARIABLE",
+        default_value = "HALTWISE_TOKEN",
+        requires = "store"
+    )]
     token_env: String,
+}
+
+impl WatchArgs {
+    /// What is to be watched, at an address where whoever can be reached from
+    /// elsewhere wants a token.
+    pub(crate) fn watching(
+        &self,
+        rules: Vec<Served>,
+        store: &Path,
+        listen: SocketAddr,
+    ) -> anyhow::Result<Watching> {
+        let delta = match Delta::try_from(self.delta) {
+            Ok(delta) => delta,
+            Err(error) => crate::usage_error(&format!("--delta: {error}")),
+        };
+        let token = std::env::var(&self.token_env)
+            .ok()
+            .filter(|t| !t.is_empty());
+        if token.is_none() && !listen.ip().is_loopback() {
+            bail!(
+                "{listen} can be reached from other machines, so clients must show a token: put \
+                 one into the environment variable {}, or listen on 127.0.0.1",
+                self.token_env
+            );
+        }
+        Ok(Watching {
+            rules,
+            store: store.to_path_buf(),
+            token,
+            settings: Settings {
+                audit: self.audit,
+                delta,
+                on_alarm: match self.on_alarm {
+                    OnAlarmArg::ReadOn => OnAlarm::ReadOn,
+                    OnAlarmArg::Keep => OnAlarm::Keep,
+                },
+                ..Settings::default()
+            },
+            rotate: Duration::from_secs(self.rotate.get().into()),
+            seed: rand::rng().random(),
+            notice: Arc::new(|what: &str| show::note(what)),
+        })
+    }
+}
+
+/// A rule, served at the name of its file.
+pub(crate) fn served(path: &Path) -> anyhow::Result<Served> {
+    let rule = read_rule(path)?;
+    if rule.promise().is_none() {
+        show::warn(format_args!(
+            "{}: the rule was screened, not certified: it promises nothing, and nothing is \
+             watched",
+            show::file(path)
+        ));
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = stem.into_owned();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if name.is_empty() || !name.chars().all(plain) || name.starts_with(['_', '.']) {
+        bail!(
+            "{}: a rule is served at the name of its file; use letters, digits, '-', '_' and \
+             '.', and begin with a letter or a digit",
+            show::file(path)
+        );
+    }
+    Ok(Served {
+        name,
+        rule,
+        json: show::read_text(path)?,
+        label: None,
+    })
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -133,77 +237,35 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let delta = match Delta::try_from(args.delta) {
-        Ok(delta) => delta,
-        Err(error) => crate::usage_error(&format!("--delta: {error}")),
-    };
     let mut rules: Vec<Served> = Vec::new();
     for path in &args.rules {
-        let rule = read_rule(path)?;
-        if rule.promise().is_none() {
-            show::warn(format_args!(
-                "{}: the rule was screened, not certified: it promises nothing, and nothing is \
-                 watched",
-                show::file(path)
-            ));
-        }
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let name = stem.into_owned();
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || !name.chars().all(plain) || name.starts_with(['_', '.']) {
+        let served = served(path)?;
+        if rules.iter().any(|other| other.name == served.name) {
             bail!(
-                "{}: a rule is served at the name of its file; use letters, digits, '-', '_' and \
-                 '.', and begin with a letter or a digit",
-                show::file(path)
+                "two rules are named {}; rename one of the files",
+                served.name
             );
         }
-        if rules.iter().any(|other| other.name == name) {
-            bail!("two rules are named {name}; rename one of the files");
-        }
-        let json = show::read_text(path)?;
-        rules.push(Served { name, rule, json });
-    }
-    let token = std::env::var(&args.token_env)
-        .ok()
-        .filter(|t| !t.is_empty());
-    if token.is_none() && !args.listen.ip().is_loopback() {
-        bail!(
-            "{} can be reached from other machines, so clients must show a token: put one into \
-             the environment variable {}, or listen on 127.0.0.1",
-            args.listen,
-            args.token_env
-        );
+        rules.push(served);
     }
     let variable = |name: &str| std::env::var(name).ok();
-    let mqtt = args.mqtt.map(|mut mqtt| {
+    let mut mqtt = args.mqtt;
+    if let Some(mqtt) = &mut mqtt {
         let user = variable("HALTWISE_MQTT_USER");
         mqtt.login = user.zip(variable("HALTWISE_MQTT_PASSWORD"));
-        mqtt
-    });
+        if let Some(path) = &args.mqtt_ca {
+            mqtt.trust(path)?;
+        }
+    }
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+    let mut watching = args.watch.watching(rules, &args.store, args.listen)?;
+    watching.settings.limits.open = args.max_streams;
+    watching.settings.idle = args.idle.get();
     let options = Options {
-        rules,
+        watching,
         listen: args.listen,
-        store: args.store.clone(),
-        token,
-        settings: Settings {
-            audit: args.audit,
-            delta,
-            on_alarm: match args.on_alarm {
-                OnAlarmArg::ReadOn => OnAlarm::ReadOn,
-                OnAlarmArg::Keep => OnAlarm::Keep,
-            },
-            limits: Limits {
-                open: args.max_streams,
-                ..Limits::default()
-            },
-            idle: args.idle.get(),
-        },
         max_line: args.max_line.get(),
-        rotate: Duration::from_secs(args.rotate.get().into()),
-        seed: rand::rng().random(),
         mqtt,
-        notice: Arc::new(|what: &str| show::note(what)),
     };
     let started = |address: SocketAddr| {
         for name in &names {
@@ -227,7 +289,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Listens for Ctrl-C and SIGTERM from now on; done when one of them came.
 #[cfg(unix)]
-fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+pub(crate) fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -241,6 +303,6 @@ fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
 
 /// Listens for Ctrl-C.
 #[cfg(not(unix))]
-fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
+pub(crate) fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
     Ok(async { drop(tokio::signal::ctrl_c().await) })
 }

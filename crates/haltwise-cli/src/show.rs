@@ -10,7 +10,7 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context, bail};
 use haltwise::Outputs;
 use haltwise::traces::Classifier;
-use haltwise_io::{Columns, check_writable, read_metadata, trace_files, write_whole};
+use haltwise_io::{CLASSIFIER, Columns, check_writable, read_metadata, trace_files, write_whole};
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -191,9 +191,6 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
         false => Ok(()),
     }
 }
-
-/// The remark in a trace file that says whose traces they are.
-pub(crate) const CLASSIFIER: &str = "classifier";
 
 /// The classifier whose traces the files hold, where they say so. A rule is for
 /// one: files of different ones are refused.

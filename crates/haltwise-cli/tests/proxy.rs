@@ -10,7 +10,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::{Mutex, mpsc};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use common::server::{Response, Server};
 use common::voter::{folder, model, votes};
@@ -49,6 +51,41 @@ fn rules() -> TempDir {
     rule["thresholds"] = json!([null, null, 0.9, null, null]);
     fs::write(folder.path().join("rule.json"), rule.to_string()).unwrap();
     folder
+}
+
+/// A folder with a rule about disagreements, made without labels.
+fn without_labels() -> TempDir {
+    let folder = folder(300, false);
+    let server = model();
+    let vote = "vote q.jsonl -o t.parquet --samples 5 --server";
+    let run = |words: &str, more: &[&str]| {
+        let mut command = haltwise();
+        command.current_dir(&folder).args(words.split(' '));
+        let run = ran(command.args(more));
+        assert_eq!(run.code, 0, "{words}: {}", run.stderr);
+    };
+    run(vote, &[&server.url]);
+    let calibrate = "calibrate t.parquet --loss disagreement --method marginal -o free.json";
+    run(calibrate, &[]);
+    folder
+}
+
+/// Votes as usual, or such that the first two agree on what the others do not say;
+/// whichever the switch says.
+fn drifting(switch: &Arc<AtomicBool>) -> Server {
+    let drifted = Arc::clone(switch);
+    Server::start("vllm", move |_, request| {
+        let mut request = request.clone();
+        if !drifted.load(Ordering::SeqCst) {
+            return votes(&request, true);
+        }
+        let early = request.body["seed"].as_u64() < Some(3);
+        request.body["seed"] = json!(1);
+        let sum = if early { 1 } else { 50 };
+        let asked = json!(format!("What is {sum} plus 3? (difficulty 0)"));
+        request.body["messages"][0]["content"] = asked;
+        votes(&request, true)
+    })
 }
 
 /// A proxy that ends with the test.
@@ -142,6 +179,18 @@ impl Drop for Proxy {
 fn question(difficulty: usize) -> Value {
     let text = format!("What is 4 plus 3? (difficulty {difficulty})");
     json!({"model": "m", "messages": [{"role": "user", "content": text}], "seed": 1})
+}
+
+/// Waits for what a store says of a rule.
+fn until(proxy: &Proxy, name: &str, what: impl Fn(&Value) -> bool) -> Value {
+    let begun = Instant::now();
+    loop {
+        let status = parsed(&proxy.ask("GET", &format!("/{name}/status"), "").2);
+        if what(&status) {
+            return status;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{status}");
+    }
 }
 
 fn parsed(text: &str) -> Value {
@@ -464,5 +513,145 @@ fn rules_that_are_not_for_votes_are_refused() {
         run.code == 1 && !run.stderr.contains("secret"),
         "{}",
         run.stderr
+    );
+}
+
+#[test]
+fn an_audited_request_is_answered_first_and_voted_on_to_the_end_after() {
+    let folder = without_labels();
+    let server = model();
+    let watched = ["--store", "store", "--audit", "1"];
+    let proxy = Proxy::start(folder.path(), "free.json", &server.url, &watched);
+    let mut votes = 0;
+    for _ in 0..10 {
+        let reply = parsed(&proxy.chat(&question(0)).2);
+        let said = &reply["haltwise"];
+        votes += said["votes"].as_u64().unwrap();
+        assert_eq!(said["audit"].as_str().unwrap().len(), 16, "{reply}");
+    }
+    assert!(votes < 50, "{votes}");
+    let status = until(&proxy, "free", |status| status["totals"]["audited"] == 10);
+    assert_eq!(
+        (&status["audits"], &status["unknown"], &status["gap"]),
+        (&json!(10), &json!(0), &json!(0.0))
+    );
+    let asked = server.requests();
+    assert_eq!(asked.len(), 50);
+    let seeds = |n: u64| asked.iter().filter(|r| r.body["seed"] == n).count();
+    assert_eq!((1..=5).map(seeds).collect::<Vec<_>>(), [10; 5]);
+    let (_, _, metrics) = proxy.ask("GET", "/metrics", "");
+    for line in [
+        "haltwise_streams_total{rule=\"free\"} 10".to_owned(),
+        "haltwise_audited_total{rule=\"free\"} 10".to_owned(),
+        format!("haltwise_steps_saved_total{{rule=\"free\"}} {}", 50 - votes),
+        "haltwise_alarm{rule=\"free\"} 0".to_owned(),
+    ] {
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+    // What the promise is not about is answered, and neither audited nor counted.
+    let mut other = question(0);
+    other["max_tokens"] = json!(99);
+    let reply = parsed(&proxy.chat(&other).2);
+    assert_eq!(reply["haltwise"].get("audit"), None, "{reply}");
+    let said = proxy.stop();
+    let more = format!("10 audits took {} more", 10 * (50 - votes));
+    assert!(said.contains(&more), "{more}: {said}");
+    assert!(!said.contains("sesame"), "{said}");
+    for file in fs::read_dir(folder.path().join("store/free")).unwrap() {
+        let bytes = fs::read(file.unwrap().path()).unwrap();
+        assert!(!bytes.windows(6).any(|part| part == b"sesame"));
+    }
+    // The verdict is that of `monitor`.
+    let words = "monitor free.json store --json";
+    let verdict = parsed(&ran(haltwise().current_dir(&folder).args(words.split(' '))).stdout);
+    assert_eq!(
+        (&verdict["audits"], &verdict["alarm"]),
+        (&json!(10), &json!(false))
+    );
+}
+
+#[test]
+fn on_alarm_all_votes_are_cast_until_there_is_a_new_rule() {
+    let folder = without_labels();
+    let drifted = Arc::new(AtomicBool::new(true));
+    let server = drifting(&drifted);
+    let watched = ["--store", "store", "--audit", "1"];
+    let proxy = Proxy::start(folder.path(), "free.json", &server.url, &watched);
+    let votes = |proxy: &Proxy| {
+        let reply = parsed(&proxy.chat(&question(0)).2);
+        reply["haltwise"]["votes"].as_u64().unwrap()
+    };
+    let mut asked = 0;
+    while !parsed(&proxy.ask("GET", "/free/status", "").2)["alarm"]
+        .as_bool()
+        .unwrap()
+    {
+        assert!(votes(&proxy) <= 5);
+        asked += 1;
+        assert!(asked < 200, "no alarm");
+    }
+    assert_eq!(votes(&proxy), 5, "it reads on");
+    drifted.store(false, Ordering::SeqCst);
+    for i in 0..300 {
+        let mut request = question(i % 5);
+        request["seed"] = json!(10 * i);
+        assert_eq!(proxy.chat(&request).0, 200);
+    }
+    let status = until(&proxy, "free", |status| {
+        status["totals"]["audited"].as_u64() > Some(300)
+    });
+    assert_eq!(proxy.ask("POST", "/free/rotate", "").0, 200);
+    proxy.stop();
+    let delta = status["next_delta"].to_string();
+    let words = format!(
+        "calibrate store/free --loss disagreement --method marginal -o new.json --delta {delta}"
+    );
+    let run = ran(haltwise().current_dir(&folder).args(words.split(' ')));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    fs::rename(
+        folder.path().join("new.json"),
+        folder.path().join("free.json"),
+    )
+    .unwrap();
+    let proxy = Proxy::start(folder.path(), "free.json", &server.url, &watched);
+    let status = until(&proxy, "free", |_| true);
+    assert_eq!(
+        (&status["renewal"], &status["alarm"]),
+        (&json!(2), &json!(false))
+    );
+    assert!(votes(&proxy) < 5, "{status}");
+}
+
+#[test]
+fn audits_of_a_rule_about_right_answers_want_a_label() {
+    let folder = rules();
+    let server = drifting(&Arc::new(AtomicBool::new(true)));
+    let watched = ["--store", "store", "--audit", "1"];
+    let proxy = Proxy::start(folder.path(), "certified.json", &server.url, &watched);
+    let reply = parsed(&proxy.chat(&question(0)).2);
+    let id = reply["haltwise"]["audit"].as_str().unwrap();
+    let status = until(&proxy, "certified", |status| {
+        status["totals"]["audited"] == 1
+    });
+    assert_eq!(
+        (&status["unknown"], &status["labels_wanted"]),
+        (&json!(1), &json!([id]))
+    );
+    // Labels are compared as answers are.
+    let label = json!({"id": id, "label": "53.0"}).to_string();
+    let (code, _, said) = proxy.ask("POST", "/certified/labels", &label);
+    assert_eq!((code, &parsed(&said)["labels"]), (200, &json!(1)), "{said}");
+    let status = until(&proxy, "certified", |_| true);
+    assert_eq!(
+        (&status["unknown"], &status["by_step"][0]["gap"]),
+        (&json!(0), &json!(1.0))
+    );
+    // Who can be reached from elsewhere wants a token for all that.
+    let words = "proxy --rule certified.json --server http://x --listen 0.0.0.0:0 --store s";
+    let refused = ran(haltwise().current_dir(&folder).args(words.split(' ')));
+    assert!(
+        refused.stderr.contains("HALTWISE_TOKEN"),
+        "{}",
+        refused.stderr
     );
 }

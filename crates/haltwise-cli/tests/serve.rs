@@ -314,53 +314,139 @@ fn streams_go_on_after_a_stop_and_begin_again_after_a_kill() {
 }
 
 #[test]
-fn no_label_that_was_acknowledged_is_lost_by_kills() {
+fn groups_are_watched_and_their_audits_make_the_next_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let site = |i: usize| ["north", "south"][i % 2];
+    let traces: String = (0..2000)
+        .map(|i| {
+            let trace = json!({"id": i, "site": site(i), "label": 1,
+                "predictions": [0, 1, 1, 1, 1], "scores": [0.1, 1.0, 1.0, 1.0, 1.0]});
+            format!("{trace}\n")
+        })
+        .collect();
+    std::fs::write(folder.join("traces.jsonl"), traces).unwrap();
+    let calibrate = "calibrate traces.jsonl --method conditional --by site -o rule.json";
+    done(folder, calibrate);
+    let server = Server::start(folder, "rule.json --store store --audit 1");
+    let refused = server.post("/rule/streams", &stream("x", 1, 1)).lines();
+    assert!(
+        refused[0]["remedy"].as_str().unwrap().contains("groups"),
+        "{refused:?}"
+    );
+    let lines: String = (0..600)
+        .map(|i| {
+            let group = format!("\"t\":1,\"group\":\"{}\"", site(i));
+            stream(&format!("s{i}"), 1, 1).replacen("\"t\":1", &group, 1)
+        })
+        .collect();
+    server.post("/rule/streams", &lines);
+    let labels: String = (0..600)
+        .map(|i| format!("{{\"id\":\"s{i}\",\"label\":1}}\n"))
+        .collect();
+    assert_eq!(server.post("/rule/labels", &labels).json()["labels"], 600);
+    let status = server.status();
+    assert_eq!(status["groups"], json!(["north", "south"]));
+    let halted = |group: usize| {
+        let mut steps = status["by_step"].as_array().unwrap().iter();
+        let last = steps.rfind(|step| step["group"] == group);
+        last.unwrap()["halted"].clone()
+    };
+    assert_eq!((halted(0), halted(1)), (json!(300), json!(300)), "{status}");
+    assert_eq!(server.post("/rule/rotate", "").status, 200);
+    let words = "calibrate store/rule --method conditional --by site --delta 0.003 -o new.json";
+    done(folder, words);
+    let new = std::fs::read_to_string(folder.join("new.json")).unwrap();
+    assert_eq!(server.ask("PUT", "/rule/rule", &new).status, 200);
+    assert_eq!(server.status()["groups"], json!(["north", "south"]));
+}
+
+/// Streams and labels from several clients until the server is gone: how many
+/// streams were audited, and the ids that were labelled, as far as it said so.
+fn load(address: &str, client: &str) -> (u64, Vec<String>) {
+    // A handle on the address alone: the server is killed meanwhile.
+    let server = std::mem::ManuallyDrop::new(Server {
+        child: Command::new("true").spawn().unwrap(),
+        address: address.to_owned(),
+        token: None,
+    });
+    let mut labelled = Vec::new();
+    for audited in 0.. {
+        let id = format!("{client}-{audited}");
+        let lines = stream(&id, 0, 1);
+        let sent = server.ask_with("POST", "/rule/streams", "", &lines);
+        if !sent.is_some_and(|a| a.body.contains("\"audited\":true")) {
+            return (audited, labelled);
+        }
+        let label = format!("{{\"id\":\"{id}\",\"label\":1}}");
+        match server.ask_with("POST", "/rule/labels", "", &label) {
+            Some(answer) if answer.status == 200 => labelled.push(id),
+            _ => return (audited + 1, labelled),
+        }
+    }
+    unreachable!("the server is killed before")
+}
+
+/// `HALTWISE_KILLS` says how often; `make soak-serve` does it a thousand times.
+#[test]
+fn nothing_that_was_acknowledged_is_lost_by_kills() {
+    let kills = std::env::var("HALTWISE_KILLS").map_or(20, |n| n.parse().unwrap());
     let folder = folder();
-    let words = "rule.json --store store --audit 1 --rotate 1";
-    let (mut next, mut taken) = (0, Vec::new());
-    for round in 0..20_u64 {
+    let words = "rule.json --store store --audit 1 --rotate 1 --on-alarm keep";
+    let (mut audited, mut labelled, mut last) = (0, 0, Vec::new());
+    let mut draw = 1_u64;
+    for round in 0..=kills {
+        // What the log says before a server takes it up, twice, and what that then knows.
+        let replayed = (round > 0).then(|| {
+            let replay = || done(folder.path(), "monitor rule.json store --json");
+            let (first, second) = (replay(), replay());
+            assert_eq!(first, second, "round {round}");
+            serde_json::from_str::<Value>(&first).unwrap()
+        });
         let server = Server::start(folder.path(), words);
-        for id in &taken {
+        let status = server.status();
+        if let Some(replayed) = replayed {
+            for (field, value) in replayed.as_object().unwrap() {
+                assert_eq!(*value, status[field], "round {round}: {field}");
+            }
+        }
+        let counted = |what: &str| status["totals"][what].as_u64().unwrap();
+        assert!(counted("audited") >= audited, "round {round}: {status}");
+        assert!(counted("labels") >= labelled, "round {round}: {status}");
+        for id in &last {
             // Labelled for good: it does not wait for one any more.
             let again = server.post("/rule/labels", &format!("{{\"id\":\"{id}\",\"label\":1}}"));
             assert_eq!(again.status, 404, "round {round}: {id}");
         }
-        taken.clear();
-        let begun = Instant::now();
+        last.clear();
+        if round == kills {
+            break;
+        }
+        draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let moment = Duration::from_micros((draw >> 33) % 200_000);
         std::thread::scope(|scope| {
-            let (address, token) = (server.address.clone(), server.token);
-            let work = scope.spawn(move || {
-                // A handle on the address alone: the server will be killed meanwhile.
-                let server = std::mem::ManuallyDrop::new(Server {
-                    child: Command::new("true").spawn().unwrap(),
-                    address,
-                    token,
-                });
-                let (mut id, mut labelled) = (next, Vec::new());
-                loop {
-                    let name = format!("k{id}");
-                    let lines = stream(&name, 0, 1);
-                    let sent = server.ask_with("POST", "/rule/streams", "", &lines);
-                    if !sent.is_some_and(|a| a.body.contains("\"audited\":true")) {
-                        return (id + 1, labelled);
-                    }
-                    let label = format!("{{\"id\":\"{name}\",\"label\":1}}");
-                    match server.ask_with("POST", "/rule/labels", "", &label) {
-                        Some(answer) if answer.status == 200 => labelled.push(name),
-                        _ => return (id + 1, labelled),
-                    }
-                    id += 1;
-                }
-            });
-            while begun.elapsed() < Duration::from_millis(50 + 37 * (round % 7)) {
-                std::thread::yield_now();
-            }
+            let address = server.address.clone();
+            let clients: Vec<_> = (0..3)
+                .map(|client| {
+                    let (address, name) = (address.clone(), format!("k{round}-{client}"));
+                    scope.spawn(move || load(&address, &name))
+                })
+                .collect();
+            std::thread::sleep(moment);
             server.kill();
-            (next, taken) = work.join().unwrap();
+            for client in clients {
+                let (streams, ids) = client.join().unwrap();
+                audited += streams;
+                labelled += ids.len() as u64;
+                last.extend(ids);
+            }
         });
     }
-    let server = Server::start(folder.path(), words);
-    assert!(server.status()["audits"].as_u64().unwrap() > 20);
+    assert!(labelled > kills, "{labelled} labels in {kills} rounds");
+    let _ = writeln!(
+        std::io::stderr(),
+        "{kills} kills: {audited} audits and {labelled} labels acknowledged, none lost"
+    );
 }
 
 #[test]

@@ -20,8 +20,8 @@ pub use npz::{Integers, read_integers};
 pub use proposal_file::{read_proposal, write_proposal};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
 pub use traces::{
-    Columns, Extent, Format, Layout, Place, Snapshot, Take, TraceWriter, Visit, WriteOptions,
-    fold_traces, read_metadata, read_outputs, read_traces, read_traces_seeing, trace_files,
-    visit_bytes, visit_given, visit_traces,
+    CLASSIFIER, Columns, Extent, Format, Layout, Place, Snapshot, Take, TraceWriter, Visit,
+    WriteOptions, fold_traces, read_metadata, read_outputs, read_traces, read_traces_seeing,
+    trace_files, visit_bytes, visit_given, visit_traces,
 };
 pub use write::{check_writable, write_whole};

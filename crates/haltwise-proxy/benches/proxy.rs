@@ -3,8 +3,8 @@
 //! The model's server, the proxy and the client are in one process and share its cores.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -12,13 +12,14 @@ use axum::body::{Body, Bytes};
 use axum::http::Request;
 use axum::routing::post;
 use axum::serve::ListenerExt;
-use haltwise::Rule;
+use haltwise::{Given, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_proxy::{Options, Proxy};
+use haltwise_serve::{Boards, Served, Watching};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -27,15 +28,42 @@ const REPLY: &str = r#"{"id": "c", "object": "chat.completion", "created": 1, "m
     "content": "First, there are seventeen of them, and then again as many. So \\boxed{34}."}}],
     "usage": {"prompt_tokens": 60, "completion_tokens": 30, "total_tokens": 90}}"#;
 
+/// How votes are cast.
+static CLASSIFIER: LazyLock<Value> =
+    LazyLock::new(|| json!({"model": "m", "endpoint": "chat", "samples": "3", "answer": "boxed"}));
+
 /// A rule of three votes that halts at the first, or never before the last.
 fn rule(first: Option<f32>) -> Rule {
     let rule = json!({
         "method": "screen-only", "promise": null, "alpha": 0.1, "delta": 0.01,
         "score": "confidence", "t_max": 3, "thresholds": [first, null, null],
         "expected": null, "screened_on": null, "certified_on": null, "split": null, "trail": [],
-        "classifier": {"model": "m", "endpoint": "chat", "samples": "3", "answer": "boxed"},
+        "classifier": *CLASSIFIER,
     });
     serde_json::from_value(rule).unwrap()
+}
+
+/// A certified rule that halts at the first vote.
+fn certified() -> Rule {
+    let mut outputs = Outputs::new();
+    for id in 0..2000_u32 {
+        let sequence = Sequence {
+            id: Some(&id.to_string()),
+            label: Some(1),
+            predictions: Some(&[1, 1, 1]),
+            scores: Some(&[0.5, 0.9, 1.0]),
+            ..Sequence::default()
+        };
+        outputs.push(sequence).unwrap();
+    }
+    let ask = haltwise::Ask {
+        method: Some(Method::Marginal),
+        ..haltwise::Ask::default()
+    };
+    let made = Plan::new(ask).unwrap().calibrate(Given::one(&outputs));
+    let mut json = serde_json::to_value(made.unwrap().rule).unwrap();
+    json["classifier"] = CLASSIFIER.clone();
+    serde_json::from_value(json).unwrap()
 }
 
 /// A server that answers after a while, and the most requests it had at a time.
@@ -73,6 +101,31 @@ async fn proxy(server: &str, rule: Rule) -> String {
     url
 }
 
+/// The same where requests are audited and watched.
+async fn watched(server: &str, store: &std::path::Path) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let rule = certified();
+    let watching = Watching {
+        rules: vec![Served {
+            name: "rule".into(),
+            json: haltwise_io::rule_json(&rule).unwrap(),
+            rule,
+            label: None,
+        }],
+        store: store.to_path_buf(),
+        token: None,
+        settings: haltwise_serve::Settings::default(),
+        rotate: Duration::from_secs(600),
+        seed: 1,
+        notice: Arc::new(|_| {}),
+    };
+    let (boards, _) = Boards::start(watching).unwrap();
+    let proxy = Arc::new(Proxy::watched(boards, &Options::new(server)).unwrap());
+    tokio::spawn(proxy.serve(listener, std::future::pending()));
+    url
+}
+
 type Http = Client<HttpConnector, Body>;
 
 async fn ask(client: &Http, url: &str) -> usize {
@@ -84,19 +137,24 @@ async fn ask(client: &Http, url: &str) -> usize {
     body.to_bytes().len()
 }
 
-/// The median and the 99th percentile of so many requests, one after the other.
-async fn one_by_one(client: &Http, url: &str, n: usize) -> (Duration, Duration) {
-    for _ in 0..100 {
-        ask(client, url).await;
+/// What so many requests took at each address, in milliseconds, rising. They take
+/// turns, so that whatever else the machine does slows all alike.
+async fn in_turns(client: &Http, urls: &[&str], n: usize) -> Vec<Vec<f64>> {
+    let mut times = vec![Vec::with_capacity(n); urls.len()];
+    for round in 0..n + 100 {
+        for (url, times) in urls.iter().zip(&mut times) {
+            let begin = Instant::now();
+            ask(client, url).await;
+            // The first are for warming up.
+            if round >= 100 {
+                times.push(1e3 * begin.elapsed().as_secs_f64());
+            }
+        }
     }
-    let mut times = Vec::with_capacity(n);
-    for _ in 0..n {
-        let begin = Instant::now();
-        ask(client, url).await;
-        times.push(begin.elapsed());
+    for times in &mut times {
+        times.sort_unstable_by(f64::total_cmp);
     }
-    times.sort_unstable();
-    (times[n / 2], times[n * 99 / 100])
+    times
 }
 
 async fn at_once(client: &Http, url: &str, n: usize) -> Duration {
@@ -121,10 +179,23 @@ async fn main() {
 
     let (direct, _) = model(Duration::ZERO).await;
     let through = proxy(&direct, rule(Some(0.0))).await;
-    for (name, url) in [("the server", &direct), ("the proxy, one vote", &through)] {
-        let (median, p99) = one_by_one(&client, url, 3000).await;
-        let (median, p99) = (milliseconds(median), milliseconds(p99));
-        println!("{name}: median {median:.3} ms, 99% within {p99:.3} ms");
+    let store = tempfile::tempdir().unwrap();
+    let watched = watched(&direct, store.path()).await;
+    let (n, urls) = (3000, [direct.as_str(), &through, &watched]);
+    let times = in_turns(&client, &urls, n).await;
+    let names = [
+        "the server",
+        "the proxy, one vote",
+        "with a store, audits 5%",
+    ];
+    for (name, times_of) in names.into_iter().zip(&times) {
+        let (median, p99) = (times_of[n / 2], times_of[n * 99 / 100]);
+        let (ratio, more) = (median / times[0][n / 2], median - times[0][n / 2]);
+        let late = p99 - times[0][n * 99 / 100];
+        println!(
+            "{name}: median {median:.3} ms ({ratio:.1} times, {more:+.3} ms), 99% within \
+             {p99:.3} ms ({late:+.3} ms)"
+        );
     }
 
     let (slow, most) = model(Duration::from_millis(200)).await;

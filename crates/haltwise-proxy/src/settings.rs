@@ -1,10 +1,12 @@
 //! What a proxy is told, and what its rule says.
 
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haltwise::Rule;
 use haltwise_llm::{Extract, Letters};
+use haltwise_serve::LabelForm;
 
 /// How a proxy works.
 #[derive(Debug, Clone)]
@@ -44,6 +46,9 @@ pub enum ProxyError {
     /// The server's address cannot be used.
     #[error("the server's address {0} must begin with http:// or https://, without a key in it")]
     Address(String),
+    /// Audits cannot be kept.
+    #[error(transparent)]
+    Store(#[from] haltwise_serve::Error),
     /// The network failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -106,6 +111,13 @@ impl Settings {
             false => self.extract.answer(completion, &self.letters),
         }
     }
+}
+
+/// How labels of audited requests are written, so that they can be compared with the
+/// answers that a rule's votes give.
+pub fn label_form(rule: &Rule) -> Result<LabelForm, ProxyError> {
+    let extract = Settings::new(rule.clone())?.extract;
+    Ok(Arc::new(move |label| extract.label(label)))
 }
 
 fn number<T: FromStr>(text: Option<&str>, name: &str) -> Result<Option<T>, ProxyError> {

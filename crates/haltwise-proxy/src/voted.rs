@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::ask::Ask;
+use crate::audit::Watched;
 use crate::settings::Settings;
 use crate::upstream::{Failure, Upstream};
 
@@ -24,6 +25,31 @@ pub(crate) struct Voted {
     standing: Standing,
     of: usize,
     usage: Usage,
+    /// What it is called, where it is audited.
+    audit: Option<String>,
+}
+
+/// One vote.
+#[derive(Debug)]
+pub(crate) struct Vote {
+    completion: Value,
+    pub(crate) answer: String,
+    pub(crate) tokens: u64,
+}
+
+impl Vote {
+    pub(crate) fn new(body: &Bytes, settings: &Settings) -> Result<Self, Failure> {
+        let completion = parsed(body)?;
+        let choice = &completion["choices"][0];
+        let text = choice["message"]["content"].as_str().unwrap_or_default();
+        Ok(Self {
+            answer: settings.answer(text, choice["finish_reason"] == "length"),
+            tokens: completion["usage"]["completion_tokens"]
+                .as_u64()
+                .unwrap_or(0),
+            completion,
+        })
+    }
 }
 
 /// Tokens, summed up.
@@ -59,27 +85,31 @@ impl Voted {
     /// order they were asked for, not in that of their coming: short answers come
     /// first, and counting them first would not be what was calibrated.
     pub(crate) async fn new(
+        mut ballot: Ballot<'_>,
         settings: &Settings,
         upstream: &Arc<Upstream>,
         headers: &Arc<HeaderMap>,
         ask: &Ask,
+        watched: &mut Option<Watched>,
     ) -> Result<Self, Failure> {
-        let mut ballot = Ballot::new(&settings.rule).map_err(internal)?;
         let mut completions: Vec<Value> = Vec::new();
-        loop {
+        let reason = loop {
+            let mut halted = None;
             let first = completions.len();
-            let wanted = ballot.wanted();
-            if wanted == 0 {
-                break;
+            for body in wave(upstream, headers, ask, first, ballot.wanted()).await? {
+                let vote = Vote::new(&body, settings)?;
+                halted = ballot.vote(&vote.answer).map_err(internal)?;
+                if let Some(watched) = watched {
+                    watched.vote(&vote)?;
+                }
+                completions.push(vote.completion);
             }
-            for body in wave(upstream, headers, ask, first, wanted).await? {
-                let completion = parsed(&body)?;
-                let choice = &completion["choices"][0];
-                let text = choice["message"]["content"].as_str().unwrap_or_default();
-                let answer = settings.answer(text, choice["finish_reason"] == "length");
-                ballot.vote(&answer).map_err(internal)?;
-                completions.push(completion);
+            if let Some(reason) = halted {
+                break reason;
             }
+        };
+        if let Some(watched) = watched {
+            watched.halt(reason).await?;
         }
         let mut usage = Usage::default();
         completions
@@ -91,6 +121,7 @@ impl Voted {
             standing: ballot.standing(),
             of: ballot.of(),
             usage,
+            audit: watched.as_ref().and_then(|w| w.id()).map(str::to_owned),
         })
     }
 
@@ -111,10 +142,14 @@ impl Voted {
 
     fn haltwise(&self, ask: &Ask) -> Value {
         let (votes, of) = self.votes();
-        json!({
+        let mut said = json!({
             "votes": votes, "of": of, "agreement": self.standing.agreement(),
             "saved_tokens": self.tokens().1, "answer": self.answer, "promised": ask.promised,
-        })
+        });
+        if let Some(id) = &self.audit {
+            said["audit"] = id.as_str().into();
+        }
+        said
     }
 
     /// The reply as the client wants it.
@@ -183,7 +218,7 @@ impl Voted {
 
 /// Some votes at once, in the order they were asked for. Where one fails, or
 /// whoever asked has gone, the others are dropped.
-async fn wave(
+pub(crate) async fn wave(
     upstream: &Arc<Upstream>,
     headers: &Arc<HeaderMap>,
     ask: &Ask,
@@ -219,6 +254,6 @@ fn parsed(body: &Bytes) -> Result<Value, Failure> {
         })
 }
 
-fn internal(error: impl std::fmt::Display) -> Failure {
+pub(crate) fn internal(error: impl std::fmt::Display) -> Failure {
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
 }

@@ -1,26 +1,36 @@
 //! A desk and its store together: what a desk decides is on the disk before
 //! anyone is told.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use haltwise::Rule;
 use tokio::sync::{broadcast, watch};
 
+use crate::boards::LabelForm;
 use crate::desk::{Desk, Fault, FaultKind, Out, Status};
 use crate::error::Error;
 use crate::line::{Line, stream_id};
 use crate::store::{Committed, Store};
 
 /// One rule as it is served.
-#[derive(Debug)]
-pub(crate) struct Board {
+pub struct Board {
     pub(crate) name: String,
+    label: Option<LabelForm>,
     inner: Mutex<(Desk, Store)>,
     committed: watch::Receiver<Committed>,
     events: broadcast::Sender<String>,
     /// The e-value at times, in milliseconds since 1970.
     history: Mutex<Vec<(u64, f64)>>,
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The most points of a history; of more, every other is left out.
@@ -40,11 +50,12 @@ pub(crate) fn now() -> u64 {
 }
 
 impl Board {
-    pub(crate) fn new(name: String, desk: Desk, store: Store) -> Self {
+    pub(crate) fn new(name: String, label: Option<LabelForm>, desk: Desk, store: Store) -> Self {
         let committed = store.committed();
         let (events, _) = broadcast::channel(1024);
         Self {
             name,
+            label,
             inner: Mutex::new((desk, store)),
             committed,
             events,
@@ -57,7 +68,7 @@ impl Board {
     }
 
     /// Does something to the desk, and stores what came of it.
-    fn change<T>(
+    pub(crate) fn change<T>(
         &self,
         change: impl FnOnce(&mut Desk, u64, &mut Out) -> T,
     ) -> Result<(T, Answers), Error> {
@@ -161,7 +172,30 @@ impl Board {
                 return Ok((Err(fault), Answers { text, after: 0 }));
             }
         };
-        self.change(|desk, now, out| desk.label(now, &id, label, out))
+        let label = self.written(label);
+        self.change(|desk, now, out| desk.label(now, &id, &label, out))
+    }
+
+    /// A label, as JSON, in the one way to write it.
+    fn written<'l>(&self, label: &'l str) -> Cow<'l, str> {
+        let text = |form: &LabelForm| {
+            // A number is text to who compares words.
+            let text = serde_json::from_str(label).unwrap_or_else(|_| label.to_owned());
+            serde_json::Value::from(form(&text)).to_string()
+        };
+        self.label
+            .as_ref()
+            .map_or(Cow::Borrowed(label), |form| text(form).into())
+    }
+
+    /// The rule that is in use.
+    pub fn rule(&self) -> Arc<Rule> {
+        self.with_desk(|desk| Arc::clone(desk.rule()))
+    }
+
+    /// Whether streams are to be read to their end because of an alarm.
+    pub fn reading_on(&self) -> bool {
+        self.with_desk(Desk::reading_on)
     }
 
     /// Waits until records are on the disk.

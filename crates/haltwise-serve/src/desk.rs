@@ -11,11 +11,13 @@ use std::sync::Arc;
 use haltwise::monitor::{Alarm, Monitor, Verdict, Watch};
 use haltwise::plan::Delta;
 use haltwise::stream::{Limits, Message, Outcome, Reason, State, Streams};
+use haltwise::terms::{LABEL, Loss};
 use haltwise::{Rule, Step};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use serde::Serialize;
 
+use crate::kept::{Kept, Names};
 use crate::line::{Line, json_class};
 use crate::record::{Borrowed, Live, Record, Totals, Waiting};
 
@@ -27,6 +29,19 @@ const MOST_WAITING: usize = 100_000;
 
 /// The most ids that are told to want a label.
 const MOST_WANTED: usize = 100;
+
+/// The column of costs, where the rule has no other.
+pub(crate) const COSTS: &str = "cost";
+
+/// The groups that are watched one by one. Where they are the true classes, which
+/// are known late or never, all streams are watched together: a promise that holds
+/// in every group holds for all.
+fn watched_groups(rule: &Rule) -> &[String] {
+    match rule.terms().by.as_deref() {
+        Some(LABEL) | None => &[],
+        Some(_) => rule.groups(),
+    }
+}
 
 /// What is done when an alarm is raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -162,6 +177,9 @@ pub struct Status {
     pub verdict: Option<Verdict>,
     /// The ids most worth a label.
     pub labels_wanted: Vec<serde_json::Value>,
+    /// The groups that are watched, in the order of `worst_group`; none where all
+    /// streams are watched together.
+    pub groups: Vec<String>,
 }
 
 /// An older rule whose streams are not over yet.
@@ -238,7 +256,9 @@ impl Desk {
         // A share of a number in (0, 1) is one too.
         let delta = self.settings.delta.get() * share(self.renewal);
         let delta = Delta::try_from(delta).unwrap_or(self.settings.delta);
-        self.monitor = Watch::of(&self.rule, delta).map(Monitor::new);
+        let groups = watched_groups(&self.rule).len();
+        let watch = Watch::of(&self.rule, delta);
+        self.monitor = watch.map(|watch| Monitor::new(watch.in_groups(groups)));
         self.alarm_at = None;
         self.halted_at = vec![0; self.rule.t_max() + 1];
     }
@@ -361,8 +381,12 @@ impl Desk {
         if !known && line.has_step() {
             self.lose(id, out);
         }
-        let audited = known && self.live.contains_key(id)
-            || !known && line.has_step() && self.rng.random_bool(self.settings.audit);
+        let group = match !known && line.has_step() {
+            true => self.group(line)?,
+            false => None,
+        };
+        let audited =
+            known && self.live.contains_key(id) || !known && line.has_step() && self.draws();
         let reading_on = self.reading_on();
         let (rule, streams) = match old {
             Some(i) => {
@@ -399,9 +423,7 @@ impl Desk {
         self.totals.observations += u64::from(line.has_step());
         self.totals.streams += u64::from(!known);
         if audited && !known {
-            self.begun(id, now);
-            let id = id.to_owned();
-            out.record(&Record::Begin { id, at: now });
+            self.begin(id, now, group, out);
         }
         let mut faults = problem;
         if let Outcome::Taken(taken) = &outcome {
@@ -421,7 +443,8 @@ impl Desk {
         if let Outcome::Taken(taken) = &outcome
             && let Some(reason) = taken.halted
         {
-            self.halts(&rule, now, line, taken.steps, reason, out);
+            let early = reason == Reason::Threshold && !line.end;
+            self.halts(&rule, now, (id, early), taken.steps, reason, out);
         }
         self.end_audit(&rule, now, line, out);
         match faults {
@@ -430,18 +453,48 @@ impl Desk {
         }
     }
 
-    /// A stream halts.
+    /// Whether the next stream is audited.
+    fn draws(&mut self) -> bool {
+        self.rng.random_bool(self.settings.audit)
+    }
+
+    /// The group of a stream that begins with a line, where the promise is by group.
+    fn group(&self, line: &Line<'_>) -> Result<Option<String>, Fault> {
+        let groups = watched_groups(&self.rule);
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let said = line.group_said();
+        let known = said
+            .as_deref()
+            .filter(|said| groups.iter().any(|g| g == said));
+        known.map(|group| Some(group.to_owned())).ok_or_else(|| {
+            let problem = match said {
+                None => format!("stream {} begins without a \"group\"", line.id),
+                Some(said) => format!("the rule promises nothing to the group {said:?}"),
+            };
+            let remedy = "give \"group\" with the first step: one of \"groups\" in status";
+            Fault::new(FaultKind::Unusable, problem, remedy)
+        })
+    }
+
+    /// An audited stream begins.
+    fn begin(&mut self, id: &str, now: u64, group: Option<String>, out: &mut Out) {
+        self.begun(id, now, group.clone());
+        let id = id.to_owned();
+        out.record(&Record::Begin { id, at: now, group });
+    }
+
+    /// A stream halts. It is early where there was more to come.
     fn halts(
         &mut self,
         rule: &Rule,
         now: u64,
-        line: &Line<'_>,
+        (id, early): (&str, bool),
         t: u32,
         reason: Reason,
         out: &mut Out,
     ) {
-        let id = &*line.id;
-        let early = reason == Reason::Threshold && !line.end;
         let audit = self.live.contains_key(id);
         self.totals.halted += u64::from(early);
         self.totals.ended += u64::from(!early);
@@ -485,13 +538,56 @@ impl Desk {
         let steps = live.kept.len();
         let early = (live.t as usize) < steps;
         let kept = live.kept.clone();
-        out.record(&Record::Audited {
-            id: id.to_owned(),
-            kept,
-        });
-        self.audited(id, None, now, out);
+        self.ends(id, kept, now, out);
         if early {
             out.answers += &format!("{{\"id\":{id},\"t\":{steps},\"audited\":true}}\n");
+        }
+    }
+
+    /// An audited stream came to its end.
+    fn ends(&mut self, id: &str, kept: Kept, now: u64, out: &mut Out) {
+        let record = Record::Audited {
+            id: id.to_owned(),
+            kept,
+        };
+        out.record(&record);
+        if let Record::Audited { kept, .. } = record {
+            self.audited(id, Some(kept), now, out);
+        }
+    }
+
+    // Streams whose steps are not seen here: whoever runs one asks the rule, and says
+    // where it began, halted and ended.
+
+    /// A stream begins. Returns its id, as JSON, and whether it is audited.
+    pub(crate) fn begin_told(&mut self, now: u64, out: &mut Out) -> (String, bool) {
+        let id = format!("\"{:016x}\"", self.rng.random::<u64>());
+        self.totals.streams += 1;
+        let audited = self.draws();
+        if audited {
+            self.begin(&id, now, None, out);
+        }
+        (id, audited)
+    }
+
+    /// It halts at step `t`, counted from 1.
+    pub(crate) fn halt_told(&mut self, now: u64, id: &str, t: u32, reason: Reason, out: &mut Out) {
+        let rule = Arc::clone(&self.rule);
+        self.totals.observations += u64::from(t);
+        self.halts(
+            &rule,
+            now,
+            (id, reason == Reason::Threshold),
+            t,
+            reason,
+            out,
+        );
+    }
+
+    /// It was audited, and came to its end.
+    pub(crate) fn end_told(&mut self, now: u64, id: &str, kept: Kept, out: &mut Out) {
+        if self.live.contains_key(id) {
+            self.ends(id, kept, now, out);
         }
     }
 
@@ -544,7 +640,7 @@ impl Desk {
     }
 
     /// An audited stream that is under way will never come to its end.
-    fn lose(&mut self, id: &str, out: &mut Out) {
+    pub(crate) fn lose(&mut self, id: &str, out: &mut Out) {
         if self.live.remove(id).is_some() {
             out.record(&Record::Lost { id: id.to_owned() });
         }
@@ -613,14 +709,17 @@ impl Desk {
 
     // What follows happens in the same way live and when the log is read back.
 
-    fn begun(&mut self, id: &str, at: u64) {
+    fn begun(&mut self, id: &str, at: u64, group: Option<String>) {
+        let groups = watched_groups(&self.rule);
+        let place = groups.iter().position(|g| Some(g) == group.as_ref());
         let running = self
             .monitor
             .as_mut()
-            .map(|monitor| monitor.begin(at / CALENDAR, 0));
+            .map(|monitor| monitor.begin(at / CALENDAR, place.unwrap_or(0)));
         let live = Live {
             began: at,
             running,
+            kept: Kept::new(group),
             ..Live::default()
         };
         self.live.insert(id.into(), live);
@@ -640,7 +739,7 @@ impl Desk {
     }
 
     /// An audited stream is over. `kept` is what the log has of it.
-    fn audited(&mut self, id: &str, kept: Option<crate::kept::Kept>, now: u64, out: &mut Out) {
+    fn audited(&mut self, id: &str, kept: Option<Kept>, now: u64, out: &mut Out) {
         let Some(live) = self.live.remove(id) else {
             return;
         };
@@ -652,8 +751,14 @@ impl Desk {
             pending: live.pending,
             kept,
         };
-        if let Some(loss) = waiting.kept.loss(None, self.rule.terms().loss) {
+        let of = self.rule.terms().loss;
+        if let Some(loss) = waiting.kept.loss(None, of) {
             self.settle(&mut waiting, loss, now, out);
+        }
+        // What is promised is about predictions alone: no label is waited for.
+        if of == Loss::Disagreement && label.is_none() {
+            self.done(id, None, &waiting);
+            return;
         }
         let id: Box<str> = id.into();
         if self.waiting.insert(id.clone(), waiting).is_none() {
@@ -686,7 +791,16 @@ impl Desk {
         if let Some(loss) = waiting.kept.loss(Some(label), self.rule.terms().loss) {
             self.settle(&mut waiting, loss, now, out);
         }
-        if let Some(trace) = waiting.kept.trace(id, label) {
+        self.done(id, Some(label), &waiting);
+    }
+
+    /// An audit that goes into the next trace file.
+    fn done(&mut self, id: &str, label: Option<&str>, waiting: &Waiting) {
+        let names = Names {
+            group: self.rule.terms().by.as_deref(),
+            costs: Some(self.rule.terms().cost_column().unwrap_or(COSTS)),
+        };
+        if let Some(trace) = waiting.kept.trace(id, label, names) {
             self.done.push((waiting.began, trace));
         }
     }
@@ -714,8 +828,8 @@ impl Desk {
         // What it would write was written before.
         let mut out = Out::default();
         match record {
-            Record::Begin { id, at } => {
-                self.begun(&id, at);
+            Record::Begin { id, at, group } => {
+                self.begun(&id, at, group);
                 self.totals.streams += 1;
             }
             Record::Halt {
@@ -824,7 +938,7 @@ impl Desk {
 
     /// The labelled audits that are in no trace file yet, and when the alarm was
     /// raised.
-    pub(crate) fn done(&self) -> (&[(u64, String)], Option<u64>) {
+    pub(crate) fn to_file(&self) -> (&[(u64, String)], Option<u64>) {
         (&self.done, self.alarm_at)
     }
 
@@ -863,6 +977,7 @@ impl Desk {
             halted_at: self.halted_at.clone(),
             verdict: self.monitor.as_ref().map(Monitor::verdict),
             labels_wanted: self.labels_wanted(),
+            groups: watched_groups(&self.rule).to_vec(),
         }
     }
 }

@@ -17,6 +17,12 @@ pub(crate) struct Kept {
     scores: Vec<Option<f32>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     probs: Vec<Vec<f32>>,
+    /// What each step cost, where that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    costs: Vec<f32>,
+    /// The group that the stream belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
     /// How many there were when it halted; 0 while it runs.
     halted: usize,
     /// Whether steps are missing, or too many, so that it is no trace.
@@ -24,7 +30,22 @@ pub(crate) struct Kept {
     broken: bool,
 }
 
+/// What columns of trace files are called.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Names<'a> {
+    pub(crate) group: Option<&'a str>,
+    pub(crate) costs: Option<&'a str>,
+}
+
 impl Kept {
+    /// No steps yet, of a stream in a group.
+    pub(crate) fn new(group: Option<String>) -> Self {
+        Self {
+            group,
+            ..Self::default()
+        }
+    }
+
     /// How many steps there are.
     pub(crate) fn len(&self) -> usize {
         self.predictions.len()
@@ -50,6 +71,13 @@ impl Kept {
         if let Some(probs) = probs {
             self.probs.push(probs);
         }
+    }
+
+    /// Takes a step with its predicted class, as JSON, and what it cost.
+    pub(crate) fn add(&mut self, prediction: String, score: f32, cost: f32) {
+        self.predictions.push(Some(prediction));
+        self.scores.push(Some(score));
+        self.costs.push(cost);
     }
 
     /// The stream halts here.
@@ -81,8 +109,9 @@ impl Kept {
         Some((early.as_deref()?, full.as_deref()?))
     }
 
-    /// The line of a trace file, if it makes one.
-    pub(crate) fn trace(&self, id: &str, label: &str) -> Option<String> {
+    /// The line of a trace file, if it makes one. Where the promise needs no label,
+    /// there may be none.
+    pub(crate) fn trace(&self, id: &str, label: Option<&str>, names: Names<'_>) -> Option<String> {
         let predictions: Option<Vec<&str>> =
             self.predictions.iter().map(Option::as_deref).collect();
         let scores: Option<Vec<f32>> = self.scores.iter().copied().collect();
@@ -90,18 +119,30 @@ impl Kept {
         if self.broken || scores.is_none() && probs.is_none() {
             return None;
         }
-        let mut line = format!("{{\"id\":{id},\"label\":{label},\"predictions\":[");
-        line += &predictions?.join(",");
-        line.push(']');
+        let mut line = format!("{{\"id\":{id}");
+        if let Some(label) = label {
+            line += &format!(",\"label\":{label}");
+        }
+        if let (Some(name), Some(group)) = (names.group, &self.group) {
+            line += &format!(",{}:{}", json(name)?, json(group)?);
+        }
+        line += &format!(",\"predictions\":[{}]", predictions?.join(","));
         if let Some(scores) = scores {
-            line += &format!(",\"scores\":{}", serde_json::to_string(&scores).ok()?);
+            line += &format!(",\"scores\":{}", json(&scores)?);
         }
         if let Some(probs) = probs {
-            line += &format!(",\"probs\":{}", serde_json::to_string(probs).ok()?);
+            line += &format!(",\"probs\":{}", json(probs)?);
+        }
+        if let Some(name) = names.costs.filter(|_| self.costs.len() == self.len()) {
+            line += &format!(",{}:{}", json(name)?, json(&self.costs)?);
         }
         line.push('}');
         Some(line)
     }
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> Option<String> {
+    serde_json::to_string(value).ok()
 }
 
 /// The class with the largest probability, the first of equals.
@@ -134,14 +175,33 @@ mod tests {
             r#"{"id": 1, "score": 0.9, "prediction": "\u0061", "t": 2}"#,
         ]);
         let expected = r#"{"id":1,"label":"a","predictions":["a","a"],"scores":[0.5,0.9]}"#;
-        assert_eq!(given.trace("1", "\"a\"").as_deref(), Some(expected));
+        assert_eq!(
+            given.trace("1", Some("\"a\""), Names::default()).as_deref(),
+            Some(expected)
+        );
         let probs = kept(&[
             r#"{"id": "x", "probs": [0.25, 0.75]}"#,
             r#"{"id": "x", "probs": [0.75, 0.25]}"#,
         ]);
         let expected =
             r#"{"id":"x","label":0,"predictions":[1,0],"probs":[[0.25,0.75],[0.75,0.25]]}"#;
-        assert_eq!(probs.trace("\"x\"", "0").as_deref(), Some(expected));
+        assert_eq!(
+            probs.trace("\"x\"", Some("0"), Names::default()).as_deref(),
+            Some(expected)
+        );
+    }
+
+    #[test]
+    fn groups_and_costs_have_the_names_of_columns() {
+        let mut given = Kept::new(Some("north".into()));
+        given.add("\"a\"".into(), 0.5, 30.0);
+        let names = Names {
+            group: Some("site"),
+            costs: Some("tokens"),
+        };
+        let expected =
+            r#"{"id":1,"site":"north","predictions":["a"],"scores":[0.5],"tokens":[30.0]}"#;
+        assert_eq!(given.trace("1", None, names).as_deref(), Some(expected));
     }
 
     #[test]
@@ -181,7 +241,11 @@ mod tests {
                 r#"{"id": 1, "probs": [0.5, 0.5]}"#,
             ],
         ] {
-            assert_eq!(kept(lines).trace("1", "1"), None, "{lines:?}");
+            assert_eq!(
+                kept(lines).trace("1", Some("1"), Names::default()),
+                None,
+                "{lines:?}"
+            );
         }
     }
 }

@@ -31,6 +31,8 @@ struct Fields<'a> {
     #[serde(borrow)]
     prediction: Option<&'a RawValue>,
     #[serde(borrow)]
+    group: Option<&'a RawValue>,
+    #[serde(borrow)]
     t: Option<&'a RawValue>,
     #[serde(borrow)]
     end: Option<&'a RawValue>,
@@ -50,6 +52,7 @@ pub struct Line<'a> {
     score: Option<&'a RawValue>,
     probs: Option<&'a RawValue>,
     prediction: Option<&'a RawValue>,
+    group: Option<&'a RawValue>,
     /// The step, counted from 1, where it is said.
     pub t: Option<u64>,
     /// Whether the stream is over after it.
@@ -97,6 +100,7 @@ impl<'a> Line<'a> {
             score: fields.score,
             probs: fields.probs,
             prediction: fields.prediction,
+            group: fields.group,
             t: fields.t.map(t).transpose()?,
             end,
         })
@@ -152,6 +156,16 @@ impl<'a> Line<'a> {
     pub(crate) fn prediction_said(&self) -> Option<String> {
         let class = json_class(self.prediction?.get());
         class.ok().map(Cow::into_owned)
+    }
+
+    /// The group that its stream belongs to, where it is said: a string, or a number
+    /// as it is written.
+    pub(crate) fn group_said(&self) -> Option<Cow<'a, str>> {
+        let raw = self.group?.get();
+        if !raw.starts_with('"') {
+            return Some(raw.into());
+        }
+        serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
     }
 
     /// Why its step has no score.

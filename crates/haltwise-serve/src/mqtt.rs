@@ -5,48 +5,113 @@
 //! acknowledged once what came of it is on the disk: what a server that was killed had
 //! not stored, the broker delivers again.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rumqttc::{AsyncClient, Event, EventLoop, MqttOptions, Packet, Publish, QoS};
+use rumqttc::{
+    AsyncClient, Event, EventLoop, MqttOptions, Packet, Publish, QoS, TlsConfiguration, Transport,
+};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::{mpsc, watch};
 
 use crate::board::{Answers, Board};
+use crate::boards::Notice;
 use crate::error::Error;
 use crate::lines::Lines;
-use crate::server::{Notice, ended};
+use crate::server::ended;
 
 /// A broker to connect to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Mqtt {
     host: String,
     port: u16,
+    tls: bool,
+    /// Whose certificates are trusted; those that browsers trust where there are none.
+    authorities: Vec<CertificateDer<'static>>,
     /// User and password, where the broker wants them.
     pub login: Option<(String, String)>,
 }
 
+impl std::fmt::Debug for Mqtt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The password is nobody's business.
+        f.debug_struct("Mqtt")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("tls", &self.tls)
+            .finish_non_exhaustive()
+    }
+}
+
+const ADDRESS: &str = "give an address such as mqtt://broker:1883 or mqtts://broker:8883";
+
 impl std::str::FromStr for Mqtt {
     type Err = String;
 
-    /// Reads an address such as `mqtt://broker:1883`.
+    /// Reads an address such as `mqtt://broker:1883`, or `mqtts://broker:8883` with TLS.
     fn from_str(text: &str) -> Result<Self, String> {
-        let rest = match text.split_once("://") {
-            Some(("mqtt", rest)) => rest,
-            Some(_) => return Err("give an address such as mqtt://broker:1883".into()),
-            None => text,
+        let (tls, rest) = match text.split_once("://") {
+            Some(("mqtt", rest)) => (false, rest),
+            Some(("mqtts", rest)) => (true, rest),
+            Some(_) => return Err(ADDRESS.into()),
+            None => (false, text),
         };
-        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, "1883"));
+        let usual = if tls { "8883" } else { "1883" };
+        let (host, port) = rest.rsplit_once(':').unwrap_or((rest, usual));
         let port = port
             .parse()
             .map_err(|_| "the port is not a number up to 65535")?;
         if host.is_empty() || host.contains(['/', '@']) {
-            return Err("give an address such as mqtt://broker:1883".into());
+            return Err(ADDRESS.into());
         }
         Ok(Self {
             host: host.to_owned(),
             port,
+            tls,
+            authorities: Vec::new(),
             login: None,
         })
+    }
+}
+
+impl Mqtt {
+    /// Trusts brokers whose certificate comes from one of the authorities in a file,
+    /// and no others.
+    pub fn trust(&mut self, path: &Path) -> Result<(), Error> {
+        if !self.tls {
+            let problem = "certificates are of use with TLS only; give an address with mqtts://";
+            return Err(Error::file(path, problem));
+        }
+        let failed = |e: &dyn std::fmt::Display| Error::file(path, e);
+        let found = CertificateDer::pem_file_iter(path).map_err(|e| failed(&e))?;
+        self.authorities = found.collect::<Result<_, _>>().map_err(|e| failed(&e))?;
+        match self.authorities.is_empty() {
+            true => Err(failed(&"there is no certificate in it; give a file of PEM")),
+            false => Ok(()),
+        }
+    }
+
+    /// How the broker is reached.
+    fn transport(&self) -> Result<Transport, rustls::Error> {
+        if !self.tls {
+            return Ok(Transport::Tcp);
+        }
+        let mut roots = RootCertStore::empty();
+        if self.authorities.is_empty() {
+            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
+        }
+        for authority in &self.authorities {
+            roots.add(authority.clone())?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Ok(Transport::Tls(TlsConfiguration::Rustls(Arc::new(config))))
     }
 }
 
@@ -76,6 +141,15 @@ pub(crate) async fn run(
         .set_clean_session(false)
         .set_manual_acks(true)
         .set_max_packet_size(max_line.max(1 << 20), max_line.max(1 << 20));
+    match mqtt.transport() {
+        Ok(transport) => drop(options.set_transport(transport)),
+        Err(error) => {
+            notice(&format!(
+                "the broker's certificates cannot be checked: {error}"
+            ));
+            return;
+        }
+    }
     if let Some((user, password)) = mqtt.login {
         options.set_credentials(user, password);
     }
@@ -207,10 +281,11 @@ mod tests {
 
     #[test]
     fn a_broker_has_an_address() {
-        let parsed = |text: &str| text.parse::<Mqtt>().map(|m| (m.host, m.port));
-        assert_eq!(parsed("mqtt://a:77"), Ok(("a".into(), 77)));
-        assert_eq!(parsed("localhost"), Ok(("localhost".into(), 1883)));
-        for bad in ["mqtts://a", "mqtt://", "a:99999", "mqtt://u@b"] {
+        let parsed = |text: &str| text.parse::<Mqtt>().map(|m| (m.host, m.port, m.tls));
+        assert_eq!(parsed("mqtt://a:77"), Ok(("a".into(), 77, false)));
+        assert_eq!(parsed("localhost"), Ok(("localhost".into(), 1883, false)));
+        assert_eq!(parsed("mqtts://a"), Ok(("a".into(), 8883, true)));
+        for bad in ["https://a", "mqtt://", "a:99999", "mqtt://u@b"] {
             assert!(parsed(bad).is_err(), "{bad}");
         }
     }

@@ -11,7 +11,12 @@ use crate::kept::Kept;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum Record {
     /// An audited stream begins; `at` in milliseconds since 1970.
-    Begin { id: String, at: u64 },
+    Begin {
+        id: String,
+        at: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        group: Option<String>,
+    },
     /// A stream halts at step `t`, counted from 1.
     Halt {
         id: String,

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,68 +13,32 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use futures_util::{Stream, StreamExt, stream};
-use haltwise::Rule;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, watch};
 
 use crate::board::{Answers, Board};
-use crate::desk::{Fault, FaultKind, Settings};
+use crate::boards::{Boards, Watching};
+use crate::desk::{Fault, FaultKind};
 use crate::error::Error;
 use crate::lines::Lines;
 use crate::metrics;
 use crate::mqtt::{self, Mqtt};
-use crate::store::Store;
-
-/// A rule to serve.
-#[derive(Debug)]
-pub struct Served {
-    /// The path it is served at.
-    pub name: String,
-    /// The rule.
-    pub rule: Rule,
-    /// The text of its file.
-    pub json: String,
-}
-
-/// Told what whoever runs the server should know.
-pub type Notice = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// What to serve, and how.
+#[derive(Debug)]
 pub struct Options {
-    /// The rules.
-    pub rules: Vec<Served>,
+    /// What is audited and watched.
+    pub watching: Watching,
     /// Where to listen.
     pub listen: SocketAddr,
-    /// The folder of all stores.
-    pub store: PathBuf,
-    /// What clients must show; needed unless only this machine can connect.
-    pub token: Option<String>,
-    /// How streams are audited and watched.
-    pub settings: Settings,
     /// The most bytes of a line.
     pub max_line: usize,
-    /// How often labelled audits go into trace files.
-    pub rotate: Duration,
-    /// What chance is drawn from.
-    pub seed: u64,
     /// A broker to take lines from and to give answers to.
     pub mqtt: Option<Mqtt>,
-    /// Told of alarms and failures.
-    pub notice: Notice,
-}
-
-impl std::fmt::Debug for Options {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The token is nobody's business.
-        f.debug_struct("Options")
-            .field("listen", &self.listen)
-            .field("store", &self.store)
-            .finish_non_exhaustive()
-    }
 }
 
 /// The most bytes of a body that is no stream.
@@ -86,25 +49,20 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone)]
 struct App {
-    boards: Arc<Vec<Arc<Board>>>,
-    token: Option<Arc<str>>,
+    boards: Boards,
     max_line: usize,
-    /// Whether the server is to end.
-    ending: watch::Receiver<bool>,
 }
 
-impl App {
-    fn board(&self, name: &str) -> Result<Arc<Board>, Problem> {
-        let found = self.boards.iter().find(|board| board.name == name);
-        found.cloned().ok_or_else(|| {
-            let names: Vec<&str> = self.boards.iter().map(|b| b.name.as_str()).collect();
-            problem(
-                StatusCode::NOT_FOUND,
-                &format!("there is no rule {name:?}"),
-                &format!("ask for one of: {}", names.join(", ")),
-            )
-        })
-    }
+fn find(boards: &Boards, name: &str) -> Result<Arc<Board>, Problem> {
+    let found = boards.all.iter().find(|board| board.name == name);
+    found.cloned().ok_or_else(|| {
+        let names: Vec<&str> = boards.all.iter().map(|b| b.name.as_str()).collect();
+        problem(
+            StatusCode::NOT_FOUND,
+            &format!("there is no rule {name:?}"),
+            &format!("ask for one of: {}", names.join(", ")),
+        )
+    })
 }
 
 /// Serves until `stop` is done, then stores all.
@@ -115,139 +73,72 @@ pub async fn serve(
     started: impl FnOnce(SocketAddr),
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
-    if options.token.is_none() && !options.listen.ip().is_loopback() {
+    let Options {
+        watching,
+        listen,
+        max_line,
+        mqtt,
+    } = options;
+    if watching.token.is_none() && !listen.ip().is_loopback() {
         return Err(Error::new(format!(
-            "{} can be reached from other machines; set a token that clients must show, or listen \
-             on 127.0.0.1",
-            options.listen
+            "{listen} can be reached from other machines; set a token that clients must show, or \
+             listen on 127.0.0.1"
         )));
     }
-    let mut boards = Vec::new();
-    for (i, served) in options.rules.into_iter().enumerate() {
-        let folder = options.store.join(&served.name);
-        let (store, desk) = Store::open(
-            &folder,
-            served.rule,
-            served.json,
-            options.settings,
-            crate::board::now(),
-            options.seed.wrapping_add(i as u64),
-        )?;
-        boards.push(Arc::new(Board::new(served.name, desk, store)));
-    }
-    let boards = Arc::new(boards);
-    let (end, ending) = watch::channel(false);
-    let app = App {
-        boards: Arc::clone(&boards),
-        token: options.token.map(Into::into),
-        max_line: options.max_line,
-        ending: ending.clone(),
-    };
-    let listener = TcpListener::bind(options.listen)
+    let (store, notice) = (watching.store.clone(), Arc::clone(&watching.notice));
+    let (boards, keeping) = Boards::start(watching)?;
+    let listener = TcpListener::bind(listen)
         .await
-        .map_err(|e| Error::new(format!("cannot listen on {}: {e}", options.listen)))?;
+        .map_err(|e| Error::new(format!("cannot listen on {listen}: {e}")))?;
     let address = listener
         .local_addr()
         .map_err(|e| Error::new(e.to_string()))?;
-    let notice = Arc::clone(&options.notice);
-    let kept = keep(Arc::clone(&boards), options.rotate, notice, ending.clone());
-    let keeping = tokio::spawn(kept);
-    if let Some(broker) = options.mqtt {
+    if let Some(broker) = mqtt {
         // The same server is the same client to the broker, after a restart too.
-        let folder = options.store.canonicalize().unwrap_or(options.store);
+        let folder = store.canonicalize().unwrap_or(store);
         let digest = crate::desk::digest(&folder.to_string_lossy());
         let id = format!("haltwise-{}", &digest[..16]);
-        let most = options.max_line;
-        let boards = Arc::clone(&boards);
-        let listening = mqtt::run(broker, boards, id, most, options.notice, ending.clone());
-        tokio::spawn(listening);
+        let all = Arc::clone(&boards.all);
+        tokio::spawn(mqtt::run(
+            broker,
+            all,
+            id,
+            max_line,
+            notice,
+            boards.ending(),
+        ));
     }
     started(address);
-    let mut heard = ending.clone();
+    let mut heard = boards.ending();
+    let app = App {
+        boards: boards.clone(),
+        max_line,
+    };
     let serving = axum::serve(listener, router(app))
         .with_graceful_shutdown(async move { ended(&mut heard).await });
     let serving = tokio::spawn(serving.into_future());
     stop.await;
-    end.send_replace(true);
+    boards.end();
     // Who does not end in time is cut off; nothing that was answered is lost.
     let _ = tokio::time::timeout(LAST_WORDS, serving).await;
-    keeping.abort();
-    for board in boards.iter() {
-        board.close()?;
-    }
-    Ok(())
-}
-
-/// Closes idle streams, rotates logs, and tells of alarms and failures.
-async fn keep(
-    boards: Arc<Vec<Arc<Board>>>,
-    rotate: Duration,
-    notice: Notice,
-    mut ending: watch::Receiver<bool>,
-) {
-    let mut tick = tokio::time::interval(Duration::from_secs(1));
-    let mut rotated = tokio::time::Instant::now();
-    let mut told = vec![(false, false); boards.len()];
-    loop {
-        tokio::select! {
-            _ = tick.tick() => {}
-            _ = ending.changed() => return,
-        }
-        let due = rotated.elapsed() >= rotate;
-        if due {
-            rotated = tokio::time::Instant::now();
-        }
-        for (board, (alarmed, failed)) in boards.iter().zip(&mut told) {
-            let name = &board.name;
-            let alarm = board.with_desk(|desk| desk.monitor().is_some_and(|m| m.alarm().is_some()));
-            if alarm && !*alarmed {
-                notice(&format!(
-                    "alarm: the promise of {name} does not hold any more; see /"
-                ));
-            }
-            *alarmed = alarm;
-            let kept = Arc::clone(board);
-            let work = tokio::task::spawn_blocking(move || {
-                kept.tick()?;
-                if due || kept.is_long() {
-                    kept.rotate()?;
-                }
-                Ok::<(), Error>(())
-            });
-            // A store that cannot be written says so to every client as well.
-            let done = work
-                .await
-                .unwrap_or_else(|e| Err(Error::new(e.to_string())));
-            if let Err(error) = &done
-                && !*failed
-            {
-                notice(&error.to_string());
-            }
-            *failed = done.is_err();
-        }
-    }
+    boards.close(&keeping)
 }
 
 fn router(app: App) -> Router {
-    let closed = Router::new()
-        .route("/metrics", get(prometheus))
+    let boards = app.boards.clone();
+    let taking = Router::new()
         .route("/{name}/streams", post(streams))
         .route("/{name}/ws", get(websocket))
         .route("/{name}/observe", post(observe))
-        .route("/{name}/labels", post(labels))
-        .route("/{name}/labels/wanted", get(wanted))
-        .route("/{name}/events", get(events))
-        .route("/{name}/status", get(status))
-        .route("/{name}/rule", get(rule).put(renew))
-        .route("/{name}/rotate", post(rotate))
-        .layer(middleware::from_fn_with_state(app.clone(), authorised));
-    Router::new()
-        .route("/", get(page))
-        .route("/rules", get(rules))
-        .route("/health", get(|| async { "alive\n" }))
-        .route("/ready", get(ready))
-        .route("/openapi.json", get(openapi))
-        .merge(closed)
+        .with_state(app);
+    let renewing = Router::new()
+        .route("/{name}/rule", put(renew))
+        .with_state(boards.clone());
+    let closed = taking
+        .merge(renewing)
+        .layer(middleware::from_fn_with_state(boards.clone(), authorised));
+    closed
+        .merge(boards.routes())
         .fallback(|| async {
             problem(
                 StatusCode::NOT_FOUND,
@@ -263,7 +154,30 @@ fn router(app: App) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(MOST_BODY))
-        .with_state(app)
+}
+
+impl Boards {
+    /// What can be asked for wherever the streams come from: how it goes, the
+    /// metrics, labels. All but a look at the page wants the token.
+    pub fn routes(&self) -> Router {
+        let closed = Router::new()
+            .route("/metrics", get(prometheus))
+            .route("/{name}/labels", post(labels))
+            .route("/{name}/labels/wanted", get(wanted))
+            .route("/{name}/events", get(events))
+            .route("/{name}/status", get(status))
+            .route("/{name}/rule", get(rule))
+            .route("/{name}/rotate", post(rotate))
+            .layer(middleware::from_fn_with_state(self.clone(), authorised));
+        Router::new()
+            .route("/", get(page))
+            .route("/rules", get(rules))
+            .route("/health", get(|| async { "alive\n" }))
+            .route("/ready", get(ready))
+            .route("/openapi.json", get(openapi))
+            .merge(closed)
+            .with_state(self.clone())
+    }
 }
 
 /// A mistake, and what to do about it.
@@ -309,8 +223,8 @@ fn broken(error: &Error) -> Problem {
 }
 
 /// Lets in who shows the token.
-async fn authorised(State(app): State<App>, request: Request, next: Next) -> Response {
-    if let Some(token) = &app.token {
+async fn authorised(State(boards): State<Boards>, request: Request, next: Next) -> Response {
+    if let Some(token) = &boards.token {
         let shown = request
             .headers()
             .get(header::AUTHORIZATION)
@@ -358,12 +272,12 @@ async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, json)], include_str!("openapi.json")).into_response()
 }
 
-async fn rules(State(app): State<App>) -> Json<Vec<String>> {
-    Json(app.boards.iter().map(|board| board.name.clone()).collect())
+async fn rules(State(boards): State<Boards>) -> Json<Vec<String>> {
+    Json(boards.all.iter().map(|board| board.name.clone()).collect())
 }
 
-async fn ready(State(app): State<App>) -> Response {
-    for board in app.boards.iter() {
+async fn ready(State(boards): State<Boards>) -> Response {
+    for board in boards.all.iter() {
         if let Err(problem) = board.ready() {
             return broken(&Error::new(problem)).into_response();
         }
@@ -371,13 +285,16 @@ async fn ready(State(app): State<App>) -> Response {
     "ready\n".into_response()
 }
 
-async fn prometheus(State(app): State<App>) -> Response {
+async fn prometheus(State(boards): State<Boards>) -> Response {
     let kind = HeaderValue::from_static("text/plain; version=0.0.4");
-    ([(header::CONTENT_TYPE, kind)], metrics::text(&app.boards)).into_response()
+    ([(header::CONTENT_TYPE, kind)], metrics::text(&boards.all)).into_response()
 }
 
-async fn status(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
+async fn status(
+    State(boards): State<Boards>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    let board = find(&boards, &name)?;
     let status = board.status();
     let mut said = serde_json::to_value(&status).unwrap_or_default();
     if let Value::Object(fields) = &mut said {
@@ -397,25 +314,26 @@ async fn status(State(app): State<App>, Path(name): Path<String>) -> Result<Resp
     Ok(Json(said).into_response())
 }
 
-async fn wanted(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
+async fn wanted(
+    State(boards): State<Boards>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    let board = find(&boards, &name)?;
     Ok(Json(board.with_desk(crate::desk::Desk::labels_wanted)).into_response())
 }
 
-async fn rule(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
-    let json = app
-        .board(&name)?
-        .with_desk(|desk| desk.rule_json().to_owned());
+async fn rule(State(boards): State<Boards>, Path(name): Path<String>) -> Result<Response, Problem> {
+    let json = find(&boards, &name)?.with_desk(|desk| desk.rule_json().to_owned());
     let kind = HeaderValue::from_static("application/json");
     Ok(([(header::CONTENT_TYPE, kind)], json).into_response())
 }
 
 async fn renew(
-    State(app): State<App>,
+    State(boards): State<Boards>,
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
+    let board = find(&boards, &name)?;
     let parsed = haltwise_io::parse_rule(&body).map_err(|e| {
         let error = format!("the rule cannot be read: {e}");
         problem(
@@ -432,8 +350,11 @@ async fn renew(
     Ok(Json(json!({"renewal": renewal})).into_response())
 }
 
-async fn rotate(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
+async fn rotate(
+    State(boards): State<Boards>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    let board = find(&boards, &name)?;
     let rotated = tokio::task::spawn_blocking(move || board.rotate()).await;
     match rotated {
         Ok(Ok(())) => Ok(Json(json!({"rotated": true})).into_response()),
@@ -447,7 +368,7 @@ async fn observe(
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
+    let board = find(&app.boards, &name)?;
     let (taken, answers) = board.take_one(body.trim_ascii()).map_err(|e| broken(&e))?;
     board.durable(answers.after).await.map_err(|e| broken(&e))?;
     taken.map_err(|fault| faulty(&fault))?;
@@ -461,11 +382,11 @@ async fn observe(
 }
 
 async fn labels(
-    State(app): State<App>,
+    State(boards): State<Boards>,
     Path(name): Path<String>,
     body: Bytes,
 ) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
+    let board = find(&boards, &name)?;
     let (mut taken, mut last, mut faults) = (0, 0, Vec::new());
     let lines = (1_u64..).zip(body.split(|&b| b == b'\n'));
     for (number, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
@@ -489,9 +410,12 @@ async fn labels(
 }
 
 /// Events as they happen; who is too slow is told how many were missed.
-async fn events(State(app): State<App>, Path(name): Path<String>) -> Result<Response, Problem> {
-    let heard = app.board(&name)?.listen();
-    let ending = app.ending.clone();
+async fn events(
+    State(boards): State<Boards>,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    let heard = find(&boards, &name)?.listen();
+    let ending = boards.ending();
     let stream = stream::unfold((heard, ending), |(mut heard, mut ending)| async move {
         let event = tokio::select! {
             event = heard.recv() => event,
@@ -527,13 +451,13 @@ async fn streams(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
+    let board = find(&app.boards, &name)?;
     // Few answers wait at a time: who does not read them is not read from.
     let (queue, waiting) = mpsc::channel(16);
     let reading = read(
         Arc::clone(&board),
         app.max_line,
-        app.ending.clone(),
+        app.boards.ending(),
         body,
         queue,
     );
@@ -613,8 +537,8 @@ async fn websocket(
     Path(name): Path<String>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Problem> {
-    let board = app.board(&name)?;
-    let (most, ending) = (app.max_line, app.ending.clone());
+    let board = find(&app.boards, &name)?;
+    let (most, ending) = (app.max_line, app.boards.ending());
     let upgrade = upgrade.max_message_size(most.max(1 << 20));
     Ok(upgrade.on_upgrade(move |socket| converse(board, most, ending, socket)))
 }

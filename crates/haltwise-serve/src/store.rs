@@ -13,14 +13,15 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use haltwise::Rule;
 use haltwise::monitor::Monitor;
-use haltwise_io::{Columns, Format, TraceWriter, WriteOptions, visit_bytes};
+use haltwise_io::{CLASSIFIER, Columns, Format, TraceWriter, WriteOptions, visit_bytes};
 use haltwise_log::{Committer, Log};
 use tokio::sync::watch;
 
-use crate::desk::{Desk, Out, Settings, digest};
+use crate::desk::{COSTS, Desk, Out, Settings, digest};
 use crate::error::Error;
 
 const HEADER: &str = r#"{"format":"haltwise-store-1"}"#;
@@ -200,7 +201,8 @@ impl Store {
     /// those from before it are set apart: it is the later ones that the next rule
     /// is to be calibrated on.
     fn file_traces(&mut self, desk: &mut Desk) -> Result<(), Error> {
-        let (done, alarm) = desk.done();
+        let (done, alarm) = desk.to_file();
+        let rule = Arc::clone(desk.rule());
         let count = done.len();
         let (before, since): (Vec<_>, Vec<_>) = done
             .iter()
@@ -208,9 +210,9 @@ impl Store {
         if let Some(alarm) = alarm {
             let apart = self.folder.join(format!("_before-{alarm}"));
             self.set_apart(&apart)?;
-            self.write_traces(&apart, &before)?;
+            self.write_traces(&apart, &before, &rule)?;
         }
-        self.write_traces(&self.folder, &since)?;
+        self.write_traces(&self.folder, &since, &rule)?;
         desk.filed(count);
         Ok(())
     }
@@ -232,27 +234,46 @@ impl Store {
         fs::rename(&making, apart).map_err(failed)
     }
 
-    fn write_traces(&self, folder: &Path, traces: &[&(u64, String)]) -> Result<(), Error> {
+    fn write_traces(
+        &self,
+        folder: &Path,
+        traces: &[&(u64, String)],
+        rule: &Rule,
+    ) -> Result<(), Error> {
         if traces.is_empty() {
             return Ok(());
         }
         let lines: String = traces.iter().map(|(_, line)| format!("{line}\n")).collect();
         let name = format!("audits-{:08}", self.number);
-        // Class names have a place in JSON Lines only.
-        let mut named = false;
         let parquet = folder.join(format!("{name}.parquet"));
-        let mut writer = TraceWriter::create(&parquet, WriteOptions::default())?;
+        let columns = Columns {
+            group: rule.terms().by.clone(),
+            costs: Some(rule.terms().cost_column().unwrap_or(COSTS).to_owned()),
+            ..Columns::default()
+        }
+        .where_there();
+        let classifier = rule.classifier();
+        let metadata = classifier.and_then(|c| serde_json::to_string(c).ok());
+        let options = WriteOptions {
+            columns: columns.clone(),
+            metadata: metadata
+                .map(|c| (CLASSIFIER.into(), c))
+                .into_iter()
+                .collect(),
+            ..WriteOptions::default()
+        };
+        let mut writer = TraceWriter::create(&parquet, options)?;
         let names = visit_bytes(
             &name,
             Format::Jsonl,
             lines.as_bytes(),
-            &Columns::default(),
+            &columns,
             &mut |trace| writer.write(trace.given()).map_err(|e| e.to_string()),
         );
-        if let Ok(names) = &names {
-            named = !names.is_empty();
-        }
-        if names.is_ok() && !named {
+        // Class names have a place in JSON Lines only, and what says whose traces they
+        // are in Parquet only. Answers of a language model, as many as there are
+        // questions, need no names.
+        if names.is_ok_and(|names| names.is_empty() || classifier.is_some()) {
             writer.finish()?;
             return Ok(());
         }

@@ -1,6 +1,5 @@
 //! Votes until the rule says that they suffice.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +12,7 @@ use haltwise_llm::{Question, Voter, for_each, seed_of};
 use serde::Serialize;
 
 use super::Args;
+use crate::in_order::InOrder;
 use crate::promise;
 use crate::show::{self, count, number, percent};
 
@@ -56,21 +56,27 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
         .connect(&questions, record, |text| show::warn(text))?;
     let mismatches = record.map(|record| voter.mismatches(record));
     let promised = promise::check(path, &rule, mismatches, "vote", args.force)?;
-    let desk = Mutex::new(Desk {
-        as_json: args.json || args.questions.is_some(),
-        ..Desk::default()
-    });
-    let at_desk = || desk.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut totals, as_json) = (Totals::default(), args.questions.is_some() || args.json);
+    // Answers are printed in the order of the questions, whichever is settled first.
+    let printed = Mutex::new(InOrder::new(|answered: Answered<'_>| {
+        totals.add(&answered);
+        match as_json {
+            true => show::print_json(&answered),
+            false => Ok(show::print(&describe(&answered))?),
+        }
+    }));
+    let print = || printed.lock().unwrap_or_else(PoisonError::into_inner);
     let workers = args.voter.server.concurrency;
     let asked = for_each(questions.len(), workers, |q| {
         let answered = answer(args, &rule, &voter, &questions[q], promised)?;
-        at_desk().take(q, answered)
+        print().take(q, answered)?;
+        print().end(q)
     });
-    let mut desk = desk.into_inner().unwrap_or_else(PoisonError::into_inner);
-    desk.finish()?;
+    let rest = printed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    rest.finish()?;
     asked?;
     if args.questions.is_some() {
-        show::note(desk.totals.describe());
+        show::note(totals.describe());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -138,42 +144,6 @@ fn answer<'a>(
         completion: samples.swap_remove(ballot.chosen()).text,
         promised,
     })
-}
-
-/// Prints answers in the order of the questions, whichever is settled first.
-#[derive(Default)]
-struct Desk<'a> {
-    as_json: bool,
-    next: usize,
-    waiting: BTreeMap<usize, Answered<'a>>,
-    totals: Totals,
-}
-
-impl<'a> Desk<'a> {
-    fn take(&mut self, q: usize, answered: Answered<'a>) -> anyhow::Result<()> {
-        self.waiting.insert(q, answered);
-        while let Some(answered) = self.waiting.remove(&self.next) {
-            self.next += 1;
-            self.print(&answered)?;
-        }
-        Ok(())
-    }
-
-    /// Prints what waited for a question that failed.
-    fn finish(&mut self) -> anyhow::Result<()> {
-        for answered in std::mem::take(&mut self.waiting).into_values() {
-            self.print(&answered)?;
-        }
-        Ok(())
-    }
-
-    fn print(&mut self, answered: &Answered<'_>) -> anyhow::Result<()> {
-        self.totals.add(answered);
-        match self.as_json {
-            true => show::print_json(answered),
-            false => Ok(show::print(&describe(answered))?),
-        }
-    }
 }
 
 fn describe(a: &Answered<'_>) -> String {

@@ -14,7 +14,9 @@ use anyhow::{Context, bail};
 use haltwise::Sequence;
 use haltwise::traces::About;
 use haltwise::votes::VoteTrace;
-use haltwise_io::{Columns, Format, TraceWriter, WriteOptions, check_writable, write_whole};
+use haltwise_io::{
+    CLASSIFIER, Columns, Format, TraceWriter, WriteOptions, check_writable, write_whole,
+};
 use haltwise_llm::{Progress, Question, Sample, Voter, Voting};
 use serde_json::json;
 
@@ -208,7 +210,7 @@ fn write(args: &Args, output: &Path, voter: &Voter, ballots: &[Counted<'_>]) -> 
     }
     let options = WriteOptions {
         metadata: vec![
-            (show::CLASSIFIER.into(), serde_json::to_string(&record)?),
+            (CLASSIFIER.into(), serde_json::to_string(&record)?),
             ("votes".into(), about.to_string()),
         ],
         columns: Columns {

@@ -11,6 +11,9 @@ use crate::error::Result;
 use crate::npz::Archive;
 use crate::problem::{Checked, Problem};
 
+/// The remark that says whose traces they are: a JSON object of texts.
+pub const CLASSIFIER: &str = "classifier";
+
 /// Reads the remarks of a trace file, as [`WriteOptions`](super::WriteOptions)
 /// stored them. JSONL and CSV have none.
 pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {

@@ -44,7 +44,7 @@ pub use fold::{Place, fold_traces};
 pub use gather::{Take, visit_given};
 use ids::Ids;
 use intake::Intake;
-pub use metadata::read_metadata;
+pub use metadata::{CLASSIFIER, read_metadata};
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
 /// A kind of trace file.

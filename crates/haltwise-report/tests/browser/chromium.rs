@@ -1,6 +1,6 @@
 //! Just enough of the DevTools protocol to open a page and ask it questions.
 
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -121,7 +121,14 @@ impl Browser {
 
     /// The next message; what the page complains about is kept.
     fn read(&mut self) -> Value {
-        let text = self.socket.read().expect("Chromium answers in time");
+        // A process that was stopped for a while is interrupted when it goes on.
+        let interrupted = |e: &io::Error| e.kind() == io::ErrorKind::Interrupted;
+        let text = loop {
+            match self.socket.read() {
+                Err(tungstenite::Error::Io(e)) if interrupted(&e) => {}
+                read => break read.expect("Chromium answers in time"),
+            }
+        };
         let message: Value = serde_json::from_str(text.to_text().expect("text")).expect("JSON");
         match message["method"].as_str() {
             Some("Page.loadEventFired") => self.loaded = true,

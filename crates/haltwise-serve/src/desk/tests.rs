@@ -381,7 +381,7 @@ fn a_month_of_streams_leaves_nothing_behind() {
             }
             all.change(|desk, now, out| desk.tick(now, out));
         }
-        let filed = all.desk.done().0.len();
+        let filed = all.desk.to_file().0.len();
         all.desk.filed(filed);
         let kept: usize = all.desk.state(true).iter().map(String::len).sum();
         let open = all.desk.open() + all.desk.live.len() + all.desk.waiting.len();
@@ -395,4 +395,107 @@ fn a_month_of_streams_leaves_nothing_behind() {
     // Only the counts of the monitor grow, by some hundred bytes per ten minutes.
     let blocks = 27 * 144;
     assert!(kept_then <= kept + 400 * blocks, "{sizes:?}");
+}
+
+/// A rule that promises in each of two sites, and the same streams as above.
+fn in_sites() -> Desk {
+    let mut outputs = Outputs::new();
+    for id in 0..4000_u32 {
+        let label = id / 2 % 2;
+        let site = ["north", "south"][id as usize % 2];
+        let sequence = Sequence {
+            id: Some(&id.to_string()),
+            label: Some(label),
+            predictions: Some(&[0, label, label, label]),
+            scores: Some(&[0.1, 0.9, 0.9, 1.0]),
+            about: haltwise::traces::About {
+                group: Some(site),
+                ..Default::default()
+            },
+            ..Sequence::default()
+        };
+        outputs.push(sequence).unwrap();
+    }
+    let ask = haltwise::Ask {
+        method: Some(Method::Conditional),
+        by: Some("site".into()),
+        ..haltwise::Ask::default()
+    };
+    let plan = Plan::new(ask).unwrap();
+    let rule = plan.calibrate(Given::one(&outputs)).unwrap().rule;
+    let json = haltwise_io::rule_json(&rule).unwrap();
+    Desk::new(rule, json, settings(1.0), 1)
+}
+
+#[test]
+fn groups_are_watched_one_by_one() {
+    let mut all = Logged::new(1.0);
+    all.desk = in_sites();
+    for unknown in [
+        r#"{"id": 1, "score": 0.1}"#,
+        r#"{"id": 1, "score": 0.1, "group": "east"}"#,
+    ] {
+        let fault = all.say(unknown).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Unusable);
+        assert!(fault.remedy.contains("\"group\""), "{fault:?}");
+    }
+    assert_eq!(all.desk.totals().streams, 0);
+    // In the south every fourth stream loses a right answer, in the north none does:
+    // an eighth of all, where a tenth is tolerated.
+    for id in 0..400 {
+        let (site, early) = (["north", "south"][id % 2], u32::from(id % 8 != 1));
+        let first = format!(r#"{{"id": {id}, "score": 0.1, "prediction": 9, "group": "{site}"}}"#);
+        all.say(&first).unwrap();
+        for class in [early, 8, 1] {
+            let line = format!(r#"{{"id": {id}, "score": 0.9, "prediction": {class}}}"#);
+            all.say(&line).unwrap();
+        }
+        all.label(&id.to_string(), "1").unwrap();
+    }
+    let status = all.desk.status();
+    let verdict = status.verdict.unwrap();
+    assert_eq!(status.groups[verdict.worst_group], "south");
+    assert!(verdict.alarm, "{verdict:?}");
+    // Since the alarm, streams are read to their end, and lose nothing.
+    let gap = |group| {
+        verdict
+            .by_step
+            .iter()
+            .rfind(|step| step.group == group)
+            .unwrap()
+            .gap
+    };
+    assert_eq!(gap(0), Some(0.0));
+    assert!(gap(1) > Some(0.2), "{verdict:?}");
+    assert!(
+        all.desk.done[1].1.contains(r#""site":"south""#),
+        "{:?}",
+        all.desk.done[1]
+    );
+    // The log brings it back.
+    let mut again = in_sites();
+    for record in &all.log {
+        again.replay(record).unwrap();
+    }
+    assert_eq!(known(&again), known(&all.desk));
+}
+
+#[test]
+fn audits_of_a_rule_about_disagreements_want_no_label() {
+    let (rule, _) = rule(0.01);
+    let json = haltwise_io::rule_json(&rule).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    json["terms"] = serde_json::json!({"loss": "disagreement"});
+    let json = json.to_string();
+    let rule = parse(&json).unwrap();
+    let mut all = Logged::new(1.0);
+    all.desk = Desk::new(rule, json, settings(1.0), 1);
+    all.stream(1, 0, 1);
+    let status = all.desk.status();
+    assert_eq!((status.waiting, status.verdict.unwrap().unknown), (0, 0));
+    let (done, _) = all.desk.to_file();
+    assert!(
+        done[0].1.starts_with(r#"{"id":1,"predictions":[9,0,8,1]"#),
+        "{done:?}"
+    );
 }

@@ -24,6 +24,8 @@ pub struct Ballot<'a> {
     state: State,
     tally: Tally,
     answers: Vec<String>,
+    /// Whether all votes are cast, whatever the rule says.
+    to_the_end: bool,
 }
 
 impl<'a> Ballot<'a> {
@@ -34,6 +36,15 @@ impl<'a> Ballot<'a> {
             state: State::new(),
             tally: Tally::new(rule.t_max())?,
             answers: Vec::new(),
+            to_the_end: false,
+        })
+    }
+
+    /// The same where the rule is not asked: all votes are to be cast.
+    pub fn to_the_end(rule: &'a Rule) -> Result<Self, BallotError> {
+        Ok(Self {
+            to_the_end: true,
+            ..Self::new(rule)?
         })
     }
 
@@ -46,6 +57,7 @@ impl<'a> Ballot<'a> {
         let left = self.rule.thresholds().values();
         let left = left.get(self.answers.len()..).unwrap_or_default();
         let open = left.iter().position(|threshold| threshold.is_finite());
+        let open = open.filter(|_| !self.to_the_end);
         open.map_or(left.len(), |place| place + 1)
     }
 
@@ -57,7 +69,10 @@ impl<'a> Ballot<'a> {
         }
         let standing = self.tally.vote(answer)?;
         self.answers.push(answer.to_owned());
-        let decision = self.rule.observe(&mut self.state, &standing.step())?;
+        let decision = match self.to_the_end {
+            true => Decision::Continue,
+            false => self.rule.observe(&mut self.state, &standing.step())?,
+        };
         Ok(match decision {
             Decision::Halt(reason) => Some(reason),
             Decision::Continue if self.answers.len() == self.of() => Some(self.state.end()),
@@ -130,6 +145,17 @@ mod tests {
         assert_eq!((other.leader(), other.wanted()), (Some("b"), 0));
         assert_eq!(other.vote("a"), Ok(Some(Reason::Threshold)));
         assert_eq!((other.standing().votes, other.standing().cast), (2, 3));
+    }
+
+    #[test]
+    fn to_the_end_all_votes_are_cast() {
+        let rule = rule_for(&json!("confidence"), &[Some(0.0), Some(0.0), Some(0.0)]);
+        let mut ballot = Ballot::to_the_end(&rule).unwrap();
+        assert_eq!(ballot.wanted(), 3);
+        assert_eq!((ballot.vote("a"), ballot.vote("b")), (Ok(None), Ok(None)));
+        assert_eq!(ballot.wanted(), 1);
+        assert_eq!(ballot.vote("b"), Ok(Some(Reason::End)));
+        assert_eq!((ballot.leader(), ballot.wanted()), (Some("b"), 0));
     }
 
     #[test]
