@@ -345,7 +345,7 @@ mod tests {
             t_avg: 0.5,
             by_step: Vec::new(),
         };
-        let method = |name: &str, method: Method| MethodResults {
+        let method = |name: &str, method: haltwise::Method| MethodResults {
             name: name.into(),
             method,
             promise: method.promise(),
