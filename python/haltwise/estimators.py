@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -27,8 +27,8 @@ from .traces import Traces
 #: probabilities after each time point, (n_cases, n_timepoints, n_classes).
 StepProbabilities = Callable[[NDArray[Any]], Any]
 
-#: What each method that learns takes traces from elsewhere for.
-LEARNS = {"adaptive": "fit", "conditional": "screen"}
+#: Among whom the gap is kept: those halted by each checkpoint, or all.
+Promise = Literal["halted-by", "average"]
 
 #: How many checkpoints, and series at each, are read again to see whether a function
 #: looks ahead.
@@ -74,7 +74,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     At chosen checkpoints of a series the base says what it believes; the rule,
     calibrated on series the base was not trained on, says where to stop. With
     probability 1 - `delta`, stopping early loses a right answer for at most `alpha`
-    of the series halted by any checkpoint.
+    of the series halted by any checkpoint; or, if `promise` says so, of all series.
 
     Parameters
     ----------
@@ -93,6 +93,10 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The probability with which the guarantee may fail.
     method : str
         How the rule is found, see :func:`haltwise.calibrate`.
+    promise : str, optional
+        With the adaptive method: whether the gap is kept among the series halted by each
+        checkpoint (``"halted-by"``, the default) or on average over all (``"average"``),
+        which halts earlier and may lose more among early halts.
     checkpoints : int or list of int, default=20
         The lengths at which to decide, counted in time points from 1; a number asks
         for so many, evenly spaced. The full length is always one of them.
@@ -182,6 +186,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alpha: float = 0.1,
         delta: float = 0.01,
         method: Method = "adaptive",
+        promise: Promise | None = None,
         checkpoints: int | Sequence[int] = 20,
         calibration_fraction: float | None = 0.3,
         new_series: bool = False,
@@ -193,6 +198,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.alpha = alpha
         self.delta = delta
         self.method = method
+        self.promise = promise
         self.checkpoints = checkpoints
         self.calibration_fraction = calibration_fraction
         self.new_series = new_series
@@ -225,6 +231,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         # A fit that fails leaves nothing of the last one behind.
         for made in ("rule_", "estimators_", "fit_traces_"):
             self.__dict__.pop(made, None)
+        self._asked()
         rows, aside = self._parts(labels)
         self._train(series[rows], labels[rows])
         self._trained_on = set(_fingerprints(series[rows]))
@@ -303,7 +310,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _folds(self, labels: Array) -> list[Array]:
         """The rows of each fold, drawn by chance, each class spread over all of them. Unlike
         the series that certify, those that propose may be tied to each other."""
-        if self.fit_folds is None or self.method not in LEARNS:
+        if self.fit_folds is None or not self._learns():
             return []
         if self.fit_folds < 2:
             raise ValueError(
@@ -313,6 +320,26 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         drawn = np.random.default_rng(self.random_state).permutation(len(labels))
         drawn = drawn[np.argsort(labels[drawn], kind="stable")]
         return [np.sort(drawn[k :: self.fit_folds]) for k in range(self.fit_folds)]
+
+    def _learns(self) -> str | None:
+        """What traces from elsewhere would be for, if for anything."""
+        return {"adaptive": "fit", "conditional": "screen"}.get(self.method)
+
+    def _asked(self) -> dict[str, Any]:
+        """What is asked for, as options of :func:`haltwise.calibrate`."""
+        words = get_args(Promise)
+        if self.promise is not None and self.promise not in words:
+            raise ValueError(f"promise must be one of {', '.join(words)}, not {self.promise!r}")
+        if self.promise is not None and self.method != "adaptive":
+            raise ValueError(
+                "promise goes with the method adaptive only: each of the paper's makes one of "
+                "the two; leave it out"
+            )
+        asked: dict[str, Any] = {"alpha": self.alpha, "delta": self.delta, "method": self.method}
+        if self.promise == "average":
+            # One threshold on the learned score.
+            asked.update(method="marginal", score="gap")
+        return asked
 
     def calibrate(self, X: Any, y: Any) -> EarlyClassifier:
         """Finds a new rule on these series, which the base must not have been trained on.
@@ -347,19 +374,14 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise ValueError(f"all of these series were given to fit as well; {risk}: {remedy}")
 
     def _calibrate(self, X: Collection, y: Array) -> EarlyClassifier:
-        proposing: dict[str, Any] = {}
-        if self.fit_traces_ is not None and self.method in LEARNS:
-            proposing[LEARNS[self.method]] = self.fit_traces_
+        asked = self._asked()
+        learns = self._learns()
+        if learns and self.fit_traces_ is not None:
+            asked[learns] = self.fit_traces_
         with warnings.catch_warnings():
             # These series are known to be others, and bases often say the same of two.
             warnings.simplefilter("ignore", Alike)
-            self.rule_: Rule = calibrate(
-                self.traces(X, y),
-                alpha=self.alpha,
-                delta=self.delta,
-                method=self.method,
-                **proposing,
-            )
+            self.rule_: Rule = calibrate(self.traces(X, y), **asked)
         self.reset_state_info()
         return self
 

@@ -194,8 +194,28 @@ def test_all_series_that_calibrate_certify(walks):
     assert record(early) == {"screened_on": 700, "certified_on": 300}
     early.set_params(method="marginal").fit(X, y)
     assert early.fit_traces_ is None and record(early) == {"certified_on": 300}
-    early.set_params(method="adaptive", fit_folds=None).fit(X, y)
+    early.set_params(method="adaptive", promise="average").fit(X, y)
+    assert record(early) == {"fitted_on": 700, "certified_on": 300}
+    early.set_params(fit_folds=None).fit(X, y)
     assert early.fit_traces_ is None and sum(record(early).values()) == 300
+
+
+def test_either_promise_is_made(walks):
+    X, y = walks
+    found = {}
+    for promise, word in (
+        (None, "conditional"),
+        ("halted-by", "conditional"),
+        ("average", "marginal"),
+    ):
+        early = EarlyClassifier(LogisticRegression(), checkpoints=10, alpha=0.05, promise=promise)
+        early.fit(X[:700], y[:700])
+        assert early.rule_.promise == word
+        found[promise] = early.evaluate(X[700:], y[700:])
+        assert found[promise].gap <= 0.05
+        labels, _ = early.predict(X[700:])
+        assert (labels == y[700:]).mean() == pytest.approx(found[promise].early_accuracy)
+    assert found[None].t_avg == found["halted-by"].t_avg > found["average"].t_avg
 
 
 def test_folds_halt_earlier_where_there_are_few_series(walks):
@@ -564,6 +584,11 @@ def test_wrong_input_is_refused_with_words(walks):
         (lambda: EarlyClassifier(object()).fit(X, y), "has no predict_proba"),
         (lambda: EarlyClassifier(lambda X: X[:3], new_series=True).fit(X, y), "is needed"),
         (lambda: early.update_predict(X, ids=["a"]), "as many different ids"),
+        (lambda: clone(early).set_params(promise="any").fit(X, y), "halted-by, average"),
+        (
+            lambda: clone(early).set_params(promise="average", method="conditional").fit(X, y),
+            "promise goes with the method adaptive only",
+        ),
         (lambda: clone(early).set_params(fit_folds=1).fit(X, y), "at least 2, or None"),
         (
             lambda: clone(early).fit(X[:50], np.where(np.arange(50) == few(50), "rare", "usual")),
