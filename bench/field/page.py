@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 from methods import ALPHAS, TREES
 from rows import COLUMNS, replace
@@ -48,6 +49,8 @@ COLOUR = {
 }
 #: The gaps of a peer's settings at which it is compared.
 FROM, TO = 0.005, 0.2
+#: How much more of a series is little.
+LITTLE = 0.01
 NAMED = (0.02, 0.05, 0.1, 0.2)
 
 Point = tuple[float, float]
@@ -78,6 +81,15 @@ def read(path: Path) -> list[Row]:
     return found
 
 
+class Setting(NamedTuple):
+    """A setting of a peer's knob, and what it does to a set."""
+
+    gap: float
+    early: float
+    peer: str
+    knob: str
+
+
 class Field:
     """The means over seeds, and what is asked of them."""
 
@@ -93,34 +105,50 @@ class Field:
     def mean(self, name: str, method: str, knob: str, column: str) -> float:
         return mean(row[column] for row in self.by[name, method][knob])
 
-    def curve(self, name: str, method: str, column: str = "gap") -> list[Point]:
-        """The gap, or another column, and the earliness of each setting, from the earliest on."""
-        knobs = self.by.get((name, method), {})
-        points = [
-            (self.mean(name, method, knob, column), self.mean(name, method, knob, "earliness"))
-            for knob in knobs
-        ]
+    def seeds(self, name: str, method: str, knob: str) -> frozenset[int]:
+        return frozenset(row.seed for row in self.by[name, method][knob])
+
+    def curve(
+        self, name: str, method: str, seeds: frozenset[int] | None = None, column: str = "gap"
+    ) -> list[Point]:
+        """The gap, or another column, and the earliness of each setting, from the earliest on;
+        over these seeds, if any are named."""
+        points = []
+        for rows in self.by.get((name, method), {}).values():
+            of = [row for row in rows if seeds is None or row.seed in seeds]
+            if of:
+                points.append((mean(row[column] for row in of), mean(r["earliness"] for r in of)))
         return sorted(points, key=lambda point: (point[1], point[0]))
 
-    def undominated(self, name: str) -> list[tuple[float, float, str]]:
-        """Gap, earliness and method of the peers' settings than which no other setting of a
-        peer is both no later and no more costly."""
-        points = sorted((g, e, method) for method in PEERS for g, e in self.curve(name, method))
-        kept: list[tuple[float, float, str]] = []
-        for gap, early, method in points:
-            if not kept or early < kept[-1][1]:
-                kept.append((gap, early, method))
-        return [point for point in kept if FROM <= point[0] <= TO]
+    def undominated(self, name: str, peers: Iterable[str]) -> list[Setting]:
+        """The peers' settings than which no other setting of these peers is both no later and no
+        more costly."""
+        settings = sorted(
+            Setting(
+                self.mean(name, peer, knob, "gap"),
+                self.mean(name, peer, knob, "earliness"),
+                peer,
+                knob,
+            )
+            for peer in peers
+            for knob in self.by.get((name, peer), {})
+        )
+        kept: list[Setting] = []
+        for setting in settings:
+            if not kept or setting.early < kept[-1].early:
+                kept.append(setting)
+        return [setting for setting in kept if FROM <= setting.gap <= TO]
 
-    def wins(self, name: str, method: str) -> tuple[float, int, int] | None:
-        """By how much this method reads more than the best peers at their own gaps, on average;
-        at how many it reads no more, and of how many."""
-        best = self.undominated(name)
-        if not best:
-            return None
-        curve = self.curve(name, method)
-        more = [earliness_at(curve, gap) - early for gap, early, _ in best]
-        return mean(more), sum(m <= 0 for m in more), len(more)
+    def wins(
+        self, name: str, method: str, peers: Iterable[str] = PEERS
+    ) -> tuple[float, int, int] | None:
+        """By how much this method reads more than the best of these peers at their own gaps, on
+        average, on the same seeds; at how many it reads no more, and of how many."""
+        more = []
+        for gap, early, peer, knob in self.undominated(name, peers):
+            curve = self.curve(name, method, self.seeds(name, peer, knob))
+            more.append(earliness_at(curve, gap) - early)
+        return (mean(more), sum(m <= 0 for m in more), len(more)) if more else None
 
 
 def earliness_at(curve: Iterable[Point], gap: float) -> float:
@@ -160,14 +188,16 @@ def summary(field: Field) -> Iterator[str]:
         found = {name: field.wins(name, method) for name in field.sets}
         judged = {name: win for name, win in found.items() if win}
         later = [name for name, win in judged.items() if win[0] > 0]
+        little = sum(0 < win[0] <= LITTLE for win in judged.values())
         points, of = (sum(win[i] for win in judged.values()) for i in (1, 2))
         goal = -(-len(judged) * 8 // 10)
         runs = [r for r in field.rows if r.method == method]
         kept = sum(r["gap" if method == AVERAGE else "worst_gap"] <= float(r.knob) for r in runs)
         yield (
             f"- {CLASS[method]} is **no later than the best peer at the peer's own gap on "
-            f"{len(judged) - len(later)} of {len(judged)} sets** (the goal is {goal}); setting by "
-            f"setting, at {points} of {of}. "
+            f"{len(judged) - len(later)} of {len(judged)} sets** (the goal is {goal}), and later by at "
+            f"most {100 * LITTLE:g}% of a series on {little} more; setting by setting, it is no later "
+            f"at {points} of {of}. "
             + (f"Later on {', '.join(later)}. " if later else "")
             + f"Of {len(runs):,} rules, over all α, {kept:,} kept on the new series what they "
             "promise."
@@ -192,6 +222,23 @@ def by_set(field: Field) -> Iterator[str]:
     yield from table(("set", *gaps, "at peers' gaps: average", "halted-by"), rows())
 
 
+def by_peer(field: Field) -> Iterator[str]:
+    """On how many sets we are no later than each peer alone."""
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for peer in PEERS:
+            cells = [CLASS[peer]]
+            for method in (AVERAGE, HALTED_BY):
+                wins = [field.wins(name, method, [peer]) for name in field.sets]
+                judged = [win for win in wins if win]
+                won = sum(win[0] <= 0 for win in judged)
+                more = mean(win[0] for win in judged) if judged else 0.0
+                cells.append(f"{won} of {len(judged)}, {more:+.3f}")
+            yield tuple(cells)
+
+    yield from table(("peer", CLASS[AVERAGE], CLASS[HALTED_BY]), rows())
+
+
 def bold(ours: float, theirs: float) -> str:
     return f"**{ours:.3f}**" if ours <= theirs else f"{ours:.3f}"
 
@@ -205,7 +252,9 @@ def at_defaults(field: Field) -> Iterator[str]:
                     cells.append("–")
                     continue
                 gap, early = (field.mean(name, peer, knob, c) for c in ("gap", "earliness"))
-                ours = [earliness_at(field.curve(name, m), gap) for m in (AVERAGE, HALTED_BY)]
+                seeds = field.seeds(name, peer, knob)
+                curves = [field.curve(name, m, seeds) for m in (AVERAGE, HALTED_BY)]
+                ours = [earliness_at(curve, gap) for curve in curves]
                 both = " / ".join(bold(o, early) for o in ours)
                 cells.append(f"{share(gap)}: {early:.3f}; {both}")
             yield tuple(cells)
@@ -348,7 +397,7 @@ def panel(
     field: Field, name: str, column: str, shown: tuple[str, ...], left: int, top: int
 ) -> Iterator[str]:
     wide, high = WIDTH - 44, HEIGHT - 44
-    curves = {method: field.curve(name, method, column) for method in shown}
+    curves = {method: field.curve(name, method, column=column) for method in shown}
     values = [value for curve in curves.values() for value, _ in curve]
     low, most = (0.0, 0.25) if column == "gap" else (min(values), max(values))
     most = max(most, low + 0.01)
@@ -394,13 +443,14 @@ def page(field: Field, gap: str, accuracy: str) -> str:
         "start": share(FROM),
         "end": share(TO),
         "sets": len(field.sets),
+        "settings": len({(r.method, r.knob) for r in field.rows if r.method in PEERS}),
         "most": f"{MOST:,}",
         "versions": ", ".join(w.replace("==", " ") for w in needed if w.startswith(packages)),
         "seeds": ", ".join(f"{named[m]} {number}" for m, number in seeds.items() if number),
         "gap": gap,
         "accuracy": accuracy,
     }
-    tables = (summary, by_set, at_defaults, named_gaps, where_later, folds, times)
+    tables = (summary, by_peer, by_set, at_defaults, named_gaps, where_later, folds, times)
     for lines in tables:
         words[lines.__name__] = "\n".join(lines(field))
     return (folder / "page.md").read_text().format(**words)
