@@ -7,7 +7,7 @@ PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor study-votes fuzz chromium llama openai servers python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers python java
 
 test: test-rust test-python
 
@@ -129,6 +129,23 @@ bench-python: $(VENV)/bin/python
 	$(VENV)/bin/pip install -q --no-deps --force-reinstall target/wheels-release/haltwise-*.whl
 	$(VENV)/bin/python python/bench/listings.py
 	$(VENV)/bin/python python/bench/border.py
+
+# EarlyClassifier beside aeon's and sktime's early classifiers: docs/field.md. It goes on where it
+# was stopped, and takes hours from the beginning; AGAIN=haltwise makes our rows anew, MINUTES=60
+# begins nothing after an hour.
+FIELD_VENV := target/field-venv
+bench-field: $(FIELD_VENV)/ready
+	$(FIELD_VENV)/bin/python -m maturin build -q --release -m python/Cargo.toml --out target/wheels-release
+	$(FIELD_VENV)/bin/python -m pip install -q --no-deps --force-reinstall target/wheels-release/haltwise-*.whl
+	$(FIELD_VENV)/bin/python -m pytest -q python/tests/test_field.py -k "not page"
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 10 $(FIELD_VENV)/bin/python bench/field/run.py \
+	    bench/field/results.csv $(if $(AGAIN),--again $(AGAIN)) $(if $(MINUTES),--minutes $(MINUTES))
+	$(FIELD_VENV)/bin/python bench/field/page.py bench/field/results.csv docs/field.md
+
+$(FIELD_VENV)/ready: bench/field/requirements.txt | python
+	python3 -m venv $(FIELD_VENV)
+	$(FIELD_VENV)/bin/python -m pip install -q -r bench/field/requirements.txt
+	touch $@
 
 # Certified votes beside fixed budgets, Adaptive-consistency and ESC: the tables and the figure of
 # docs/votes.md, with the wheel that `make test-python` installs and votes from HALTWISE_DATA.

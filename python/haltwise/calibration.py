@@ -21,6 +21,10 @@ Loss = Literal["gap", "disagreement", "given", "absolute"]
 Promise = Literal["halted-by", "average"]
 
 
+class Alike(UserWarning):
+    """Sequences that certify say what sequences say that the candidates were made from."""
+
+
 def calibrate(
     scores: Any = None,
     predictions: Any = None,
@@ -265,12 +269,12 @@ def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
     return {"seed": natural(seed, "seed"), **{name: given.get(name) for name in names.split()}}
 
 
-def found(calibrated: tuple[_core.Rule, list[str]], stacklevel: int = 3) -> Rule:
+def found(calibrated: tuple[_core.Rule, list[tuple[bool, str]]], stacklevel: int = 3) -> Rule:
     """The rule, after a word on what should be looked at twice."""
     core, remarks = calibrated
     rule = Rule._of(core)
-    for remark in remarks:
-        warnings.warn(remark, stacklevel=stacklevel)
+    for alike, remark in remarks:
+        warnings.warn(remark, Alike if alike else UserWarning, stacklevel=stacklevel)
     if not core.halts_early():
         warnings.warn(rule.shortfall() or "the rule halts no sequence early", stacklevel=stacklevel)
     return rule

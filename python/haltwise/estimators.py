@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from copy import copy
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
@@ -16,7 +18,7 @@ from sklearn.model_selection import train_test_split
 from ._arrays import Array, as_array, check_axes, floats
 from ._core import Stream
 from ._series import Collection, collection
-from .calibration import Method, calibrate
+from .calibration import Alike, Method, calibrate
 from .lstm import Model, train
 from .rule import Evaluation, Rule
 from .traces import Traces
@@ -24,6 +26,9 @@ from .traces import Traces
 #: A function from a padded batch (n_cases, n_channels, n_timepoints) to the class
 #: probabilities after each time point, (n_cases, n_timepoints, n_classes).
 StepProbabilities = Callable[[NDArray[Any]], Any]
+
+#: Among whom the gap is kept: those halted by each checkpoint, or all.
+Promise = Literal["halted-by", "average"]
 
 #: How many checkpoints, and series at each, are read again to see whether a function
 #: looks ahead.
@@ -69,7 +74,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     At chosen checkpoints of a series the base says what it believes; the rule,
     calibrated on series the base was not trained on, says where to stop. With
     probability 1 - `delta`, stopping early loses a right answer for at most `alpha`
-    of the series halted by any checkpoint.
+    of the series halted by any checkpoint; or, if `promise` says so, of all series.
 
     Parameters
     ----------
@@ -88,6 +93,10 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The probability with which the guarantee may fail.
     method : str
         How the rule is found, see :func:`haltwise.calibrate`.
+    promise : str, optional
+        With the adaptive method: whether the gap is kept among the series halted by each
+        checkpoint (``"halted-by"``, the default) or on average over all (``"average"``),
+        which halts earlier and may lose more among early halts.
     checkpoints : int or list of int, default=20
         The lengths at which to decide, counted in time points from 1; a number asks
         for so many, evenly spaced. The full length is always one of them.
@@ -100,6 +109,17 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         training it, so that ``fit`` may calibrate on all of them. Without that ``fit``
         only notes the classes and the checkpoints, and ``calibrate`` must be called with
         series that are new.
+    fit_folds : int or None, default=3
+        What a rule is proposed from, its score and its candidates, must not certify it.
+        With a number, it is proposed from the series trained on: they are cut into so many
+        parts, each is judged by bases that are trained on the others, and then dropped, and
+        all series that are calibrated on certify. With None, the series to calibrate on are
+        split, as by :func:`haltwise.calibrate`: training takes a third of the time, and rules
+        halt later. Of no meaning with a function, and with methods that learn nothing.
+    n_jobs : int or None, default=None
+        How many bases are trained at a time, in threads: one per checkpoint, for all series
+        and for each part of `fit_folds`. None is 1, -1 all processors; joblib's
+        ``parallel_config`` asks for processes instead. The same rule comes of any number.
     random_state : int, default=0
         Draws the parts.
 
@@ -113,6 +133,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The calibrated rule; its step t is the t-th checkpoint.
     estimators_ : list
         The fitted bases: one per checkpoint, or the one that reads all steps.
+    fit_traces_ : Traces or None
+        What the bases of `fit_folds` said about the series trained on, each by those that
+        had not seen it.
     state_info : array of (n_cases, 4)
         As in aeon, of the last call: the index of the checkpoint where each case
         stands, whether it was decided there, the predicted class and the length.
@@ -163,18 +186,24 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         alpha: float = 0.1,
         delta: float = 0.01,
         method: Method = "adaptive",
+        promise: Promise | None = None,
         checkpoints: int | Sequence[int] = 20,
         calibration_fraction: float | None = 0.3,
         new_series: bool = False,
+        fit_folds: int | None = 3,
+        n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
         self.estimator = estimator
         self.alpha = alpha
         self.delta = delta
         self.method = method
+        self.promise = promise
         self.checkpoints = checkpoints
         self.calibration_fraction = calibration_fraction
         self.new_series = new_series
+        self.fit_folds = fit_folds
+        self.n_jobs = n_jobs
         self.random_state = random_state
 
     # Fitting.
@@ -200,11 +229,11 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.checkpoints_ = _checkpoints(self.checkpoints, series.timepoints)
         self.reset_state_info()
         # A fit that fails leaves nothing of the last one behind.
-        for made in ("rule_", "estimators_"):
+        for made in ("rule_", "estimators_", "fit_traces_"):
             self.__dict__.pop(made, None)
+        self._asked()
         rows, aside = self._parts(labels)
-        self._base = _base(self.estimator, self.checkpoints_, self.classes_)
-        self.estimators_ = self._base.fit(series[rows], labels[rows])
+        self._train(series[rows], labels[rows])
         self._trained_on = set(_fingerprints(series[rows]))
         if len(aside):
             self._calibrate(series[aside], labels[aside])
@@ -242,6 +271,76 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return np.sort(rows), np.sort(aside)
 
+    def _train(self, series: Collection, labels: Array) -> None:
+        """Trains the base on all of these and, to propose rules from, on all but each fold."""
+        folds = [] if _is_function(self.estimator) else self._folds(labels)
+        base = _base(self.estimator, self.checkpoints_, self.classes_)
+        trainings = base.trainings(series, labels)
+        each = len(trainings)
+        for fold in folds:
+            rest = np.setdiff1d(np.arange(len(labels)), fold)
+            try:
+                trainings += base.trainings(series[rest], labels[rest])
+            except ValueError as error:
+                raise ValueError(
+                    f"without one of {len(folds)} folds, {error}, give more series, or ask for "
+                    "no folds (fit_folds=None)"
+                ) from error
+        trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(trainings)
+        self._base = base
+        self.estimators_: list[Any] = base.trained(trained[:each])
+        self.fit_traces_: Traces | None = None
+        if not folds:
+            return
+        # What ends before the first checkpoint says nothing.
+        folds = [fold[series.lengths[fold] >= self.checkpoints_[0]] for fold in folds]
+        said = []
+        for k, fold in enumerate(folds, 1):
+            other = copy(base)
+            other.trained(trained[k * each : (k + 1) * each])
+            said.append(self._answers(other, series[fold]))
+        probs, scores, reached = zip(*said, strict=True)
+        self.fit_traces_ = self._traces(
+            np.concatenate(probs),
+            None if scores[0] is None else np.concatenate(scores),
+            np.concatenate(reached),
+            labels[np.concatenate(folds)],
+        )
+
+    def _folds(self, labels: Array) -> list[Array]:
+        """The rows of each fold, drawn by chance, each class spread over all of them. Unlike
+        the series that certify, those that propose may be tied to each other."""
+        if self.fit_folds is None or not self._learns():
+            return []
+        if self.fit_folds < 2:
+            raise ValueError(
+                f"fit_folds must be at least 2, or None for no folds, but {self.fit_folds} was "
+                "given"
+            )
+        drawn = np.random.default_rng(self.random_state).permutation(len(labels))
+        drawn = drawn[np.argsort(labels[drawn], kind="stable")]
+        return [np.sort(drawn[k :: self.fit_folds]) for k in range(self.fit_folds)]
+
+    def _learns(self) -> str | None:
+        """What traces from elsewhere would be for, if for anything."""
+        return {"adaptive": "fit", "conditional": "screen"}.get(self.method)
+
+    def _asked(self) -> dict[str, Any]:
+        """What is asked for, as options of :func:`haltwise.calibrate`."""
+        words = get_args(Promise)
+        if self.promise is not None and self.promise not in words:
+            raise ValueError(f"promise must be one of {', '.join(words)}, not {self.promise!r}")
+        if self.promise is not None and self.method != "adaptive":
+            raise ValueError(
+                "promise goes with the method adaptive only: each of the paper's makes one of "
+                "the two; leave it out"
+            )
+        asked: dict[str, Any] = {"alpha": self.alpha, "delta": self.delta, "method": self.method}
+        if self.promise == "average":
+            # One threshold on the learned score.
+            asked.update(method="marginal", score="gap")
+        return asked
+
     def calibrate(self, X: Any, y: Any) -> EarlyClassifier:
         """Finds a new rule on these series, which the base must not have been trained on.
 
@@ -275,9 +374,14 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise ValueError(f"all of these series were given to fit as well; {risk}: {remedy}")
 
     def _calibrate(self, X: Collection, y: Array) -> EarlyClassifier:
-        self.rule_: Rule = calibrate(
-            self.traces(X, y), alpha=self.alpha, delta=self.delta, method=self.method
-        )
+        asked = self._asked()
+        learns = self._learns()
+        if learns and self.fit_traces_ is not None:
+            asked[learns] = self.fit_traces_
+        with warnings.catch_warnings():
+            # These series are known to be others, and bases often say the same of two.
+            warnings.simplefilter("ignore", Alike)
+            self.rule_: Rule = calibrate(self.traces(X, y), **asked)
         self.reset_state_info()
         return self
 
@@ -287,21 +391,34 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check("estimators_", "fit")
         series, labels = _labelled(X, y)
         self._check_series(series)
+        probs, scores, reached = self._answers(self._base, series)
+        if isinstance(self._base, _Function):
+            self._base.check_causal(series, reached, probs)
+        return self._traces(probs, scores, reached, labels)
+
+    def _answers(
+        self, base: Any, series: Collection
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.int64]]:
+        """What this base says about every series at every checkpoint that it has come to:
+        probabilities, scores if it gives any, and how many checkpoints those are."""
         reached = self._reached(series)
         n, steps = len(series), len(self.checkpoints_)
         probs = np.zeros((n, steps, self.n_classes_), np.float32)
-        scores: Array | None = None
+        scores: NDArray[np.float32] | None = None
         for c in range(steps):
             running = np.flatnonzero(reached > c)
             if not len(running):
                 break
-            probs[running, c], score = self._say(series, running, c)
+            probs[running, c], score = base.step(series, running, c)
             if score is not None:
                 scores = np.zeros((n, steps), np.float32) if scores is None else scores
                 scores[running, c] = score
-        if isinstance(self._base, _Function):
-            self._base.check_causal(series, reached, probs)
-        lengths = None if (reached == steps).all() else reached
+        return probs, scores, reached
+
+    def _traces(
+        self, probs: Array, scores: Array | None, reached: NDArray[np.int64], labels: Array
+    ) -> Traces:
+        lengths = None if (reached == len(self.checkpoints_)).all() else reached
         return Traces(scores, labels=labels, probs=probs, lengths=lengths, classes=self.classes_)
 
     def evaluate(self, X: Any, y: Any) -> Evaluation:
@@ -442,15 +559,6 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return reached.astype(np.int64)
 
-    def _say(
-        self, series: Collection, rows: Array, c: int
-    ) -> tuple[NDArray[np.float32], Array | None]:
-        """What the base says about these rows at checkpoint `c`. In float32, in which rules
-        are certified: where the largest of two probabilities is another in float64, the
-        label that is served would not be the one that was certified."""
-        probs, scores = self._base.step(series, rows, c)
-        return probs.astype(np.float32, copy=False), scores
-
     def _advance(
         self, series: Collection, names: Iterable[Hashable], ended: Any
     ) -> tuple[Array, NDArray[np.bool_]]:
@@ -468,7 +576,10 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             if not len(running):
                 continue
-            probs, scores = self._say(series, running, c)
+            probs, scores = self._base.step(series, running, c)
+            # In float32, in which rules are certified: where the largest of two probabilities
+            # is another in float64, the label that is served would not be the one certified.
+            probs = probs.astype(np.float32, copy=False)
             own = [None] * len(running) if scores is None else scores.tolist()
             for i, row, score in zip(running, probs, own, strict=True):
                 cases[i].see(row, score)
@@ -540,9 +651,10 @@ class _PerCheckpoint:
         self.estimator, self.checkpoints, self.classes = estimator, checkpoints, classes
         # scikit-learn's read rows, aeon's read channels.
         self.flat = not any(base.__module__.startswith("aeon.") for base in type(estimator).mro())
-        self.fitted: list[Any] = []
 
-    def fit(self, series: Collection, labels: Array) -> list[Any]:
+    def trainings(self, series: Collection, labels: Array) -> list[Any]:
+        """What is to be done to train it, in any order, as joblib's calls."""
+        jobs = []
         for end in self.checkpoints:
             reach = series.lengths >= end
             if len(np.unique(labels[reach])) < 2:
@@ -550,10 +662,16 @@ class _PerCheckpoint:
                     f"fewer than two classes have series of {end} time points or more; leave "
                     "that checkpoint out"
                 )
-            # Not safe: aeon's are cloned by scikit-learn as well.
-            self.fitted.append(
-                clone(self.estimator).fit(self.cut(series, reach, end), labels[reach])
-            )
+            jobs.append(delayed(self.train)(series, labels, reach, end))
+        return jobs
+
+    def train(self, series: Collection, labels: Array, reach: Array, end: int) -> Any:
+        # Not safe: aeon's are cloned by scikit-learn as well.
+        return clone(self.estimator).fit(self.cut(series, reach, end), labels[reach])
+
+    def trained(self, fitted: list[Any]) -> list[Any]:
+        """Takes what came of that."""
+        self.fitted = fitted
         return self.fitted
 
     def cut(self, series: Collection, rows: Array, end: int) -> Array:
@@ -599,13 +717,16 @@ class _Network(_EveryStep):
         super().__init__(checkpoints, classes)
         self.estimator = estimator
 
-    def fit(self, series: Collection, labels: Array) -> list[Any]:
+    def trainings(self, series: Collection, labels: Array) -> list[Any]:
         # By number: names would be sorted as text.
         numbers = np.searchsorted(self.classes, labels)
-        self.fitted: LSTM = clone(self.estimator).fit(series, numbers)
+        return [delayed(clone(self.estimator).fit)(series, numbers)]
+
+    def trained(self, fitted: list[Any]) -> list[Any]:
+        (self.fitted,) = fitted
         found = self.fitted.model_.classes
         self.columns = np.array([int(name) for name in found])
-        return [self.fitted]
+        return fitted
 
     def read(self, series: Collection) -> tuple[Array, Array]:
         found, scores = self.fitted.model_.predict_proba(series, device=self.fitted.device)
@@ -619,7 +740,10 @@ class _Function(_EveryStep):
         super().__init__(checkpoints, classes)
         self.function = function
 
-    def fit(self, series: Collection, labels: Array) -> list[Any]:
+    def trainings(self, series: Collection, labels: Array) -> list[Any]:
+        return []
+
+    def trained(self, fitted: list[Any]) -> list[Any]:
         return [self.function]
 
     def read(self, series: Collection) -> tuple[Array, None]:

@@ -1,7 +1,7 @@
 //! From traces to a rule: options become a plan, arrays a source, and the heart
 //! does the rest.
 
-use haltwise::corridor::Calibrated;
+use haltwise::corridor::{Calibrated, Remark};
 use haltwise::forecast::{Forecast, enough, forecast as foretell};
 use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
 use haltwise::rule::Promise;
@@ -84,9 +84,14 @@ impl Options {
 }
 
 /// A rule, and what should be known about how it came about.
-pub(crate) fn found(calibrated: Calibrated) -> (Rule, Vec<String>) {
-    let remarks = calibrated.remarks.iter().map(ToString::to_string);
-    (Rule(calibrated.rule), remarks.collect())
+pub(crate) type Found = (Rule, Vec<(bool, String)>);
+
+/// Remarks become words; with each, whether it is about sequences that are alike, of which
+/// who knows that they differ need not hear.
+pub(crate) fn found(calibrated: Calibrated) -> Found {
+    let remarks = calibrated.remarks.iter();
+    let told = remarks.map(|remark| (matches!(remark, Remark::Alike(_)), remark.to_string()));
+    (Rule(calibrated.rule), told.collect())
 }
 
 /// Finds a rule. `fit` and `screen` are other traces to fit to and to screen
@@ -98,7 +103,7 @@ pub(crate) fn calibrate(
     fit: Option<Arrays<'_>>,
     screen: Option<Arrays<'_>>,
     options: Options,
-) -> PyResult<(Rule, Vec<String>)> {
+) -> PyResult<Found> {
     let plan = options.plan(fit.is_some(), screen.is_some())?;
     let traces = traces.views()?;
     let fit = fit.as_ref().map(Arrays::views).transpose()?;

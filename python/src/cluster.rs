@@ -18,9 +18,8 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::calibrate::{Options, found};
+use crate::calibrate::{Found, Options, found};
 use crate::failure::{Failure, value_error};
-use crate::rule::Rule;
 
 /// Where each id, or each unit, falls in the draw of a seed.
 #[pyfunction]
@@ -263,7 +262,7 @@ pub(crate) fn calibrate_cluster(
     fit: Option<Py<PyAny>>,
     screen: Option<Py<PyAny>>,
     options: Options,
-) -> PyResult<(Rule, Vec<String>)> {
+) -> PyResult<Found> {
     let plan = options.plan(fit.is_some(), screen.is_some())?;
     let calibrated = py.detach(|| {
         let (traces, fit, screen) = (

@@ -10,12 +10,13 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import haltwise
 from haltwise import LSTM, EarlyClassifier
+from haltwise.calibration import Alike
 
 
 def softmax_of_drift(X):
@@ -151,8 +152,119 @@ def test_calibrating_on_other_series_replaces_the_rule(walks):
     with pytest.raises(NotFittedError, match="call calibrate"):
         early.predict(X)
     assert early.calibrate(X[300:700], y[300:700]) is early
-    assert early.rule_.record["certified_on"]["sequences"] < 400
+    assert early.rule_.record["certified_on"]["sequences"] == 400
     assert early.predict(X[700:])[1].all()
+
+
+class Knowing(Fixed):
+    """Sure of up where it was fitted on the series, of down where it was not."""
+
+    def predict_proba(self, X):
+        known = (X[:, None, 0] == self.seen_[None, :, 0]).any(axis=1)
+        return np.stack([1 - known, known], axis=1)
+
+
+@pytest.mark.parametrize("folds", [2, 3, 5])
+def test_rules_are_proposed_from_series_by_bases_that_have_not_seen_them(folds, walks):
+    X, y = walks
+    early = EarlyClassifier(Knowing(), checkpoints=3, fit_folds=folds, random_state=5)
+    with warnings.catch_warnings():
+        # The rule is as poor as the base.
+        warnings.simplefilter("ignore")
+        early.fit(X, y)
+    known = early.traces(X, y).probs[:, 0, 1] == 1
+    assert known.sum() == len(early.fit_traces_) == 700
+    assert (early.fit_traces_.probs[:, :, 1] == 0).all()
+    assert sorted(early.fit_traces_.labels) == sorted((y[known] == "up").astype(int))
+
+
+def record(early):
+    return {
+        part: early.rule_.record[part]["sequences"]
+        for part in ("fitted_on", "screened_on", "certified_on")
+        if early.rule_.record.get(part)
+    }
+
+
+def test_all_series_that_calibrate_certify(walks):
+    X, y = walks
+    early = EarlyClassifier(LogisticRegression(), checkpoints=10)
+    assert record(early.fit(X, y)) == {"fitted_on": 700, "certified_on": 300}
+    early.set_params(method="conditional").fit(X, y)
+    assert record(early) == {"screened_on": 700, "certified_on": 300}
+    early.set_params(method="marginal").fit(X, y)
+    assert early.fit_traces_ is None and record(early) == {"certified_on": 300}
+    early.set_params(method="adaptive", promise="average").fit(X, y)
+    assert record(early) == {"fitted_on": 700, "certified_on": 300}
+    early.set_params(fit_folds=None).fit(X, y)
+    assert early.fit_traces_ is None and sum(record(early).values()) == 300
+
+
+def test_either_promise_is_made(walks):
+    X, y = walks
+    found = {}
+    for promise, word in (
+        (None, "conditional"),
+        ("halted-by", "conditional"),
+        ("average", "marginal"),
+    ):
+        early = EarlyClassifier(LogisticRegression(), checkpoints=10, alpha=0.05, promise=promise)
+        early.fit(X[:700], y[:700])
+        assert early.rule_.promise == word
+        found[promise] = early.evaluate(X[700:], y[700:])
+        assert found[promise].gap <= 0.05
+        labels, _ = early.predict(X[700:])
+        assert (labels == y[700:]).mean() == pytest.approx(found[promise].early_accuracy)
+    assert found[None].t_avg == found["halted-by"].t_avg > found["average"].t_avg
+
+
+def test_folds_halt_earlier_where_there_are_few_series(walks):
+    X, y = walks
+    found = {}
+    for folds in (3, None):
+        base = LogisticRegression()
+        early = EarlyClassifier(base, checkpoints=10, alpha=0.05, fit_folds=folds)
+        tried = []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for seed in range(5):
+                early.set_params(random_state=seed).fit(X[:600], y[:600])
+                tried.append(early.evaluate(X[600:], y[600:]))
+        assert np.mean([one.gap for one in tried]) <= 0.05
+        found[folds] = np.mean([one.t_avg for one in tried])
+    assert found[3] < found[None]
+
+
+def test_folds_are_drawn_by_the_seed_alone(walks):
+    X, y = walks
+    early = EarlyClassifier(LogisticRegression(), checkpoints=5)
+    rules = [
+        clone(early).set_params(n_jobs=jobs, random_state=seed).fit(X, y).rule_
+        for jobs, seed in [(None, 0), (2, 0), (1, 1)]
+    ]
+    assert rules[0] == rules[1] != rules[2]
+
+
+def test_series_too_short_for_any_checkpoint_propose_nothing(walks):
+    X, y = walks
+    early = EarlyClassifier(LogisticRegression(), calibration_fraction=None, checkpoints=[6])
+    cut = [case[:, :end] for case, end in zip(X, [5, 6, 20, 20] * 250, strict=True)]
+    early.fit(cut, y)
+    assert len(early.fit_traces_) == 750 and set(early.fit_traces_.lengths) == {1, 2}
+
+
+def test_bases_may_say_the_same_of_two_series(walks):
+    """Without a warning that the two may be one: they are known to differ."""
+    X, y = walks
+    clear = np.arange(1000) % 20 == 0
+    X = np.where(clear[:, None, None], np.where(y == "up", 1e4, -1e4)[:, None, None] + X, X)
+    early = EarlyClassifier(LogisticRegression(), checkpoints=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        early.fit(X[:700], y[:700]).calibrate(X[700:], y[700:])
+    with pytest.warns(Alike, match="step for step"):
+        rule = haltwise.calibrate(early.traces(X[700:], y[700:]), fit=early.fit_traces_)
+    assert rule == early.rule_
 
 
 class Memory:
@@ -452,6 +564,11 @@ def test_labels_may_be_numbers(walks):
     assert labels.dtype.kind == "i" and set(labels[~decided]) <= {-1}
 
 
+def few(n):
+    """One of n series that is not drawn to calibrate on."""
+    return min(train_test_split(np.arange(n), test_size=0.3, random_state=0)[0])
+
+
 def test_wrong_input_is_refused_with_words(walks):
     X, y = walks
     early = EarlyClassifier(LogisticRegression(), checkpoints=[5, 10]).fit(X, y)
@@ -467,6 +584,16 @@ def test_wrong_input_is_refused_with_words(walks):
         (lambda: EarlyClassifier(object()).fit(X, y), "has no predict_proba"),
         (lambda: EarlyClassifier(lambda X: X[:3], new_series=True).fit(X, y), "is needed"),
         (lambda: early.update_predict(X, ids=["a"]), "as many different ids"),
+        (lambda: clone(early).set_params(promise="any").fit(X, y), "halted-by, average"),
+        (
+            lambda: clone(early).set_params(promise="average", method="conditional").fit(X, y),
+            "promise goes with the method adaptive only",
+        ),
+        (lambda: clone(early).set_params(fit_folds=1).fit(X, y), "at least 2, or None"),
+        (
+            lambda: clone(early).fit(X[:50], np.where(np.arange(50) == few(50), "rare", "usual")),
+            "without one of 3 folds, fewer than two .* or ask for no folds",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             call()
