@@ -9,13 +9,12 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
-use crate::gap_score::Features;
 use crate::identity::{Fingerprint, Key, SetRecord};
 use crate::loss::{Loss, Measure};
 use crate::score::ScoreSource;
 use crate::sequence::{About, Checker, Numbers, Sequence, SequenceError, Trace};
-use crate::step::{Step, StepError};
 use crate::trace::Traces;
+use haltwise_stream::{Features, Step, StepError};
 
 /// What a classifier said about a set of sequences.
 ///
