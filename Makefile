@@ -1,19 +1,20 @@
 # `make test` does everything a fresh machine needs to pass all tests.
 CARGO ?= cargo
 FUZZ_SECONDS ?= 30
-FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors questions
+FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule stream model_pt model_safetensors questions
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve bench-proxy study-votes fuzz chromium llama openai servers python java
+.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve bench-proxy study-votes fuzz chromium llama openai servers embedded python java
 
 test: test-rust test-python
 
-test-rust: chromium llama openai servers
+test-rust: chromium llama openai servers embedded
 	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 HALTWISE_REQUIRE_MOSQUITTO=1 \
-	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 $(CARGO) test --workspace --exclude haltwise-python
+	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 HALTWISE_REQUIRE_C=1 \
+	    HALTWISE_REQUIRE_EMBEDDED=1 $(CARGO) test --workspace --exclude haltwise-python
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
@@ -61,6 +62,13 @@ chromium:
 servers:
 	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && test -x /usr/sbin/nginx || \
 	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl)
+
+# The library in C for a Cortex-M4, and what compiles, emulates and watches the example.
+embedded:
+	@command -v qemu-system-arm >/dev/null && command -v arm-none-eabi-gcc >/dev/null && \
+	    command -v valgrind >/dev/null || (apt-get update -q && \
+	    apt-get install -qy qemu-system-arm gcc-arm-none-eabi valgrind gcc libc6-dev)
+	scripts/cross.sh thumbv7em-none-eabihf core -q -p haltwise-c --lib --profile embedded
 
 # A small language model on llama.cpp's server, for the tests of `read`, `ask` and `vote`.
 llama: $(LLAMA)/ready

@@ -12,6 +12,7 @@ mod decide;
 mod demo;
 mod evaluate;
 mod evidence;
+mod export;
 mod forecast;
 mod inspect;
 mod memory;
@@ -85,6 +86,7 @@ enum Verb {
     Vote(Box<vote::Args>),
     #[cfg(feature = "proxy")]
     Proxy(proxy::Args),
+    Export(export::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
@@ -170,6 +172,7 @@ fn main() -> ExitCode {
         Verb::Vote(args) => vote::run(*args),
         #[cfg(feature = "proxy")]
         Verb::Proxy(args) => proxy::run(args),
+        Verb::Export(args) => export::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),

@@ -148,26 +148,21 @@ pub fn log_odds(p: f64) -> f64 {
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Memory<P> {
     /// Whether a step was seen yet.
-    begun: bool,
-    prediction: u32,
-    /// For how many steps the prediction has been the same.
-    run: u32,
+    pub begun: bool,
+    /// The last prediction.
+    pub prediction: u32,
+    /// For how many steps it has been the same.
+    pub run: u32,
     /// How often it changed.
-    changes: u32,
-    /// The log-odds of the confidence: smoothed, and the highest so far.
-    smoothed: f64,
-    highest: f64,
+    pub changes: u32,
+    /// The log-odds of the confidence, smoothed.
+    pub smoothed: f64,
+    /// The highest so far.
+    pub highest: f64,
     /// How much the probabilities have been moving.
-    drift: f64,
+    pub drift: f64,
     /// The last probabilities, then the smoothed ones.
-    probs: P,
-}
-
-impl Memory<[f32; 0]> {
-    /// For a rule that remembers nothing.
-    pub fn none() -> Self {
-        Self::new([])
-    }
+    pub probs: P,
 }
 
 impl<P> Memory<P> {
@@ -184,11 +179,6 @@ impl<P> Memory<P> {
             drift: 0.0,
             probs,
         }
-    }
-
-    /// Whether a step was seen yet.
-    pub fn begun(&self) -> bool {
-        self.begun
     }
 }
 

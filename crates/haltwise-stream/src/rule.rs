@@ -115,10 +115,35 @@ impl<'a> Rule<'a> {
         memory: &mut Memory<P>,
         step: &Step<'_>,
     ) -> Result<Decision, StepError> {
+        self.observe_with(state, step, |t| self.source.score(step, t, memory))
+    }
+
+    /// The same for a rule whose score is not learned, so that nothing is
+    /// remembered of a stream but its state.
+    pub fn observe_plain(&self, state: &mut State, step: &Step<'_>) -> Result<Decision, StepError> {
+        self.observe_with(state, step, |_| self.source.plain_score(step))
+    }
+
+    fn observe_with(
+        &self,
+        state: &mut State,
+        step: &Step<'_>,
+        score: impl FnOnce(usize) -> Result<Score, StepError>,
+    ) -> Result<Decision, StepError> {
         if !self.looks_at(state) {
             return Ok(self.skip(state));
         }
-        let score = self.score(step, state.steps() as usize, memory)?;
+        if let (Some(expected), Some(probs)) = (self.classes, step.probs)
+            && probs.len() != expected
+        {
+            let found = probs.len();
+            return Err(StepError::Classes { found, expected });
+        }
+        let of_probs = matches!(self.source, Source::MaxProbability | Source::Margin);
+        let score = match step.score {
+            Some(_) if of_probs && step.probs.is_none() => step.given()?,
+            _ => score(state.steps() as usize)?,
+        };
         Ok(self.observe_score(state, score))
     }
 
@@ -152,29 +177,6 @@ impl<'a> Rule<'a> {
             return Decision::Halt(state.halt(Reason::Threshold));
         }
         Decision::Continue
-    }
-
-    /// The score of step `t` (0-based) of a stream.
-    fn score<P: AsMut<[f32]>>(
-        &self,
-        step: &Step<'_>,
-        t: usize,
-        memory: &mut Memory<P>,
-    ) -> Result<Score, StepError> {
-        if let (Some(expected), Some(probs)) = (self.classes, step.probs)
-            && probs.len() != expected
-        {
-            let found = probs.len();
-            return Err(StepError::Classes { found, expected });
-        }
-        match self.source {
-            Source::MaxProbability | Source::Margin
-                if step.probs.is_none() && step.score.is_some() =>
-            {
-                step.given()
-            }
-            source => source.score(step, t, memory),
-        }
     }
 }
 

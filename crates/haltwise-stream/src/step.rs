@@ -72,6 +72,9 @@ pub enum StepError {
         /// How many there must be.
         expected: usize,
     },
+    /// A learned score remembers what it saw, and has nothing to do it with.
+    #[error("a learned score needs memory for each stream")]
+    NoMemory,
     /// What is remembered of the stream is not what this score remembers.
     #[error("the state of the stream was made by another rule")]
     OtherRule,

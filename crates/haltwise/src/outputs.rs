@@ -180,7 +180,7 @@ impl Outputs {
     }
 
     /// The steps of a sequence.
-    pub(crate) fn steps(&self, i: usize) -> impl Iterator<Item = Step<'_>> {
+    pub fn steps(&self, i: usize) -> impl Iterator<Item = Step<'_>> {
         self.span(i).map(|s| Step {
             prediction: self.predicts.then(|| self.predictions[s]),
             score: self.scored.then(|| self.scores[s]),

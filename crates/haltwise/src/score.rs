@@ -62,7 +62,7 @@ impl ScoreSource {
     }
 
     /// What computes it.
-    pub(crate) fn live(&self) -> Source<'_> {
+    pub fn live(&self) -> Source<'_> {
         match self {
             Self::Confidence => Source::Confidence,
             Self::MaxProbability => Source::MaxProbability,

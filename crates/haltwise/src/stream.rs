@@ -3,7 +3,7 @@
 mod table;
 
 use haltwise_stream as live;
-pub use haltwise_stream::{Decision, Reason, TableError};
+pub use haltwise_stream::{Decision, Reason};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::gap_score::Memory;
@@ -119,12 +119,12 @@ impl Rule {
         let decision = match self.source() {
             ScoreSource::Gap(learned) if live.looks_at(&state.now) => {
                 let memory = match &mut state.memory {
-                    Some(memory) if memory.begun() => memory,
+                    Some(memory) if memory.begun => memory,
                     other => other.insert(Box::new(learned.memory())),
                 };
                 live.observe(&mut state.now, memory, step)
             }
-            _ => live.observe(&mut state.now, &mut live::Memory::none(), step),
+            _ => live.observe_plain(&mut state.now, step),
         };
         self.forget(state);
         decision
