@@ -92,20 +92,22 @@ wasm: node clang
 SITE := target/site
 DEMO := target/playground-demo
 site: wasm
-	$(CARGO) build -q -p haltwise-cli
+	$(CARGO) build -q --workspace --exclude haltwise-python --bin haltwise --example playground \
+	    --example playground_data
 	rm -rf $(SITE) && mkdir -p $(SITE)/haltwise
-	$(CARGO) run -q -p haltwise-report --example playground -- $(SITE)
+	target/debug/examples/playground $(SITE)
 	cp web/site/*.js web/site/*.css $(SITE)
 	cp -r $(NPM)/* $(SITE)/haltwise
 	rm -rf $(SITE)/haltwise/node.js $(SITE)/haltwise/columnar/node.js $(SITE)/haltwise/README.md
 	test -e $(DEMO)/test.parquet || target/debug/haltwise demo -o $(DEMO) > /dev/null
-	$(CARGO) run -q -p haltwise-io --example playground_data -- $(DEMO) $(SITE)/pendigits
+	target/debug/examples/playground_data $(DEMO) $(SITE)/pendigits
 
 # The package in Node, and the playground in Chromium, both beside the command line.
 test-web: site chromium
 	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
-	    node --test web/npm/test/
-	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise node --test web/site/test/
+	    node --test web/npm/test/haltwise.test.js
+	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
+	    node --test web/site/test/playground.test.js
 
 node:
 	@command -v node >/dev/null || (apt-get update -q && apt-get install -qy nodejs)
