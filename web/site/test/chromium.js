@@ -72,7 +72,7 @@ export async function browse(profile) {
       return result.value;
     },
     /** Waits, in the page, until an expression is true. */
-    async until(expression, seconds = 120) {
+    async until(expression, seconds = Number(process.env.HALTWISE_PATIENCE ?? 60)) {
       const found = await page.run(`new Promise((done) => {
         const end = Date.now() + ${1000 * seconds};
         (function look() {
