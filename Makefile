@@ -67,7 +67,7 @@ servers:
 embedded:
 	@command -v qemu-system-arm >/dev/null && command -v arm-none-eabi-gcc >/dev/null && \
 	    command -v valgrind >/dev/null || (apt-get update -q && \
-	    apt-get install -qy qemu-system-arm gcc-arm-none-eabi valgrind gcc libc6-dev)
+	    apt-get install -qy --no-install-recommends qemu-system-arm gcc-arm-none-eabi valgrind gcc libc6-dev)
 	scripts/cross.sh thumbv7em-none-eabihf core -q -p haltwise-c --lib --profile embedded
 
 # The npm package, in target/npm: a module for all that it does, and a larger one that reads

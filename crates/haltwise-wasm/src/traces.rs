@@ -80,24 +80,21 @@ impl Traces {
         let mut outputs = Outputs::new();
         let show = |take: &mut haltwise_io::Take<'_>| {
             for (i, &label) in labels.iter().enumerate() {
-                let length = lengths
-                    .as_ref()
-                    .map_or(steps, |lengths| lengths[i] as usize);
-                let length = length.min(steps);
+                let length = lengths.as_ref().map_or(steps, |l| l[i] as usize);
+                if length > steps {
+                    let row = i + 1;
+                    return Err(format!(
+                        "row {row}, lengths: {length} steps, of {steps} at the most"
+                    ));
+                }
                 let row = i * steps..i * steps + length;
-                let of_probs = |probs: &'_ Vec<f32>| -> (usize, usize) {
-                    debug_assert!(probs.len() == all * classes);
-                    (row.start * classes, row.end * classes)
-                };
+                let of_probs = row.start * classes..row.end * classes;
                 take(Sequence {
                     id: ids.as_ref().map(|ids| &ids[i][..]),
                     label: u32::try_from(label).ok(),
                     predictions: predictions.as_ref().map(|p| &p[row.clone()]),
                     scores: scores.as_ref().map(|s| &s[row.clone()]),
-                    probs: probs.as_ref().map(|p| {
-                        let (from, to) = of_probs(p);
-                        (&p[from..to], classes)
-                    }),
+                    probs: probs.as_ref().map(|p| (&p[of_probs.clone()], classes)),
                     ..Sequence::default()
                 })?;
             }
