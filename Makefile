@@ -1,19 +1,20 @@
 # `make test` does everything a fresh machine needs to pass all tests.
 CARGO ?= cargo
 FUZZ_SECONDS ?= 30
-FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule model_pt model_safetensors questions
+FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule stream model_pt model_safetensors questions
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers python java
+.PHONY: test test-rust test-python test-web wasm site node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java
 
-test: test-rust test-python
+test: test-rust test-python test-web
 
-test-rust: chromium llama openai servers
+test-rust: chromium llama openai servers embedded
 	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 HALTWISE_REQUIRE_MOSQUITTO=1 \
-	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 $(CARGO) test --workspace --exclude haltwise-python
+	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 HALTWISE_REQUIRE_C=1 \
+	    HALTWISE_REQUIRE_EMBEDDED=1 $(CARGO) test --workspace --exclude haltwise-python
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
@@ -62,6 +63,59 @@ servers:
 	@command -v mosquitto_pub >/dev/null && command -v curl >/dev/null && \
 	    command -v openssl >/dev/null && test -x /usr/sbin/nginx || \
 	    (apt-get update -q && apt-get install -qy mosquitto mosquitto-clients nginx-light curl openssl)
+
+# The library in C for a Cortex-M4, and what compiles, emulates and watches the example.
+embedded:
+	@command -v qemu-system-arm >/dev/null && command -v arm-none-eabi-gcc >/dev/null && \
+	    command -v valgrind >/dev/null || (apt-get update -q && \
+	    apt-get install -qy --no-install-recommends qemu-system-arm gcc-arm-none-eabi valgrind gcc libc6-dev)
+	scripts/cross.sh thumbv7em-none-eabihf core -q -p haltwise-c --lib --profile embedded
+
+# The npm package, in target/npm: a module for all that it does, and a larger one that reads
+# Parquet, too, in which zstd is C.
+WASM := target/wasm32-unknown-unknown/web/haltwise_wasm.wasm
+BINDGEN := target/bindgen/debug/haltwise-bindgen
+NPM := target/npm
+wasm: node clang
+	$(CARGO) build -q --manifest-path web/bindgen/Cargo.toml --target-dir target/bindgen
+	rm -rf $(NPM) && mkdir -p $(NPM)/columnar
+	cp web/npm/*.js web/npm/index.d.ts web/npm/package.json web/npm/README.md $(NPM)
+	cp web/npm/*.js $(NPM)/columnar
+	RUSTFLAGS=-Ctarget-feature=+simd128 scripts/cross.sh wasm32-unknown-unknown std,panic_abort \
+	    -q -p haltwise-wasm --lib --profile web
+	$(BINDGEN) $(WASM) $(NPM)/wasm haltwise
+	RUSTFLAGS=-Ctarget-feature=+simd128 CC_wasm32_unknown_unknown=clang \
+	    AR_wasm32_unknown_unknown=llvm-ar scripts/cross.sh wasm32-unknown-unknown std,panic_abort \
+	    -q -p haltwise-wasm --lib --profile web --features columnar
+	$(BINDGEN) $(WASM) $(NPM)/columnar/wasm haltwise
+
+# The playground, in target/site: a folder that any static host serves.
+SITE := target/site
+DEMO := target/playground-demo
+site: wasm
+	$(CARGO) build -q --workspace --exclude haltwise-python --bin haltwise --example playground \
+	    --example playground_data
+	rm -rf $(SITE) && mkdir -p $(SITE)/haltwise
+	target/debug/examples/playground $(SITE)
+	cp web/site/*.js web/site/*.css $(SITE)
+	cp -r $(NPM)/* $(SITE)/haltwise
+	rm -rf $(SITE)/haltwise/node.js $(SITE)/haltwise/columnar/node.js $(SITE)/haltwise/README.md
+	test -e $(DEMO)/test.parquet || target/debug/haltwise demo -o $(DEMO) > /dev/null
+	target/debug/examples/playground_data $(DEMO) $(SITE)/pendigits
+
+# The package in Node, and the playground in Chromium, both beside the command line.
+test-web: site chromium
+	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
+	    node --test web/npm/test/haltwise.test.js
+	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
+	    node --test web/site/test/playground.test.js
+
+node:
+	@command -v node >/dev/null || (apt-get update -q && apt-get install -qy nodejs)
+
+clang:
+	@command -v clang >/dev/null && command -v llvm-ar >/dev/null || \
+	    (apt-get update -q && apt-get install -qy --no-install-recommends clang llvm)
 
 # A small language model on llama.cpp's server, for the tests of `read`, `ask` and `vote`.
 llama: $(LLAMA)/ready

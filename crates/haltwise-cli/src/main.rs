@@ -12,6 +12,7 @@ mod decide;
 mod demo;
 mod evaluate;
 mod evidence;
+mod export;
 mod forecast;
 mod in_order;
 mod inspect;
@@ -86,6 +87,7 @@ enum Verb {
     Vote(Box<vote::Args>),
     #[cfg(feature = "proxy")]
     Proxy(proxy::Args),
+    Export(export::Args),
     Inspect(inspect::Args),
     Data(data::Args),
     Reproduce(reproduce::Args),
@@ -171,6 +173,7 @@ fn main() -> ExitCode {
         Verb::Vote(args) => vote::run(*args),
         #[cfg(feature = "proxy")]
         Verb::Proxy(args) => proxy::run(args),
+        Verb::Export(args) => export::run(args),
         Verb::Inspect(args) => inspect::run(args),
         Verb::Data(args) => data::run(args),
         Verb::Reproduce(args) => reproduce::run(args),

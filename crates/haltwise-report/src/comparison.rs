@@ -81,7 +81,7 @@ fn lead(rules: &[Compared]) -> String {
     )
 }
 
-fn summary(rules: &[Compared]) -> Markup {
+pub(crate) fn summary(rules: &[Compared]) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label="Summary" {
             table {

@@ -12,6 +12,7 @@ mod page;
 mod palette;
 mod panel;
 mod place;
+mod playground;
 #[cfg(feature = "png")]
 mod png;
 mod scale;
@@ -32,5 +33,6 @@ pub use figure::Figure;
 pub use forecast::{Foretold, forecast_figure, sentence as forecast_sentence};
 pub use page::Context;
 pub use palette::Theme;
+pub use playground::{playground_page, playground_results};
 #[cfg(feature = "png")]
 pub use png::PngError;

@@ -5,7 +5,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use crate::palette::{Theme, inline_style, variables};
 
 const STYLE: &str = include_str!("assets/page.css");
-const SCRIPT: &str = include_str!("assets/page.js");
+pub(crate) const SCRIPT: &str = include_str!("assets/page.js");
 
 /// What a report says about itself: what it was made from, and by what.
 ///
@@ -46,17 +46,22 @@ impl Context {
     }
 }
 
-/// A whole page around its body.
-pub(crate) fn page(context: &Context, title: &str, body: &Markup) -> String {
-    let title = context.title.as_deref().unwrap_or(title);
-    let style = format!(
+/// The style of all pages.
+pub(crate) fn style() -> String {
+    format!(
         ":root{{color-scheme:light dark;{}}}\n\
          @media screen and (prefers-color-scheme:dark){{:root{{{}}}}}\n{STYLE}{}",
         variables(Theme::Light),
         variables(Theme::Dark),
         // The page's text has its own font; figures follow it.
         inline_style().replacen("svg{", ".plot text{", 1),
-    );
+    )
+}
+
+/// A whole page around its body.
+pub(crate) fn page(context: &Context, title: &str, body: &Markup) -> String {
+    let title = context.title.as_deref().unwrap_or(title);
+    let style = style();
     html! {
         (DOCTYPE)
         html lang="en" {

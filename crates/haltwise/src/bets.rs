@@ -15,6 +15,7 @@
 //! fitting traces led to expect (the profile). A bad guess costs power, never
 //! validity. Several bets are averaged: a mean of e-values is an e-value.
 
+use libm::{exp, log as ln, log1p as ln_1p};
 use serde::{Deserialize, Serialize};
 
 use crate::level::{Alpha, Delta};
@@ -212,8 +213,8 @@ impl Bets {
         };
         let logs: Vec<f64> = self.of(found.units).iter().map(log).collect();
         let largest = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let sum: f64 = logs.iter().map(|log| (log - largest).exp()).sum();
-        (-(largest + sum.ln())).exp().min(1.0)
+        let sum: f64 = logs.iter().map(|log| exp(log - largest)).sum();
+        exp(-(largest + ln(sum))).min(1.0)
     }
 
     /// About how large the sum of so many losses may be for a p-value, if their
@@ -224,7 +225,7 @@ impl Bets {
         let top = f64::from(TOP);
         let ratio = |k: i32| profile.mean(|x| x.powi(k)) / first * top.powi(k - 1);
         let per_level = q[1] + q[2] * ratio(2) + q[3] * ratio(3);
-        (q[0] * units + weight + level.ln()) / -per_level / top
+        (q[0] * units + weight + ln(level)) / -per_level / top
     }
 }
 
@@ -251,16 +252,16 @@ fn of_size(profile: &Profile, alpha: f64, delta: f64) -> impl Fn(usize) -> Vec<(
     let each = rest / defaults.len() as f64;
     weighted.extend(defaults.map(|profile| (each, profile)));
     move |size: usize| {
-        let n = 2f64.powf((size as f64 + 0.5) / 2.0);
+        let n = libm::exp2((size as f64 + 0.5) / 2.0);
         let bet =
-            |(weight, profile): &(f64, Profile)| (weight.ln(), best(profile, n, alpha, delta));
+            |(weight, profile): &(f64, Profile)| (ln(*weight), best(profile, n, alpha, delta));
         weighted.iter().map(bet).collect()
     }
 }
 
 /// Which bets are for so many losses.
 fn size(units: u64) -> usize {
-    (2.0 * (units.max(1) as f64).log2()).floor() as usize
+    (2.0 * libm::log2(units.max(1) as f64)).floor() as usize
 }
 
 /// The cubic, in levels, of the bet with which n losses like these would most
@@ -270,10 +271,10 @@ fn best(profile: &Profile, n: f64, alpha: f64, delta: f64) -> [f64; 4] {
     let nus = (1..=NUS).map(|j| top * (j as f64 / NUS as f64).powi(3));
     // How many standard deviations the mean of Σf is above what passes.
     let margin = |nu: f64| {
-        let f = |x: f64| (-nu * (x - alpha)).ln_1p();
+        let f = |x: f64| ln_1p(-nu * (x - alpha));
         let mean = profile.mean(f);
         let spread = profile.mean(|x| (f(x) - mean).powi(2)).sqrt() + 1e-9;
-        (n * mean + delta.ln()) / (spread * n.sqrt())
+        (n * mean + ln(delta)) / (spread * n.sqrt())
     };
     let nu = first_largest(nus, margin);
     let touches = (1..=TOUCHES).map(|k| k as f64 / (TOUCHES + 1) as f64);
@@ -301,7 +302,7 @@ fn first_largest(values: impl Iterator<Item = f64>, of: impl Fn(f64) -> f64) -> 
 
 /// The cubic that meets ln(1 − ν(x − α)) at 0 and 1 and touches it at m.
 fn cubic(nu: f64, alpha: f64, m: f64) -> [f64; 4] {
-    let f = |x: f64| (-nu * (x - alpha)).ln_1p();
+    let f = |x: f64| ln_1p(-nu * (x - alpha));
     let (f0, f1, fm) = (f(0.0), f(1.0), f(m));
     let slope = -nu / (1.0 - nu * (m - alpha));
     // Divided differences at 0, m, m, 1 (Newton's form).
@@ -355,7 +356,7 @@ mod tests {
             let nu = bet / (1.0 - alpha);
             let q = cubic(nu, alpha, m);
             let q = |x: f64| q[0] + x * (q[1] + x * (q[2] + x * q[3]));
-            let f = |x: f64| (-nu * (x - alpha)).ln_1p();
+            let f = |x: f64| ln_1p(-nu * (x - alpha));
             prop_assert!(q(x) <= f(x) + 1e-12);
             for node in [0.0, m, 1.0] {
                 prop_assert!((q(node) - f(node)).abs() < 1e-9);
@@ -382,7 +383,7 @@ mod tests {
 
     /// A draw of Beta(1, b).
     fn beta(rng: &mut Xoshiro256PlusPlus, b: f64) -> f64 {
-        1.0 - rng.random::<f64>().powf(1.0 / b)
+        1.0 - libm::pow(rng.random::<f64>(), 1.0 / b)
     }
 
     #[test]

@@ -441,10 +441,10 @@ pub(crate) fn p_value_bound(halted: Counts, alpha: Alpha) -> f64 {
     let a = alpha.get();
     match halted.gap() {
         Some(gap) if gap < a => {
-            let part = |x: f64, y: f64| if x > 0.0 { x * (x / y).ln() } else { 0.0 };
+            let part = |x: f64, y: f64| if x > 0.0 { x * libm::log(x / y) } else { 0.0 };
             let divergence = part(gap, a) + part(1.0 - gap, 1.0 - a);
             let m = halted.halted as f64;
-            (1e-9 + 1e-15 * m - m * divergence).exp()
+            libm::exp(1e-9 + 1e-15 * m - m * divergence)
         }
         _ => 1.0,
     }

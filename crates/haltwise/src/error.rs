@@ -1,8 +1,8 @@
 //! Why no rule can be had.
 
 use crate::sequence::SequenceError;
-use crate::step::StepError;
 use crate::table::EvidenceError;
+use haltwise_stream::StepError;
 
 /// Why sequences cannot be calibrated on.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

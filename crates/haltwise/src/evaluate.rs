@@ -14,10 +14,10 @@ use crate::loss::{Loss, Measure, TOP};
 use crate::pvalue::clopper_pearson;
 use crate::rule::Rule;
 use crate::sequence::{SequenceError, Trace};
-use crate::step::StepError;
 use crate::terms::{Cost, Terms};
 use crate::thresholds::Thresholds;
 use crate::trace::{Traces, TracesBuilder};
+use haltwise_stream::StepError;
 
 /// The confidence of the intervals around every gap.
 pub const CONFIDENCE: f64 = 0.95;

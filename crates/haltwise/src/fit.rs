@@ -12,13 +12,13 @@
 
 use rayon::prelude::*;
 
-use crate::gap_score::{Features, GapScore, Memory, log_odds, probability};
+use crate::gap_score::{GapScore, Memory};
 use crate::level::Alpha;
 use crate::logistic::Rows;
 use crate::loss::{Loss, TOP};
 use crate::outputs::Outputs;
 use crate::parts::Fitting;
-use crate::step::StepError;
+use haltwise_stream::{Features, StepError, log_odds, probability};
 
 /// Steps of a sequence that are fitted to, at the most.
 const FITTED_STEPS: usize = 24;
@@ -153,7 +153,7 @@ pub(crate) fn fit(
 
 /// The log-odds of no gap at each step of a sequence.
 fn odds(outputs: &Outputs, i: usize, score: &GapScore) -> Result<Vec<f64>, StepError> {
-    let mut memory = Memory::default();
+    let (score, mut memory) = (score.live(), score.memory());
     let steps = outputs.steps(i).enumerate();
     steps
         .map(|(t, step)| score.log_odds(&step, t, &mut memory))
@@ -167,8 +167,8 @@ fn fitted_steps(t_max: usize) -> Vec<usize> {
     if before_last <= FITTED_STEPS {
         return (0..before_last).collect();
     }
-    let ratio = (before_last as f64).powf(1.0 / (FITTED_STEPS - 1) as f64);
-    let step = |k: usize| ratio.powi(k as i32).round() as usize - 1;
+    let ratio = libm::pow(before_last as f64, 1.0 / (FITTED_STEPS - 1) as f64);
+    let step = |k: usize| libm::pow(ratio, k as f64).round() as usize - 1;
     let mut steps: Vec<usize> = (0..FITTED_STEPS).map(step).collect();
     steps.dedup();
     steps
@@ -214,7 +214,7 @@ impl Table {
         let of_sequence = |i: usize| -> Result<(Vec<f32>, Vec<f32>), StepError> {
             let losses = &losses[i];
             let (mut values, mut gaps) = (Vec::new(), Vec::new());
-            let mut memory = Memory::default();
+            let mut memory = Memory::new(vec![0.0; features.room()]);
             for (t, step) in outputs.steps(i).enumerate().take(losses.len() - 1) {
                 let fitted = steps.binary_search(&t).is_ok();
                 features.observe(&step, t, &mut memory, &mut |x| {
@@ -234,7 +234,7 @@ impl Table {
             .map(of_sequence)
             .collect::<Result<_, _>>()?;
         let mut table = Self {
-            width: features.len() + 1,
+            width: features.count() + 1,
             values: Vec::new(),
             gaps: Vec::new(),
         };
@@ -294,7 +294,7 @@ fn decision_weights(
         for (t, &odds) in odds.iter().enumerate().take(odds.len() - 1) {
             if steps.binary_search(&t).is_ok() {
                 let running = if highest < level + 0.5 { 1.0 } else { 0.02 };
-                let near = (-0.5 * ((odds - level) / 1.5).powi(2)).exp();
+                let near = libm::exp(-0.5 * ((odds - level) / 1.5).powi(2));
                 weights.push(running * (near + 0.05) + 0.02);
             }
             highest = highest.max(odds);
@@ -353,13 +353,13 @@ mod tests {
             .unwrap()
             .unwrap();
         let score = |prediction, sure| {
-            let step = crate::step::Step {
+            let step = haltwise_stream::Step {
                 prediction: Some(prediction),
                 score: Some(sure),
                 probs: None,
             };
-            let mut memory = Memory::default();
-            fit.score.observe(&step, 0, &mut memory).unwrap()
+            let mut memory = fit.score.memory();
+            fit.score.live().observe(&step, 0, &mut memory).unwrap()
         };
         let (hopeless, sure) = (score(0, 0.15), score(0, 0.95));
         assert!(hopeless > 0.85, "{hopeless}");

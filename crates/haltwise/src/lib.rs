@@ -34,7 +34,6 @@ mod screen;
 mod sequence;
 pub mod simulate;
 mod source;
-mod step;
 pub mod stream;
 mod survey;
 mod table;
@@ -48,12 +47,12 @@ mod walk;
 pub use calibrate::Given;
 pub use evaluate::evaluate;
 pub use evidence::Evidence;
+pub use haltwise_stream::Step;
 pub use outputs::Outputs;
 pub use plan::{Ask, Method, Plan};
 pub use proposal::Proposal;
 pub use rule::Rule;
 pub use sequence::Sequence;
-pub use step::Step;
 pub use stream::{Decision, Reason, State};
 
 /// Sequences and sets of them: checked, scored, told apart, and the roles they

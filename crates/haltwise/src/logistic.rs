@@ -111,7 +111,7 @@ impl Rows {
                 _ => {
                     let z = dot(row, beta);
                     // ln(1 + eᶻ), without overflow.
-                    let log = z.max(0.0) + (-z.abs()).exp().ln_1p();
+                    let log = z.max(0.0) + libm::log1p(libm::exp(-z.abs()));
                     weight * (log - f64::from(outcome) * z)
                 }
             };
@@ -177,7 +177,7 @@ impl Sums {
             rows.fill(0.0);
             let (mut pull, mut bend) = ([0.0; AT_ONCE], [0.0; AT_ONCE]);
             for (r, row) in group.chunks_exact(width).enumerate() {
-                let p = 1.0 / (1.0 + (-dot(row, beta)).exp());
+                let p = 1.0 / (1.0 + libm::exp(-dot(row, beta)));
                 pull[r] = weights[r] * (p - f64::from(outcomes[r]));
                 bend[r] = weights[r] * p * (1.0 - p);
                 for (to, &from) in rows[r * width..].iter_mut().zip(row) {
@@ -259,7 +259,7 @@ mod tests {
                 rng.random::<f32>() * 2.0 - 1.0,
                 1.0,
             ];
-            let p = 1.0 / (1.0 + (-dot(&row, &[1.0, -2.0, 0.5])).exp());
+            let p = 1.0 / (1.0 + libm::exp(-dot(&row, &[1.0, -2.0, 0.5])));
             outcomes.push(if rng.random::<f64>() < p { 1.0 } else { 0.0 });
             values.extend(row);
         }

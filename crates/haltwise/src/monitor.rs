@@ -332,8 +332,8 @@ impl Monitor {
     pub fn new(watch: Watch) -> Self {
         let alpha = watch.alpha.get();
         // With p's odds r times those of α, both divide by 1 + (r − 1)α.
-        let none = BETS.map(|(_, ratio)| -((ratio - 1.0) * alpha).ln_1p());
-        let loss = std::array::from_fn(|i| none[i] + BETS[i].1.ln());
+        let none = BETS.map(|(_, ratio)| -libm::log1p((ratio - 1.0) * alpha));
+        let loss = std::array::from_fn(|i| none[i] + libm::log(BETS[i].1));
         Self {
             rows: vec![Row::default(); watch.groups * watch.rows()],
             watch,
@@ -530,7 +530,7 @@ impl Monitor {
         let losses = row.losses as f64;
         std::array::from_fn(|i| {
             let (weight, _) = BETS[i];
-            weight * (losses * self.loss[i] + others * self.none[i]).exp()
+            weight * libm::exp(losses * self.loss[i] + others * self.none[i])
         })
     }
 

@@ -9,13 +9,12 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
-use crate::gap_score::Features;
 use crate::identity::{Fingerprint, Key, SetRecord};
 use crate::loss::{Loss, Measure};
 use crate::score::ScoreSource;
 use crate::sequence::{About, Checker, Numbers, Sequence, SequenceError, Trace};
-use crate::step::{Step, StepError};
 use crate::trace::Traces;
+use haltwise_stream::{Features, Step, StepError};
 
 /// What a classifier said about a set of sequences.
 ///
@@ -181,7 +180,7 @@ impl Outputs {
     }
 
     /// The steps of a sequence.
-    pub(crate) fn steps(&self, i: usize) -> impl Iterator<Item = Step<'_>> {
+    pub fn steps(&self, i: usize) -> impl Iterator<Item = Step<'_>> {
         self.span(i).map(|s| Step {
             prediction: self.predicts.then(|| self.predictions[s]),
             score: self.scored.then(|| self.scores[s]),

@@ -6,10 +6,10 @@ use crate::identity::{Fingerprint, Key, SetAside, SetRecord, Sketch};
 use crate::outputs::Outputs;
 use crate::score::ScoreSource;
 use crate::sequence::{Checker, SequenceError};
-use crate::step::StepError;
 use crate::survey::Survey;
 use crate::terms::Admission;
 use crate::trace::Traces;
+use haltwise_stream::StepError;
 
 /// Sequences that may only be fitted to: a score is learned and candidates are
 /// proposed from here, and certifying never sees them.

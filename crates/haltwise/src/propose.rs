@@ -24,7 +24,7 @@ use crate::candidates::{Candidates, FamilyKind};
 use crate::certify::{FEW_LABELS, Promise, Proof, rho};
 use crate::counts::Counts;
 use crate::fit::{FEW, Target, fit, right_share};
-use crate::gap_score::probability;
+
 use crate::halt::halts_of_block;
 use crate::level::Alpha;
 use crate::levels::members;
@@ -34,12 +34,13 @@ use crate::parts::Fitting;
 use crate::plan::{Plan, ScoreWord};
 use crate::pvalue::binomial_tail;
 use crate::score::ScoreSource;
-use crate::step::StepError;
 use crate::survey::Survey;
 use crate::table::count_rule;
 use crate::terms::{Cost, Terms};
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
+use haltwise_stream::{StepError, probability};
+use libm::log as ln;
 
 /// The shares of δ, by what is promised: see [`propose`]. Those of the plain
 /// thresholds and of the clock depend on nothing else: fitting traces may help to
@@ -548,7 +549,7 @@ impl Budget {
 
     fn new(most: usize, level: f64, alpha: f64) -> Self {
         // So many halted without a gap are just enough.
-        let enough = level.ln() / (1.0 - alpha).ln();
+        let enough = ln(level) / ln(1.0 - alpha);
         let tail = |gaps: u64, halted: u64| binomial_tail(gaps, halted, alpha);
         let mut knots = vec![(0.0, -1.0)];
         // How many gap counts pass: 0 to `passing` − 1.
@@ -561,9 +562,9 @@ impl Budget {
                 Some(last) => {
                     // Between the last count that passes and the next, by the
                     // logarithm of the p-value.
-                    let log = |gaps| tail(gaps, halted).max(1e-300).ln();
+                    let log = |gaps| ln(tail(gaps, halted).max(1e-300));
                     let (below, above) = (log(last), log(passing));
-                    last as f64 + (level.ln() - below) / (above - below).max(1e-9)
+                    last as f64 + (ln(level) - below) / (above - below).max(1e-9)
                 }
             };
             knots.push((halted as f64, gaps));
@@ -726,7 +727,7 @@ fn halted_at(traces: &Traces, curve: &[f32]) -> Vec<Counts> {
 
 /// Whether many certify for each that fits: 0 if one does, 1 if a thousand do.
 fn many(scale: f64) -> f64 {
-    (scale.log10() / 3.0).clamp(0.0, 1.0)
+    (libm::log10(scale) / 3.0).clamp(0.0, 1.0)
 }
 
 /// Where a curve opens, the log-odds at its knots, and its price.
@@ -792,11 +793,11 @@ impl<'v> Screen<'v> {
     /// The thresholds of a curve.
     fn curve(&self, opens: usize, knots: &[f64]) -> Vec<f32> {
         let mut thresholds = vec![f32::INFINITY; self.t_max];
-        let (from, to) = (((opens + 1) as f64).ln(), (self.t_max as f64).ln());
+        let (from, to) = (ln((opens + 1) as f64), ln(self.t_max as f64));
         let links = (knots.len() - 1) as f64;
         for (t, threshold) in thresholds.iter_mut().enumerate().skip(opens) {
             let along = match to > from && links > 0.0 {
-                true => (((t + 1) as f64).ln() - from) / (to - from) * links,
+                true => (ln((t + 1) as f64) - from) / (to - from) * links,
                 false => 0.0,
             };
             let k = (along as usize).min(knots.len().saturating_sub(2));

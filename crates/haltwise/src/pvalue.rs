@@ -15,6 +15,8 @@
 //! differences (C. Loader, "Fast and accurate computation of binomial
 //! probabilities", 2000), and the tail from a nested sum of term ratios.
 
+use libm::{exp, log as ln, log1p as ln_1p};
+
 /// P(X ≤ `k`) for X binomial with `n` trials of success probability `p`,
 /// to 12 significant digits for `n` up to 10⁹ and results down to 1e-300, with
 /// any `p`, however near to 0 or 1: a `p` is taken for the exact number that it
@@ -73,7 +75,7 @@ fn nested_sum(ratio: impl Fn(f64) -> f64, terms: f64) -> f64 {
     // a = −ln r₁ and c = 1/terms. The ratios fall at least that fast: the one
     // that counts down from `terms` loses a factor of at most 1 − j/terms ≤
     // exp(−j/terms) by the j-th, and the other factor only helps.
-    let a = -ratio(1.0).ln().min(0.0);
+    let a = -ln(ratio(1.0)).min(0.0);
     let c = 1.0 / terms;
     let start = (84.0 / (a + (a * a + 84.0 * c).sqrt())).ceil().min(terms);
     let mut sum = 1.0;
@@ -88,10 +90,10 @@ fn nested_sum(ratio: impl Fn(f64) -> f64, terms: f64) -> f64 {
 /// P(X = `k`) for 0 ≤ k ≤ n, 0 < p < 1.
 pub(crate) fn probability(k: f64, n: f64, p: f64) -> f64 {
     if k == 0.0 {
-        return (n * (-p).ln_1p()).exp();
+        return exp(n * ln_1p(-p));
     }
     if k == n {
-        return (n * p.ln()).exp();
+        return exp(n * ln(p));
     }
     // The mean n·p and its rounding error; at n = 10⁹ that error, times the
     // distance from the mean, would cost three digits.
@@ -103,14 +105,14 @@ pub(crate) fn probability(k: f64, n: f64, p: f64) -> f64 {
     let failures = if p < 0.5 { n - mean } else { n * (1.0 - p) };
     let deviance = deviance(k, mean, distance) + deviance(n - k, failures, -distance);
     let correction = stirling_error(n) - stirling_error(k) - stirling_error(n - k);
-    (correction - deviance).exp() * (n / (std::f64::consts::TAU * k * (n - k))).sqrt()
+    exp(correction - deviance) * (n / (std::f64::consts::TAU * k * (n - k))).sqrt()
 }
 
 /// x·ln(x/m) − d with d = x − m known precisely: how far x is from its mean m.
 fn deviance(x: f64, m: f64, d: f64) -> f64 {
     let v = d / (x + m);
     if v.abs() > 0.3 {
-        return x * (x / m).ln() - d;
+        return x * ln(x / m) - d;
     }
     // ln(x/m) = 2·(v + v³/3 + v⁵/5 + …); the leading terms cancel against d
     // and leave d·v + 2x·(v³/3 + v⁵/5 + …).
@@ -207,7 +209,7 @@ fn where_tail_falls_to(level: f64, k: u64, n: u64) -> f64 {
         }
         // The derivative of the tail is −(n − k)/(1 − p) times P(X = k).
         let slope = (nf - kf) / (1.0 - p) * probability(kf, nf, p);
-        let step = (tail / level).ln() * tail / slope;
+        let step = ln(tail / level) * tail / slope;
         let next = match p + step {
             next if next > low && next < high => next,
             _ => 0.5 * (low + high),

@@ -4,10 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use haltwise_stream::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, StepError};
+use haltwise_stream::{Source, Step};
+
 pub use crate::gap_score::GapScore;
 use crate::gap_score::Memory;
-use crate::step::Step;
-pub use crate::step::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, StepError};
 
 /// How the scores of a set of traces came about: what a live stream must do to
 /// be judged by the same rule.
@@ -60,88 +61,32 @@ impl ScoreSource {
         }
     }
 
+    /// What computes it.
+    pub fn live(&self) -> Source<'_> {
+        match self {
+            Self::Confidence => Source::Confidence,
+            Self::MaxProbability => Source::MaxProbability,
+            Self::Margin => Source::Margin,
+            Self::Gap(learned) => Source::Gap(learned.live()),
+        }
+    }
+
+    /// The memory of a sequence that has not begun; only a learned score needs
+    /// room in it.
+    pub(crate) fn memory(&self) -> Memory {
+        match self {
+            Self::Gap(learned) => learned.memory(),
+            _ => Memory::new(Vec::new()),
+        }
+    }
+
     /// The scores of a sequence, one per step.
     pub fn scores<'a>(
         &self,
         steps: impl IntoIterator<Item = Step<'a>>,
     ) -> Result<Vec<f32>, StepError> {
-        let mut memory = None;
-        let score = |(t, step): (usize, Step<'_>)| Ok(self.score(&step, t, &mut memory)?.get());
+        let (source, mut memory) = (self.live(), self.memory());
+        let score = |(t, step): (usize, Step<'_>)| Ok(source.score(&step, t, &mut memory)?.get());
         steps.into_iter().enumerate().map(score).collect()
-    }
-
-    /// The score of step `t` (0-based) of a sequence of which `memory` saw the
-    /// steps before; only a learned score has one.
-    pub(crate) fn score(
-        &self,
-        step: &Step<'_>,
-        t: usize,
-        memory: &mut Option<Box<Memory>>,
-    ) -> Result<Score, StepError> {
-        let value = match self {
-            Self::Confidence => return step.given(),
-            Self::MaxProbability => Step::largest_two(step.sound_probs()?).1,
-            Self::Margin => {
-                let (_, first, second) = Step::largest_two(step.sound_probs()?);
-                first - second
-            }
-            Self::Gap(learned) => learned.observe(step, t, memory.get_or_insert_default())?,
-        };
-        Ok(Score(value.clamp(0.0, 1.0)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::step::StepError;
-
-    fn score(source: &ScoreSource, step: Step<'_>) -> Result<f32, StepError> {
-        let found = source.score(&step, 0, &mut None);
-        found.map(Score::get)
-    }
-
-    #[test]
-    fn plain_scores_are_read_off_the_step() {
-        let step = Step {
-            score: Some(0.4),
-            probs: Some(&[0.25, 0.625, 0.125]),
-            ..Step::default()
-        };
-        assert_eq!(score(&ScoreSource::Confidence, step), Ok(0.4));
-        assert_eq!(score(&ScoreSource::MaxProbability, step), Ok(0.625));
-        assert_eq!(score(&ScoreSource::Margin, step), Ok(0.375));
-    }
-
-    #[test]
-    fn a_single_class_leaves_no_second() {
-        assert_eq!(Step::largest_two(&[1.0]), (0, 1.0, 0.0));
-        assert_eq!(Step::largest_two(&[0.5, 0.5]), (0, 0.5, 0.5));
-    }
-
-    #[test]
-    fn what_is_missing_or_no_probability_is_named() {
-        let none = Step::default();
-        assert_eq!(
-            score(&ScoreSource::Confidence, none),
-            Err(StepError::NoScore)
-        );
-        assert_eq!(score(&ScoreSource::Margin, none), Err(StepError::NoProbs));
-        for bad in [[0.5, 0.6], [-0.2, 1.2], [f32::NAN, 0.5]] {
-            let step = Step {
-                probs: Some(&bad),
-                ..Step::default()
-            };
-            assert_eq!(
-                score(&ScoreSource::MaxProbability, step),
-                Err(StepError::NotProbabilities)
-            );
-        }
-        let outside = Step {
-            score: Some(1.5),
-            ..Step::default()
-        };
-        let refused = score(&ScoreSource::Confidence, outside);
-        assert!(matches!(refused, Err(StepError::Score(_))));
     }
 }

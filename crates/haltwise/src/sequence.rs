@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::identity::Fingerprint;
 use crate::score::ScoreSource;
-use crate::step::{OVERSHOOT, SUM_TOLERANCE, Step};
+use haltwise_stream::{OVERSHOOT, SUM_TOLERANCE, Step};
 
 /// The longest sequence supported.
 pub const MAX_STEPS: usize = (1 << 24) - 1;

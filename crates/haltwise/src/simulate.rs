@@ -11,10 +11,10 @@ use rand::{RngExt, SeedableRng};
 
 use crate::certify::Promise;
 use crate::level::Alpha;
-use crate::step::{NotAScore, Score};
 use crate::thresholds::Thresholds;
 use crate::trace::Traces;
 pub use crate::walk::{Walk, Walked};
+use haltwise_stream::{NotAScore, Score};
 
 /// One value the score of a step can take.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,61 +2,62 @@
 
 mod table;
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
+use haltwise_stream as live;
+pub use haltwise_stream::{Decision, Reason};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::gap_score::Memory;
 use crate::rule::Rule;
 use crate::score::ScoreSource;
-use crate::step::{Score, Step, StepError};
+use haltwise_stream::{Score, Step, StepError};
 
 pub use table::{Limits, Message, Missing, Outcome, Refusal, Streams, Taken};
-
-/// What to do after a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// Read on.
-    Continue,
-    /// Stop here and use the current prediction.
-    Halt(Reason),
-}
-
-/// Why a stream halted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reason {
-    /// Its score reached the threshold.
-    Threshold,
-    /// The rule has no more steps, and does not [read on](Rule::reads_on).
-    LastStep,
-    /// It came to its own end.
-    End,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Threshold => "threshold",
-            Self::LastStep => "last-step",
-            Self::End => "end",
-        })
-    }
-}
 
 /// How far one sequence has come, to be shown to its rule step by step:
 /// [`Rule::observe`]. Sixteen bytes and, where the score is learned, what that
 /// remembers until the stream halts; it can be stored and taken up again.
 ///
 /// Once halted it stays halted.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
-    steps: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    reason: Option<Reason>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    now: live::State,
     memory: Option<Box<Memory>>,
+}
+
+/// A state as it is stored.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored<M> {
+    steps: u32,
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    reason: Option<Reason>,
+    #[serde(default = "none", skip_serializing_if = "Option::is_none")]
+    memory: Option<M>,
+}
+
+fn none<T>() -> Option<T> {
+    None
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let stored = Stored {
+            steps: self.steps(),
+            reason: self.reason(),
+            memory: self.memory.as_ref(),
+        };
+        stored.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let stored: Stored<Box<Memory>> = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            now: live::State::at(stored.steps, stored.reason),
+            memory: stored.memory,
+        })
+    }
 }
 
 impl State {
@@ -68,44 +69,45 @@ impl State {
     /// How many steps were seen until it halted, or so far; no more are counted
     /// than a `u32` holds.
     pub fn steps(&self) -> u32 {
-        self.steps
+        self.now.steps()
     }
 
     /// Whether it has halted.
     pub fn halted(&self) -> bool {
-        self.reason.is_some()
+        self.now.halted()
     }
 
     /// Why it halted; `None` while it runs.
     pub fn reason(&self) -> Option<Reason> {
-        self.reason
+        self.now.reason()
     }
 
     /// The stream is over. Returns why it halted: at its end, unless it had
     /// halted before.
     pub fn end(&mut self) -> Reason {
-        match self.reason {
-            Some(reason) => reason,
-            None => self.halt(Reason::End),
-        }
-    }
-
-    #[inline]
-    fn halt(&mut self, reason: Reason) -> Reason {
-        // Taken first, so that a state can stay in registers until here.
-        drop(self.memory.take());
-        self.reason = Some(reason);
-        reason
+        self.memory = None;
+        self.now.end()
     }
 
     /// Counts steps that were not seen; none of them can halt the stream.
     #[inline]
     fn pass(&mut self, steps: u32) {
-        self.steps = self.steps.saturating_add(steps);
+        self.now.pass(steps);
     }
 }
 
 impl Rule {
+    /// What a live stream needs of it.
+    #[inline]
+    pub fn live(&self) -> live::Rule<'_> {
+        live::Rule::trusted(
+            self.thresholds().values(),
+            self.source().live(),
+            self.classes(),
+            self.reads_on(),
+        )
+    }
+
     /// Shows the next step of a stream to the rule, which computes its score.
     ///
     /// A score without class probabilities is taken as it is: it must be of the
@@ -113,74 +115,43 @@ impl Rule {
     /// it. A step without a usable score is refused and not counted:
     /// [`skip`](Self::skip) it. Past `t_max` no score is looked at.
     pub fn observe(&self, state: &mut State, step: &Step<'_>) -> Result<Decision, StepError> {
-        if let Some(reason) = state.reason {
-            return Ok(Decision::Halt(reason));
-        }
-        let t = state.steps as usize;
-        if t >= self.t_max() {
-            return Ok(self.skip(state));
-        }
-        let score = self.score(step, t, &mut state.memory)?;
-        Ok(self.observe_score(state, score))
+        let live = self.live();
+        let decision = match self.source() {
+            ScoreSource::Gap(learned) if live.looks_at(&state.now) => {
+                let memory = match &mut state.memory {
+                    Some(memory) if memory.begun => memory,
+                    other => other.insert(Box::new(learned.memory())),
+                };
+                live.observe(&mut state.now, memory, step)
+            }
+            _ => live.observe_plain(&mut state.now, step),
+        };
+        self.forget(state);
+        decision
     }
 
     /// Shows the score of the next step to the rule, computed as
     /// [`source`](Self::source) says. Costs nanoseconds.
     #[inline]
     pub fn observe_score(&self, state: &mut State, score: Score) -> Decision {
-        self.step(state, |threshold| score.get() >= threshold)
+        let decision = self.live().observe_score(&mut state.now, score);
+        self.forget(state);
+        decision
     }
 
     /// Counts a step that has no usable score: it cannot halt the stream, unless
     /// it is the rule's last.
     pub fn skip(&self, state: &mut State) -> Decision {
-        self.step(state, |_| false)
+        let decision = self.live().skip(&mut state.now);
+        self.forget(state);
+        decision
     }
 
+    /// Where no score is computed any more, nothing needs to be remembered.
     #[inline]
-    fn step(&self, state: &mut State, reaches: impl Fn(f32) -> bool) -> Decision {
-        if let Some(reason) = state.reason {
-            return Decision::Halt(reason);
-        }
-        let t = state.steps as usize;
-        state.pass(1);
-        let thresholds = self.thresholds().values();
-        let reached = thresholds.get(t).is_some_and(|&v| reaches(v));
-        let over = t + 1 >= thresholds.len();
-        if !reached && !over {
-            return Decision::Continue;
-        }
-        if over && !self.reads_on() {
-            return Decision::Halt(state.halt(Reason::LastStep));
-        }
-        if reached {
-            return Decision::Halt(state.halt(Reason::Threshold));
-        }
-        // It reads on, but no score is computed any more.
-        drop(state.memory.take());
-        Decision::Continue
-    }
-
-    /// The score of step `t` (0-based) of a stream.
-    fn score(
-        &self,
-        step: &Step<'_>,
-        t: usize,
-        memory: &mut Option<Box<Memory>>,
-    ) -> Result<Score, StepError> {
-        if let (Some(expected), Some(probs)) = (self.classes(), step.probs)
-            && probs.len() != expected
-        {
-            let found = probs.len();
-            return Err(StepError::Classes { found, expected });
-        }
-        match self.source() {
-            ScoreSource::MaxProbability | ScoreSource::Margin
-                if step.probs.is_none() && step.score.is_some() =>
-            {
-                step.given()
-            }
-            source => source.score(step, t, memory),
+    fn forget(&self, state: &mut State) {
+        if state.memory.is_some() && !self.live().looks_at(&state.now) {
+            state.memory = None;
         }
     }
 }

@@ -1,5 +1,7 @@
 //! One threshold per step.
 
+pub use haltwise_stream::ThresholdError;
+use haltwise_stream::check_thresholds;
 use serde::{Deserialize, Serialize};
 
 /// One threshold per step; a sequence halts at the first step whose score
@@ -8,37 +10,11 @@ use serde::{Deserialize, Serialize};
 #[serde(try_from = "Vec<Option<f32>>", into = "Vec<Option<f32>>")]
 pub struct Thresholds(Vec<f32>);
 
-/// Why numbers are not thresholds.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ThresholdError {
-    /// There is none.
-    #[error("there are no thresholds")]
-    Empty,
-    /// One is neither in [0, 1] nor never.
-    #[error("the threshold of step {step} is {value}: it must lie in [0, 1] or be never")]
-    Value {
-        /// The step, counted from 1.
-        step: usize,
-        /// What was found.
-        value: f32,
-    },
-}
-
 impl Thresholds {
     /// Thresholds in [0, 1], or ∞ for never, at least one.
     pub fn new(values: Vec<f32>) -> Result<Self, ThresholdError> {
-        if values.is_empty() {
-            return Err(ThresholdError::Empty);
-        }
-        let valid = |v: &f32| (0.0..=1.0).contains(v) || *v == f32::INFINITY;
-        match values.iter().position(|v| !valid(v)) {
-            None => Ok(Self(values)),
-            Some(t) => Err(ThresholdError::Value {
-                step: t + 1,
-                value: values[t],
-            }),
-        }
+        check_thresholds(&values)?;
+        Ok(Self(values))
     }
 
     pub(crate) fn from_valid(values: Vec<f32>) -> Self {

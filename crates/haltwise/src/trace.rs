@@ -20,7 +20,7 @@ use crate::loss::{Losses, Measure, TOP};
 use crate::score::ScoreSource;
 use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte, levels};
 use crate::sequence::{SequenceError, Trace, check_lengths, check_scores};
-use crate::step::StepError;
+use haltwise_stream::StepError;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;

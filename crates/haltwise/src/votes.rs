@@ -27,7 +27,7 @@
 
 mod ballot;
 
-use crate::step::Step;
+use haltwise_stream::Step;
 
 pub use ballot::{Ballot, BallotError};
 

@@ -1,12 +1,17 @@
 //! The remarks that are stored with traces.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek};
+#[cfg(feature = "columnar")]
+use std::io::BufRead;
+use std::io::{BufReader, Cursor, Read, Seek};
 use std::path::Path;
 
+#[cfg(feature = "columnar")]
 use parquet::file::metadata::ParquetMetaDataReader;
 
-use super::{Format, arrow, parquet as parquet_file};
+use super::{ChunkReader, Format};
+#[cfg(feature = "columnar")]
+use super::{arrow, parquet as parquet_file};
 use crate::error::Result;
 use crate::npz::Archive;
 use crate::problem::{Checked, Problem};
@@ -23,14 +28,44 @@ pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
         if file.metadata().is_ok_and(|about| about.len() == 0) {
             return Err(Problem::format("it is empty"));
         }
-        match format {
-            Format::Npz => of_npz(BufReader::new(file)),
-            Format::Parquet => of_parquet(&file),
-            Format::Arrow => of_arrow(BufReader::new(file)),
-            Format::Jsonl | Format::Csv => Ok(Vec::new()),
-        }
+        let again = file.try_clone().map_err(Problem::unreadable)?;
+        remarks(format, BufReader::new(file), again)
     };
     read().map_err(|problem| problem.in_file(path))
+}
+
+/// The same, of a file that is held in memory. `name` stands for it in messages.
+pub fn metadata_of_bytes(name: &str, bytes: &[u8]) -> Result<Vec<(String, String)>> {
+    let path = Path::new(name);
+    let chunks = bytes::Bytes::copy_from_slice(bytes);
+    remarks(Format::of(path)?, Cursor::new(bytes), chunks).map_err(|problem| problem.in_file(path))
+}
+
+#[cfg(feature = "columnar")]
+fn remarks(
+    format: Format,
+    reader: impl BufRead + Seek,
+    chunks: impl ChunkReader + 'static,
+) -> Checked<Vec<(String, String)>> {
+    match format {
+        Format::Npz => of_npz(reader),
+        Format::Parquet => of_parquet(&chunks),
+        Format::Arrow => of_arrow(reader),
+        Format::Jsonl | Format::Csv => Ok(Vec::new()),
+    }
+}
+
+#[cfg(not(feature = "columnar"))]
+fn remarks(
+    format: Format,
+    reader: impl Read + Seek,
+    _: impl ChunkReader,
+) -> Checked<Vec<(String, String)>> {
+    match format {
+        Format::Npz => of_npz(reader),
+        Format::Parquet | Format::Arrow => Err(Problem::unsupported(super::NO_COLUMNS)),
+        Format::Jsonl | Format::Csv => Ok(Vec::new()),
+    }
 }
 
 fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
@@ -54,7 +89,8 @@ fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
     Ok(fields.into_iter().filter_map(remark).collect())
 }
 
-fn of_parquet(file: &File) -> Checked<Vec<(String, String)>> {
+#[cfg(feature = "columnar")]
+fn of_parquet(file: &impl ChunkReader) -> Checked<Vec<(String, String)>> {
     let decode = || ParquetMetaDataReader::new().parse_and_finish(file);
     let metadata = parquet_file::unharmed(decode)?.map_err(parquet_file::undecodable)?;
     let pairs = metadata.file_metadata().key_value_metadata();
@@ -64,6 +100,7 @@ fn of_parquet(file: &File) -> Checked<Vec<(String, String)>> {
         .collect())
 }
 
+#[cfg(feature = "columnar")]
 fn of_arrow(reader: impl BufRead + Seek) -> Checked<Vec<(String, String)>> {
     let schema = arrow::read_schema(reader)?;
     let mut remarks: Vec<_> = schema.metadata().clone().into_iter().collect();

@@ -6,13 +6,19 @@
 //! layout of one row per step, where a sequence is only known to be complete
 //! at the end of the file.
 
+#[cfg(feature = "columnar")]
 mod arrow;
+#[cfg(feature = "columnar")]
+mod batch;
+#[cfg(feature = "columnar")]
 mod batches;
 mod classes;
 mod columns;
 mod csv;
+#[cfg(feature = "columnar")]
 mod extent;
 mod files;
+#[cfg(feature = "columnar")]
 mod fold;
 mod gather;
 mod ids;
@@ -20,6 +26,7 @@ mod intake;
 mod jsonl;
 mod metadata;
 mod npz;
+#[cfg(feature = "columnar")]
 mod parquet;
 mod steps;
 mod text;
@@ -31,6 +38,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, Cursor};
 use std::path::Path;
 
+#[cfg(feature = "columnar")]
 use ::parquet::file::reader::ChunkReader;
 use haltwise::Outputs;
 use haltwise::traces::{Key, Trace, Traces, TracesBuilder};
@@ -38,13 +46,15 @@ use haltwise::traces::{Key, Trace, Traces, TracesBuilder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::problem::{Checked, Problem};
 pub use columns::Columns;
+#[cfg(feature = "columnar")]
 pub use extent::Extent;
 pub use files::{Snapshot, trace_files};
+#[cfg(feature = "columnar")]
 pub use fold::{Place, fold_traces};
 pub use gather::{Take, visit_given};
 use ids::Ids;
 use intake::Intake;
-pub use metadata::{CLASSIFIER, read_metadata};
+pub use metadata::{CLASSIFIER, metadata_of_bytes, read_metadata};
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
 /// A kind of trace file.
@@ -90,6 +100,17 @@ impl Format {
 
 const UNKNOWN: &str = "its extension is none of a trace file; known are .npz, .parquet, \
     .arrow, .feather, .ipc, .jsonl, .ndjson and .csv";
+
+/// Said where this crate was built without them.
+#[cfg(not(feature = "columnar"))]
+const NO_COLUMNS: &str = "this build knows neither Parquet nor Arrow";
+
+/// Any, where no reader needs chunks.
+#[cfg(not(feature = "columnar"))]
+trait ChunkReader {}
+
+#[cfg(not(feature = "columnar"))]
+impl<T> ChunkReader for T {}
 
 /// What a visitor does with a sequence; what it says went wrong becomes an
 /// error that names the place in the file.
@@ -256,8 +277,15 @@ fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
     let reader = || open().map_err(Problem::unreadable);
     match format {
         Format::Npz => npz::read(open, intake),
+        #[cfg(feature = "columnar")]
         Format::Parquet => parquet::read(chunks(), intake),
+        #[cfg(feature = "columnar")]
         Format::Arrow => arrow::read(reader()?, intake),
+        #[cfg(not(feature = "columnar"))]
+        Format::Parquet | Format::Arrow => {
+            drop(chunks());
+            Err(Problem::unsupported(NO_COLUMNS))
+        }
         Format::Jsonl => jsonl::read(text::Text::plain(reader()?), intake),
         Format::Csv => csv::read(text::Text::plain(reader()?), intake),
     }

@@ -1,35 +1,17 @@
 //! Writing traces, one sequence at a time.
 
-use std::collections::HashMap;
 use std::io::{BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use arrow_array::{
-    ArrayRef, FixedSizeListArray, Float32Array, Float64Array, ListArray, RecordBatch, StringArray,
-    UInt32Array,
-};
-use arrow_buffer::OffsetBuffer;
-use arrow_ipc::CompressionType;
-use arrow_ipc::writer::{FileWriter, IpcWriteOptions};
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use haltwise::Sequence;
 use haltwise::traces::{Checker, Trace};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterProperties;
 
+#[cfg(feature = "columnar")]
+use super::batch::ColumnarWriter;
 use super::npz::NpzWriter;
 use super::{Columns, Format, csv, jsonl};
 use crate::error::{Error, Result, Source};
 use crate::write::{WholeFile, cannot_write, failed, folder_of};
-
-/// How many values a batch of columns holds before it is written.
-const BATCH_VALUES: usize = 1 << 20;
-
-/// How many bytes a row group of a Parquet file holds, about.
-const ROW_GROUP_BYTES: usize = 1 << 27;
 
 /// What a row of a Parquet or Arrow file stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,7 +81,7 @@ pub(super) struct Shape {
     /// Whether there are predictions of classes.
     pub(super) predicts: bool,
     /// Whether predictions and labels are numbers.
-    numbers: bool,
+    pub(super) numbers: bool,
     pub(super) losses: bool,
     pub(super) group: bool,
     pub(super) unit: bool,
@@ -240,8 +222,8 @@ impl Shape {
 /// Turns sequences into the bytes of a format.
 enum Encoder<W: Write + Seek + Send> {
     Npz(Box<NpzWriter<W>>),
-    Parquet(Box<ArrowWriter<W>>, Box<Batch>),
-    Arrow(Box<FileWriter<W>>, Box<Batch>),
+    #[cfg(feature = "columnar")]
+    Columnar(Box<ColumnarWriter<W>>),
     Jsonl(W),
     Csv(Box<::csv::Writer<W>>, u64),
 }
@@ -252,7 +234,7 @@ impl<W: Write + Seek + Send> std::fmt::Debug for Encoder<W> {
     }
 }
 
-type Encoded<T> = std::result::Result<T, Source>;
+pub(super) type Encoded<T> = std::result::Result<T, Source>;
 
 impl<W: Write + Seek + Send> Encoder<W> {
     fn new(
@@ -262,25 +244,17 @@ impl<W: Write + Seek + Send> Encoder<W> {
         shape: Shape,
         options: &WriteOptions,
     ) -> Encoded<Self> {
-        let metadata = &options.metadata;
         Ok(match format {
             Format::Npz => {
                 let writer = NpzWriter::new(out, folder, shape, options);
                 Self::Npz(Box::new(writer?))
             }
-            Format::Parquet => {
-                let batch = Box::new(Batch::new(shape, options, &[]));
-                let properties = Some(parquet_properties(metadata)?);
-                let writer = ArrowWriter::try_new(out, Arc::clone(&batch.schema), properties);
-                Self::Parquet(Box::new(writer?), batch)
+            #[cfg(feature = "columnar")]
+            Format::Parquet | Format::Arrow => {
+                Self::Columnar(Box::new(ColumnarWriter::new(out, format, shape, options)?))
             }
-            Format::Arrow => {
-                let batch = Box::new(Batch::new(shape, options, metadata));
-                let properties =
-                    IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD))?;
-                let writer = FileWriter::try_new_with_options(out, &batch.schema, properties);
-                Self::Arrow(Box::new(writer?), batch)
-            }
+            #[cfg(not(feature = "columnar"))]
+            Format::Parquet | Format::Arrow => return Err(super::NO_COLUMNS.into()),
             Format::Jsonl => Self::Jsonl(out),
             Format::Csv => {
                 let mut writer = ::csv::Writer::from_writer(out);
@@ -299,23 +273,8 @@ impl<W: Write + Seek + Send> Encoder<W> {
                 let id = id_or_position(row, *rows);
                 Ok(csv::write(writer, &id, row, shape)?)
             }
-            Self::Parquet(writer, batch) => {
-                batch.add(row);
-                if batch.is_full() {
-                    writer.write(&batch.take()?)?;
-                }
-                if writer.in_progress_size() > ROW_GROUP_BYTES {
-                    writer.flush()?;
-                }
-                Ok(())
-            }
-            Self::Arrow(writer, batch) => {
-                batch.add(row);
-                if batch.is_full() {
-                    writer.write(&batch.take()?)?;
-                }
-                Ok(())
-            }
+            #[cfg(feature = "columnar")]
+            Self::Columnar(writer) => writer.write(row),
         }
     }
 
@@ -324,270 +283,16 @@ impl<W: Write + Seek + Send> Encoder<W> {
             Self::Npz(writer) => Ok(writer.finish()?),
             Self::Jsonl(out) => Ok(out),
             Self::Csv(writer, _) => Ok(writer.into_inner().map_err(|e| e.into_error())?),
-            Self::Parquet(mut writer, mut batch) => {
-                writer.write(&batch.take()?)?;
-                Ok(writer.into_inner()?)
-            }
-            Self::Arrow(mut writer, mut batch) => {
-                writer.write(&batch.take()?)?;
-                Ok(writer.into_inner()?)
-            }
+            #[cfg(feature = "columnar")]
+            Self::Columnar(writer) => writer.finish(),
         }
     }
 }
 
 /// A row per step needs an id: the position, counted from 1, where a sequence
 /// has none.
-fn id_or_position(row: &Trace<'_>, position: u64) -> String {
+pub(super) fn id_or_position(row: &Trace<'_>, position: u64) -> String {
     row.id().map_or_else(|| position.to_string(), str::to_owned)
-}
-
-fn parquet_properties(metadata: &[(String, String)]) -> Encoded<WriterProperties> {
-    let remarks = metadata
-        .iter()
-        .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
-        .collect();
-    let level = ZstdLevel::try_new(1)?;
-    Ok(WriterProperties::builder()
-        .set_compression(Compression::ZSTD(level))
-        .set_key_value_metadata(Some(remarks))
-        .build())
-}
-
-/// Columns under way.
-struct Batch {
-    schema: SchemaRef,
-    layout: Layout,
-    shape: Shape,
-    /// Columns with names of their own.
-    named: Vec<Named>,
-    /// Sequences so far, in all batches.
-    position: u64,
-    ids: Vec<String>,
-    t: Vec<u32>,
-    labels: Vec<Option<u32>>,
-    true_numbers: Vec<f32>,
-    lengths: Vec<usize>,
-    predictions: Vec<u32>,
-    numbers: Vec<f32>,
-    scores: Vec<f32>,
-    probs: Vec<f32>,
-    losses: Vec<f32>,
-    groups: Vec<String>,
-    units: Vec<String>,
-    weights: Vec<f64>,
-    costs: Vec<f32>,
-}
-
-impl Batch {
-    fn new(shape: Shape, options: &WriteOptions, metadata: &[(String, String)]) -> Self {
-        let remarks: HashMap<_, _> = metadata.iter().cloned().collect();
-        let fields = fields(shape, options);
-        let named = shape.named(&options.columns);
-        Self {
-            schema: Arc::new(Schema::new(fields).with_metadata(remarks)),
-            layout: options.layout,
-            shape,
-            named: named.map(|(what, _)| what).collect(),
-            position: 0,
-            ids: Vec::new(),
-            t: Vec::new(),
-            labels: Vec::new(),
-            true_numbers: Vec::new(),
-            lengths: Vec::new(),
-            predictions: Vec::new(),
-            numbers: Vec::new(),
-            scores: Vec::new(),
-            probs: Vec::new(),
-            losses: Vec::new(),
-            groups: Vec::new(),
-            units: Vec::new(),
-            weights: Vec::new(),
-            costs: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, row: &Trace<'_>) {
-        self.position += 1;
-        self.scores.extend_from_slice(row.scores());
-        self.losses
-            .extend_from_slice(row.losses().unwrap_or_default());
-        // Where a row is a step, each says all about its sequence.
-        let (rows, id) = match self.layout {
-            Layout::PerSequence => {
-                self.lengths.push(row.len());
-                self.probs
-                    .extend_from_slice(row.probs().unwrap_or_default());
-                (1, row.id().map(str::to_owned))
-            }
-            Layout::PerStep => {
-                self.t.extend(1..=row.len() as u32);
-                (row.len(), Some(id_or_position(row, self.position)))
-            }
-        };
-        self.ids
-            .extend(id.into_iter().flat_map(|id| std::iter::repeat_n(id, rows)));
-        match row.numbers() {
-            Some(numbers) => {
-                self.numbers.extend_from_slice(numbers.predictions);
-                self.true_numbers
-                    .extend(std::iter::repeat_n(numbers.label, rows));
-            }
-            None => {
-                self.predictions.extend_from_slice(row.predictions());
-                self.labels.extend(std::iter::repeat_n(row.label(), rows));
-            }
-        }
-        let about = row.about();
-        let copies = |text: Option<&str>| {
-            let text = text.unwrap_or_default().to_owned();
-            std::iter::repeat_n(text, rows)
-        };
-        for what in &self.named {
-            match what {
-                Named::Group => self.groups.extend(copies(about.group)),
-                Named::Unit => self.units.extend(copies(about.unit)),
-                Named::Weight => {
-                    let weight = about.weight.unwrap_or_default();
-                    self.weights.extend(std::iter::repeat_n(weight, rows));
-                }
-                Named::Costs => self
-                    .costs
-                    .extend_from_slice(about.costs.unwrap_or_default()),
-            }
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.scores.len() + self.probs.len() >= BATCH_VALUES
-    }
-
-    /// The batch so far; the next one starts.
-    fn take(&mut self) -> std::result::Result<RecordBatch, ArrowError> {
-        let (shape, layout) = (self.shape, self.layout);
-        let lengths = std::mem::take(&mut self.lengths);
-        let per_step = |values: ArrayRef| match layout {
-            Layout::PerStep => Ok(values),
-            Layout::PerSequence => lists(item(values.data_type().clone()), &lengths, values),
-        };
-        let mut columns: Vec<ArrayRef> = Vec::new();
-        if shape.id || layout == Layout::PerStep {
-            let ids = std::mem::take(&mut self.ids);
-            columns.push(Arc::new(StringArray::from(ids)));
-        }
-        if layout == Layout::PerStep {
-            columns.push(Arc::new(UInt32Array::from(std::mem::take(&mut self.t))));
-        }
-        let labels = std::mem::take(&mut self.labels);
-        columns.push(match shape.numbers {
-            true => floats(&mut self.true_numbers),
-            false => Arc::new(UInt32Array::from(labels)),
-        });
-        let predictions = std::mem::take(&mut self.predictions);
-        if shape.numbers {
-            columns.push(per_step(floats(&mut self.numbers))?);
-        } else if shape.predicts {
-            columns.push(per_step(Arc::new(UInt32Array::from(predictions)))?);
-        }
-        let scores = floats(&mut self.scores);
-        if !shape.scores_follow() || layout == Layout::PerStep {
-            columns.push(per_step(scores)?);
-        }
-        if let (Some(classes), Layout::PerSequence) = (shape.classes, layout) {
-            let values = floats(&mut self.probs);
-            let item = item(DataType::Float32);
-            let steps = FixedSizeListArray::try_new(item, classes as i32, values, None)?;
-            columns.push(lists(step_item(classes), &lengths, Arc::new(steps))?);
-        }
-        if shape.losses {
-            columns.push(per_step(floats(&mut self.losses))?);
-        }
-        for what in &self.named {
-            columns.push(match what {
-                Named::Group => texts(&mut self.groups),
-                Named::Unit => texts(&mut self.units),
-                Named::Weight => {
-                    let weights = std::mem::take(&mut self.weights);
-                    Arc::new(Float64Array::from(weights))
-                }
-                Named::Costs => per_step(floats(&mut self.costs))?,
-            });
-        }
-        RecordBatch::try_new(Arc::clone(&self.schema), columns)
-    }
-}
-
-fn floats(values: &mut Vec<f32>) -> ArrayRef {
-    Arc::new(Float32Array::from(std::mem::take(values)))
-}
-
-fn texts(values: &mut Vec<String>) -> ArrayRef {
-    Arc::new(StringArray::from(std::mem::take(values)))
-}
-
-/// The columns, in the order they are written.
-fn fields(shape: Shape, options: &WriteOptions) -> Vec<Field> {
-    let is_step = options.layout == Layout::PerStep;
-    let field = |name: &str, data_type| Field::new(name, data_type, false);
-    // One value per step: a column of them, or a list in each row.
-    let per_step = |name: &str, step: &str, data_type: DataType| match is_step {
-        true => field(step, data_type),
-        false => field(name, DataType::List(item(data_type))),
-    };
-    let class = match shape.numbers {
-        true => DataType::Float32,
-        false => DataType::UInt32,
-    };
-    let mut fields = Vec::new();
-    if shape.id || is_step {
-        fields.push(field("id", DataType::Utf8));
-    }
-    if is_step {
-        fields.push(field("t", DataType::UInt32));
-    }
-    // That a label is missing is not known before it comes.
-    fields.push(Field::new("label", class.clone(), !shape.numbers));
-    if shape.has_predictions() {
-        fields.push(per_step("predictions", "prediction", class));
-    }
-    if !shape.scores_follow() || is_step {
-        fields.push(per_step("scores", "score", DataType::Float32));
-    }
-    if let (Some(classes), false) = (shape.classes, is_step) {
-        fields.push(field("probs", DataType::List(step_item(classes))));
-    }
-    if shape.losses {
-        fields.push(per_step("losses", "loss", DataType::Float32));
-    }
-    let named = shape.named(&options.columns);
-    fields.extend(named.map(|(what, name)| match what {
-        Named::Group | Named::Unit => field(name, DataType::Utf8),
-        Named::Weight => field(name, DataType::Float64),
-        Named::Costs => per_step(name, name, DataType::Float32),
-    }));
-    fields
-}
-
-/// What a list holds, under the name that Parquet prescribes.
-fn item(data_type: DataType) -> Arc<Field> {
-    Arc::new(Field::new("element", data_type, false))
-}
-
-/// What a list of `probs` holds: as many probabilities as there are classes.
-fn step_item(classes: usize) -> Arc<Field> {
-    item(DataType::FixedSizeList(
-        item(DataType::Float32),
-        classes as i32,
-    ))
-}
-
-fn lists(
-    item: Arc<Field>,
-    lengths: &[usize],
-    values: ArrayRef,
-) -> std::result::Result<ArrayRef, ArrowError> {
-    let offsets = OffsetBuffer::from_lengths(lengths.iter().copied());
-    Ok(Arc::new(ListArray::try_new(item, offsets, values, None)?))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-// Reading values off the figures: by pointer, by touch, by arrow keys.
-(function () {
+// Reading values off the figures in a part of the page: by pointer, by touch, by arrow keys.
+function haltwiseFigures(part) {
   "use strict";
   var svgNames = "http://www.w3.org/2000/svg";
-  var plots = [].map.call(document.querySelectorAll(".plot .hit"), function (hit) {
+  var plots = [].map.call(part.querySelectorAll(".plot .hit"), function (hit) {
     var figure = hit.parentNode;
     return {
       hit: hit,
@@ -117,7 +117,12 @@
     });
   });
 
-  // On paper nothing can be unfolded, so all that is printed is.
+}
+haltwiseFigures(document);
+
+// On paper nothing can be unfolded, so all that is printed is.
+(function () {
+  "use strict";
   var folded = [];
   window.addEventListener("beforeprint", function () {
     folded = [].filter.call(document.querySelectorAll("details"), function (d) { return !d.open; });

@@ -60,7 +60,7 @@ pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context
     page(context, &words::title(rule), &body)
 }
 
-fn verdict(rule: &Rule, evaluation: &Evaluation) -> Markup {
+pub(crate) fn verdict(rule: &Rule, evaluation: &Evaluation) -> Markup {
     let judged = judge(rule, evaluation);
     let warn = matches!(judged.standing, None | Some(Standing::BeyondChance));
     html! {
@@ -71,7 +71,7 @@ fn verdict(rule: &Rule, evaluation: &Evaluation) -> Markup {
     }
 }
 
-fn tiles(rule: &Rule, evaluation: &Evaluation) -> Markup {
+pub(crate) fn tiles(rule: &Rule, evaluation: &Evaluation) -> Markup {
     let tolerated = format!("{} tolerated", level(rule.alpha().get()));
     let t_max = evaluation.t_max;
     html! {

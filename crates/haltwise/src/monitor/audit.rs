@@ -4,8 +4,8 @@ use crate::evaluate::EvaluateError;
 use crate::loss::{Loss, gap};
 use crate::rule::Rule;
 use crate::sequence::Trace;
-use crate::step::StepError;
 use crate::stream::{Decision, State};
+use haltwise_stream::StepError;
 
 /// Why a trace is no audit of a rule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 
 use super::{Reason, State};
 use crate::rule::Rule;
-use crate::step::{Step, StepError};
+use haltwise_stream::{Step, StepError};
 
 /// What a table of streams may come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,7 +288,7 @@ impl Message<'_> {
         if self.step.is_none() || state.halted() {
             return Ok(());
         }
-        let due = u64::from(state.steps) + 1;
+        let due = u64::from(state.steps()) + 1;
         match self.t.unwrap_or(due) {
             t if t < due => Err(Refusal::OutOfOrder { t, due }),
             t if rule.reads_on() && t > u64::from(u32::MAX) => Err(Refusal::TooFar { t }),
@@ -313,8 +313,8 @@ impl Message<'_> {
             state.end();
         }
         Outcome::Taken(Taken {
-            halted: state.reason,
-            steps: state.steps,
+            halted: state.reason(),
+            steps: state.steps(),
             missing,
             unusable,
         })
@@ -322,7 +322,7 @@ impl Message<'_> {
 
     /// Counts the steps that are missing before this one.
     fn pass(&self, rule: &Rule, state: &mut State) -> Option<Missing> {
-        let due = u64::from(state.steps) + 1;
+        let due = u64::from(state.steps()) + 1;
         let t = self.t.filter(|&t| t > due)?;
         // A rule that halts at its last step does so at that one.
         let last = if rule.reads_on() {

@@ -2,8 +2,8 @@
 
 use super::{Standing, Tally, VoteError};
 use crate::rule::Rule;
-use crate::step::StepError;
 use crate::stream::{Decision, Reason, State};
+use haltwise_stream::StepError;
 
 /// Why a ballot cannot go on.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -41,7 +41,7 @@ pub struct Step<'a> {
 }
 
 /// Why a step has no score.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
     /// The score is to come with the step, and does not.
@@ -72,6 +72,9 @@ pub enum StepError {
         /// How many there must be.
         expected: usize,
     },
+    /// A learned score remembers what it saw, and has nothing to do it with.
+    #[error("a learned score needs memory for each stream")]
+    NoMemory,
     /// What is remembered of the stream is not what this score remembers.
     #[error("the state of the stream was made by another rule")]
     OtherRule,
@@ -92,7 +95,7 @@ pub const OVERSHOOT: f32 = 1e-4;
 impl<'a> Step<'a> {
     /// The two largest class probabilities, in [0, 1], and the class of the
     /// largest (the first of equals).
-    pub(crate) fn largest_two(probs: &[f32]) -> (u32, f32, f32) {
+    pub fn largest_two(probs: &[f32]) -> (u32, f32, f32) {
         let (mut class, mut first, mut second) = (0, f32::NEG_INFINITY, 0.0);
         for (k, &p) in probs.iter().enumerate() {
             if p > first {
@@ -106,19 +109,20 @@ impl<'a> Step<'a> {
     }
 
     /// The probabilities, if they are such.
-    pub(crate) fn sound_probs(&self) -> Result<&'a [f32], StepError> {
+    pub fn sound_probs(&self) -> Result<&'a [f32], StepError> {
         let probs = self.probs.ok_or(StepError::NoProbs)?;
         let sum: f32 = probs.iter().sum();
         let inside = |p: &f32| (-OVERSHOOT..=1.0 + OVERSHOOT).contains(p);
         // NaN fails both.
-        match (sum - 1.0).abs() <= SUM_TOLERANCE && probs.iter().all(inside) {
-            true => Ok(probs),
-            false => Err(StepError::NotProbabilities),
+        if (sum - 1.0).abs() <= SUM_TOLERANCE && probs.iter().all(inside) {
+            Ok(probs)
+        } else {
+            Err(StepError::NotProbabilities)
         }
     }
 
     /// The score that came with the step.
-    pub(crate) fn given(&self) -> Result<Score, StepError> {
+    pub fn given(&self) -> Result<Score, StepError> {
         Ok(self.score.ok_or(StepError::NoScore)?.try_into()?)
     }
 }

@@ -1,0 +1,253 @@
+//! A rule for other programs: only what a live stream needs of it, as a table
+//! for `haltwise_stream` in the words of another language, or as little JSON.
+
+use std::fmt::Write;
+
+use haltwise::Rule;
+use haltwise::rule::Thresholds;
+use haltwise::score::ScoreSource;
+use haltwise_stream as live;
+use haltwise_stream::{RuleError, TableError};
+use serde::{Deserialize, Serialize};
+
+use crate::document::Kind;
+
+/// What a rule is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExportTo {
+    /// A constant of C, for `haltwise_rule_load`.
+    C,
+    /// A constant of Rust, for `haltwise_stream::Rule::from_words`.
+    Rust,
+    /// JSON without the record of how the rule came about, so that nothing can be
+    /// audited.
+    JsonMin,
+}
+
+/// Why a rule cannot be written.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The name would not compile.
+    #[error(
+        "{0:?} cannot be the name of a constant; use letters, digits and underscores, not \
+         beginning with a digit"
+    )]
+    Name(String),
+    /// There is too much of it.
+    #[error(transparent)]
+    Table(#[from] TableError),
+}
+
+/// The text of a file that holds the rule, as a constant of this name where it
+/// has one.
+pub fn export_rule(rule: &Rule, to: ExportTo, name: &str) -> Result<String, ExportError> {
+    match to {
+        ExportTo::JsonMin => Ok(LIVE.json(&LiveRule::of(rule)).unwrap_or_default()),
+        ExportTo::C => {
+            let words = table(rule, name)?;
+            let mut text = String::new();
+            let _ = writeln!(text, "/* {} */", about(rule).join("\n   "));
+            let _ = writeln!(text, "#include <stdint.h>\n");
+            let _ = writeln!(text, "static const uint64_t {name}[{}] = {{", words.len());
+            lines(&mut text, &words, |word| format!("0x{word:016x}u"));
+            text.push_str("};\n");
+            Ok(text)
+        }
+        ExportTo::Rust => {
+            let words = table(rule, name)?;
+            let mut text = String::new();
+            for line in about(rule) {
+                let _ = writeln!(text, "/// {line}");
+            }
+            let name = name.to_uppercase();
+            let _ = writeln!(text, "pub static {name}: [u64; {}] = [", words.len());
+            lines(&mut text, &words, |word| format!("0x{word:016x}"));
+            text.push_str("];\n");
+            Ok(text)
+        }
+    }
+}
+
+/// What whoever opens the file should know.
+fn about(rule: &Rule) -> Vec<String> {
+    let opens = rule.thresholds().values().iter().zip(1..);
+    let mut opens = opens.filter(|(v, _)| **v < f32::INFINITY);
+    let first = match opens.next() {
+        Some((_, t)) => format!("halts at step {t} at the earliest"),
+        None => "never halts early".into(),
+    };
+    vec![
+        format!(
+            "A rule of Haltwise, by haltwise {}.",
+            env!("CARGO_PKG_VERSION")
+        ),
+        format!("Its score: {}.", rule.source()),
+        format!("It has {} steps and {first}.", rule.t_max()),
+    ]
+}
+
+fn table(rule: &Rule, name: &str) -> Result<Vec<u64>, ExportError> {
+    let letter = |c: char| c == '_' || c.is_ascii_alphabetic();
+    let sound = name.starts_with(letter) && name.chars().all(|c| letter(c) || c.is_ascii_digit());
+    if !sound {
+        return Err(ExportError::Name(name.into()));
+    }
+    Ok(rule.live().words()?.collect())
+}
+
+fn lines(text: &mut String, words: &[u64], write: impl Fn(u64) -> String) {
+    for four in words.chunks(4) {
+        let four: Vec<String> = four.iter().map(|&word| write(word)).collect();
+        let _ = writeln!(text, "    {},", four.join(", "));
+    }
+}
+
+const LIVE: Kind = Kind {
+    name: "live rule",
+    format: "haltwise-live-rule",
+    version: 1,
+    oldest: 1,
+    remedy: "export it again",
+    is: "a rule without its record",
+    verb: "decide",
+};
+
+/// Reads a rule that was exported as little JSON.
+pub fn parse_live_rule(bytes: &[u8]) -> Result<LiveRule, String> {
+    LIVE.parse(bytes).map_err(|problem| problem.to_string())
+}
+
+/// What a live stream needs of a rule, without the record of how it came about,
+/// and so without a promise that could be audited.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Record", into = "Record")]
+pub struct LiveRule(Record);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    thresholds: Thresholds,
+    score: ScoreSource,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    classes: Option<usize>,
+    reads_on: bool,
+}
+
+impl TryFrom<Record> for LiveRule {
+    type Error = RuleError;
+
+    fn try_from(record: Record) -> Result<Self, RuleError> {
+        let live = Self(record);
+        let rule = live.live();
+        live::Rule::new(
+            rule.thresholds(),
+            rule.source(),
+            rule.classes(),
+            rule.reads_on(),
+        )?;
+        Ok(live)
+    }
+}
+
+impl From<LiveRule> for Record {
+    fn from(live: LiveRule) -> Self {
+        live.0
+    }
+}
+
+impl LiveRule {
+    /// That part of a rule.
+    pub fn of(rule: &Rule) -> Self {
+        Self(Record {
+            thresholds: rule.thresholds().clone(),
+            score: rule.source().clone(),
+            classes: rule.classes(),
+            reads_on: rule.reads_on(),
+        })
+    }
+
+    /// The rule, for live streams.
+    pub fn live(&self) -> live::Rule<'_> {
+        let Record {
+            thresholds,
+            score,
+            classes,
+            reads_on,
+        } = &self.0;
+        live::Rule::trusted(thresholds.values(), score.live(), *classes, *reads_on)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(score: &serde_json::Value) -> Rule {
+        let rule = serde_json::json!({
+            "method": "screen-only", "promise": null, "alpha": 0.1, "delta": 0.01,
+            "score": score, "t_max": 3, "lengths": "unequal",
+            "thresholds": [null, 0.75, 0.5], "expected": null, "screened_on": null,
+            "certified_on": null, "split": null, "trail": [],
+        });
+        serde_json::from_value(rule).unwrap()
+    }
+
+    fn rules() -> [Rule; 2] {
+        let learned = serde_json::json!({"gap": {
+            "uses_score": true, "classes": 3, "t_max": 3, "intercept": 0.5,
+            "weights": (0..26).map(|i| 0.1 * f64::from(i) - 1.0).collect::<Vec<_>>(),
+        }});
+        [rule(&"margin".into()), rule(&learned)]
+    }
+
+    /// The numbers of an exported constant.
+    fn words(text: &str) -> Vec<u64> {
+        let hex = |word: &str| u64::from_str_radix(&word[..16], 16).unwrap();
+        text.split("0x").skip(1).map(hex).collect()
+    }
+
+    #[test]
+    fn constants_hold_the_rule() {
+        for rule in rules() {
+            for (to, head) in [
+                (ExportTo::C, "static const uint64_t stop_5["),
+                (ExportTo::Rust, "pub static STOP_5: [u64; "),
+            ] {
+                let text = export_rule(&rule, to, "stop_5").unwrap();
+                let words = words(&text);
+                assert_eq!(live::Rule::from_words(&words), Ok(rule.live()));
+                assert!(text.contains(&format!("{head}{}]", words.len())), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn little_json_reads_back_and_hostile_json_does_not() {
+        for rule in rules() {
+            let text = export_rule(&rule, ExportTo::JsonMin, "").unwrap();
+            assert!(!text.contains("trail") && !text.contains("alpha"), "{text}");
+            let live = parse_live_rule(text.as_bytes()).unwrap();
+            assert_eq!(live.live(), rule.live());
+            for (from, to) in [
+                ("0.75", "7.5"),
+                ("[null, 0.75, 0.5]", "[]"),
+                ("\"reads_on\": true", "\"reads_on\": 1"),
+                ("\"reads_on\": true", "\"reads_on\": true, \"classes\": 0"),
+                ("haltwise-live-rule", "haltwise-rule"),
+            ] {
+                let hostile = text.replace(from, to);
+                assert_ne!(hostile, text, "{from}");
+                assert!(parse_live_rule(hostile.as_bytes()).is_err(), "{hostile}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_not_compile_is_refused() {
+        for name in ["", "5", "a b", "é", "a;"] {
+            let refused = export_rule(&rules()[0], ExportTo::C, name);
+            assert_eq!(refused, Err(ExportError::Name(name.into())));
+        }
+    }
+}

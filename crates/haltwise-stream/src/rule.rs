@@ -1,0 +1,206 @@
+//! A rule, and what it decides.
+
+use crate::gap_score::Memory;
+use crate::score::Source;
+use crate::state::{Decision, Reason, State};
+use crate::step::{Score, Step, StepError};
+use crate::thresholds::{ThresholdError, check_thresholds};
+
+/// When to halt: what a live stream needs of a rule, borrowed from where it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rule<'a> {
+    thresholds: &'a [f32],
+    source: Source<'a>,
+    classes: Option<usize>,
+    reads_on: bool,
+}
+
+/// Why numbers are no rule.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RuleError {
+    /// The thresholds are none.
+    #[error(transparent)]
+    Thresholds(#[from] ThresholdError),
+    /// A learned score looks at another number of classes than a step has.
+    #[error("its score was fitted to another number of classes")]
+    Classes,
+}
+
+impl<'a> Rule<'a> {
+    /// A rule with one threshold in [0, 1] per step, or ∞ for never.
+    ///
+    /// `classes` is how many class probabilities a step has, where it is known.
+    /// Past its last step a rule never halts a stream if it `reads_on`; else it
+    /// halts it there.
+    pub fn new(
+        thresholds: &'a [f32],
+        source: Source<'a>,
+        classes: Option<usize>,
+        reads_on: bool,
+    ) -> Result<Self, RuleError> {
+        check_thresholds(thresholds)?;
+        let fitted = match source {
+            Source::Gap(score) => Some(score.features().classes).filter(|&k| k > 0),
+            _ => None,
+        };
+        let known = classes.or(fitted);
+        if known == Some(0) || fitted.is_some() && known != fitted {
+            return Err(RuleError::Classes);
+        }
+        Ok(Self::trusted(thresholds, source, classes, reads_on))
+    }
+
+    /// The same, of numbers that were checked before. Others are no danger, but
+    /// may halt a stream where nobody expects it.
+    #[inline]
+    pub fn trusted(
+        thresholds: &'a [f32],
+        source: Source<'a>,
+        classes: Option<usize>,
+        reads_on: bool,
+    ) -> Self {
+        Self {
+            thresholds,
+            source,
+            classes,
+            reads_on,
+        }
+    }
+
+    /// The thresholds, ∞ for never.
+    pub fn thresholds(&self) -> &'a [f32] {
+        self.thresholds
+    }
+
+    /// How the score of a step is computed.
+    pub fn source(&self) -> Source<'a> {
+        self.source
+    }
+
+    /// How many class probabilities a step has, where it is known.
+    pub fn classes(&self) -> Option<usize> {
+        self.classes
+    }
+
+    /// Whether a stream that is longer than the rule is read to its end.
+    pub fn reads_on(&self) -> bool {
+        self.reads_on
+    }
+
+    /// How many numbers the [memory](Memory) of a stream must have room for; 0
+    /// where no score is learned from probabilities.
+    pub fn room(&self) -> usize {
+        match self.source {
+            Source::Gap(score) => score.features().room(),
+            _ => 0,
+        }
+    }
+
+    /// Whether a stream that has come so far is looked at any more.
+    #[inline]
+    pub fn looks_at(&self, state: &State) -> bool {
+        !state.halted() && (state.steps() as usize) < self.thresholds.len()
+    }
+
+    /// Shows the next step of a stream to the rule, which computes its score.
+    ///
+    /// A score without class probabilities is taken as it is: it must be of the
+    /// kind that the rule judges, unless that is learned and only computed from
+    /// it. A step without a usable score is refused and not counted:
+    /// [`skip`](Self::skip) it. Past the last threshold no score is looked at.
+    pub fn observe<P: AsMut<[f32]>>(
+        &self,
+        state: &mut State,
+        memory: &mut Memory<P>,
+        step: &Step<'_>,
+    ) -> Result<Decision, StepError> {
+        self.observe_with(state, step, |t| self.source.score(step, t, memory))
+    }
+
+    /// The same for a rule whose score is not learned, so that nothing is
+    /// remembered of a stream but its state.
+    pub fn observe_plain(&self, state: &mut State, step: &Step<'_>) -> Result<Decision, StepError> {
+        self.observe_with(state, step, |_| self.source.plain_score(step))
+    }
+
+    fn observe_with(
+        &self,
+        state: &mut State,
+        step: &Step<'_>,
+        score: impl FnOnce(usize) -> Result<Score, StepError>,
+    ) -> Result<Decision, StepError> {
+        if !self.looks_at(state) {
+            return Ok(self.skip(state));
+        }
+        if let (Some(expected), Some(probs)) = (self.classes, step.probs)
+            && probs.len() != expected
+        {
+            let found = probs.len();
+            return Err(StepError::Classes { found, expected });
+        }
+        let of_probs = matches!(self.source, Source::MaxProbability | Source::Margin);
+        let score = match step.score {
+            Some(_) if of_probs && step.probs.is_none() => step.given()?,
+            _ => score(state.steps() as usize)?,
+        };
+        Ok(self.observe_score(state, score))
+    }
+
+    /// Shows the score of the next step to the rule, computed as
+    /// [`source`](Self::source) says.
+    #[inline]
+    pub fn observe_score(&self, state: &mut State, score: Score) -> Decision {
+        self.step(state, |threshold| score.get() >= threshold)
+    }
+
+    /// Counts a step that has no usable score: it cannot halt the stream, unless
+    /// it is the rule's last.
+    #[inline]
+    pub fn skip(&self, state: &mut State) -> Decision {
+        self.step(state, |_| false)
+    }
+
+    #[inline]
+    fn step(&self, state: &mut State, reaches: impl Fn(f32) -> bool) -> Decision {
+        if let Some(reason) = state.reason() {
+            return Decision::Halt(reason);
+        }
+        let t = state.steps() as usize;
+        state.pass(1);
+        let reached = self.thresholds.get(t).is_some_and(|&v| reaches(v));
+        let over = t.saturating_add(1) >= self.thresholds.len();
+        if over && !self.reads_on {
+            return Decision::Halt(state.halt(Reason::LastStep));
+        }
+        if reached {
+            return Decision::Halt(state.halt(Reason::Threshold));
+        }
+        Decision::Continue
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_rule_is_refused() {
+        fn rule(thresholds: &[f32], classes: Option<usize>) -> Result<Rule<'_>, RuleError> {
+            Rule::new(thresholds, Source::Margin, classes, true)
+        }
+        assert!(rule(&[0.0, 1.0, f32::INFINITY], None).is_ok());
+        assert_eq!(rule(&[], None), Err(ThresholdError::Empty.into()));
+        for value in [-0.1, 1.1, f32::NEG_INFINITY] {
+            let refused = RuleError::Thresholds(ThresholdError::Value { step: 2, value });
+            assert_eq!(rule(&[0.5, value], None), Err(refused));
+        }
+        assert!(rule(&[0.5, f32::NAN], None).is_err());
+        assert_eq!(rule(&[0.5], Some(0)), Err(RuleError::Classes));
+    }
+
+    #[test]
+    fn a_state_is_small() {
+        assert_eq!(size_of::<State>(), 8);
+    }
+}

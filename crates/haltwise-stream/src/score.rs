@@ -1,0 +1,99 @@
+//! How the score of a step comes about.
+
+use crate::gap_score::{GapScore, Memory};
+use crate::step::{Score, Step, StepError};
+
+/// Where the scores of a stream come from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Source<'a> {
+    /// The classifier, or something beside it, supplies the score.
+    Confidence,
+    /// The largest of the step's class probabilities.
+    MaxProbability,
+    /// The largest of the step's class probabilities less the second largest.
+    Margin,
+    /// The learned probability that stopping here costs nothing.
+    Gap(GapScore<'a>),
+}
+
+impl Source<'_> {
+    /// The score of step `t` (0-based) of a sequence of which `memory` saw the
+    /// steps before; only a learned score has one.
+    pub fn score<P: AsMut<[f32]>>(
+        &self,
+        step: &Step<'_>,
+        t: usize,
+        memory: &mut Memory<P>,
+    ) -> Result<Score, StepError> {
+        match self {
+            Self::Gap(learned) => {
+                let value = learned.observe(step, t, memory)?;
+                Ok(Score(value.clamp(0.0, 1.0)))
+            }
+            plain => plain.plain_score(step),
+        }
+    }
+
+    /// The score of a step, if it is not learned: it then needs the step only.
+    pub fn plain_score(&self, step: &Step<'_>) -> Result<Score, StepError> {
+        let value = match self {
+            Self::Confidence => return step.given(),
+            Self::MaxProbability => Step::largest_two(step.sound_probs()?).1,
+            Self::Margin => {
+                let (_, first, second) = Step::largest_two(step.sound_probs()?);
+                first - second
+            }
+            Self::Gap(_) => return Err(StepError::NoMemory),
+        };
+        Ok(Score(value.clamp(0.0, 1.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(source: Source<'_>, step: Step<'_>) -> Result<f32, StepError> {
+        let found = source.plain_score(&step);
+        found.map(Score::get)
+    }
+
+    #[test]
+    fn plain_scores_are_read_off_the_step() {
+        let step = Step {
+            score: Some(0.4),
+            probs: Some(&[0.25, 0.625, 0.125]),
+            ..Step::default()
+        };
+        assert_eq!(score(Source::Confidence, step), Ok(0.4));
+        assert_eq!(score(Source::MaxProbability, step), Ok(0.625));
+        assert_eq!(score(Source::Margin, step), Ok(0.375));
+    }
+
+    #[test]
+    fn a_single_class_leaves_no_second() {
+        assert_eq!(Step::largest_two(&[1.0]), (0, 1.0, 0.0));
+        assert_eq!(Step::largest_two(&[0.5, 0.5]), (0, 0.5, 0.5));
+    }
+
+    #[test]
+    fn what_is_missing_or_no_probability_is_named() {
+        let none = Step::default();
+        assert_eq!(score(Source::Confidence, none), Err(StepError::NoScore));
+        assert_eq!(score(Source::Margin, none), Err(StepError::NoProbs));
+        for bad in [[0.5, 0.6], [-0.2, 1.2], [f32::NAN, 0.5]] {
+            let step = Step {
+                probs: Some(&bad),
+                ..Step::default()
+            };
+            let refused = score(Source::MaxProbability, step);
+            assert_eq!(refused, Err(StepError::NotProbabilities));
+        }
+        let outside = Step {
+            score: Some(1.5),
+            ..Step::default()
+        };
+        let refused = score(Source::Confidence, outside);
+        assert!(matches!(refused, Err(StepError::Score(_))));
+    }
+}

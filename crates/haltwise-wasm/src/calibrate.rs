@@ -1,0 +1,269 @@
+//! From traces to a rule, and to what it does.
+
+use std::cell::RefCell;
+
+use haltwise::corridor::{CalibrateError, Fold};
+use haltwise::evaluate::{Evaluation, Evaluator};
+use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
+use haltwise::rule::Promise;
+use haltwise::terms::Cost;
+use haltwise::traces::{Key, SetRecord, Trace};
+use haltwise::{Ask, Given, Method, Outputs, Plan};
+use haltwise_report::{Compared, Context, report_evaluation};
+use js_sys::Function;
+use serde::Deserialize;
+use wasm_bindgen::JsValue;
+use wasm_bindgen::prelude::wasm_bindgen;
+
+use crate::rule::Rule;
+use crate::traces::Traces;
+use crate::{Result, error};
+
+/// What is asked for, in JavaScript's words.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub(crate) struct Options {
+    method: Option<String>,
+    promise: Option<String>,
+    score: Option<String>,
+    alpha: Option<f64>,
+    delta: Option<f64>,
+    fit_fraction: Option<f64>,
+    screen_fraction: Option<f64>,
+    seed: Option<u64>,
+    grid_step: Option<f64>,
+    at_never: Option<String>,
+    screen_by: Option<String>,
+    loss: Option<String>,
+    scale: Option<f64>,
+    by: Option<String>,
+    unit: Option<String>,
+    weight: Option<String>,
+    weight_bound: Option<f64>,
+    cost: Option<Costs>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Costs {
+    Column(String),
+    Steps(Vec<f64>),
+}
+
+impl Options {
+    pub(crate) fn parse(json: &str) -> Result<Self> {
+        serde_json::from_str(json).map_err(|e| error(format_args!("the options: {e}")))
+    }
+
+    pub(crate) fn plan(self) -> Result<Plan> {
+        fn word<T: Word>(word: &Option<String>) -> Result<Option<T>> {
+            word.as_deref().map(T::of).transpose().map_err(error)
+        }
+        let camel = |name: &str| {
+            let mut words = name.split('_');
+            let first = words.next().unwrap_or_default().to_owned();
+            words.fold(first, |name, word| {
+                let (head, tail) = word.split_at(word.len().min(1));
+                name + &head.to_uppercase() + tail
+            })
+        };
+        Plan::new(Ask {
+            method: word::<Method>(&self.method)?,
+            promise: word::<Promise>(&self.promise)?,
+            alpha: self.alpha,
+            delta: self.delta,
+            score: word::<ScoreWord>(&self.score)?,
+            fit: false,
+            fit_fraction: self.fit_fraction,
+            screen: false,
+            screen_fraction: self.screen_fraction,
+            seed: self.seed,
+            grid_step: self.grid_step,
+            at_never: word::<AtNever>(&self.at_never)?,
+            screen_by: word::<ScreenBy>(&self.screen_by)?,
+            loss: word::<LossWord>(&self.loss)?,
+            scale: self.scale,
+            by: self.by,
+            unit: self.unit,
+            weight: self.weight,
+            weight_bound: self.weight_bound,
+            cost: self.cost.map(|costs| match costs {
+                Costs::Column(name) => Cost::Column(name),
+                Costs::Steps(steps) => Cost::Steps(steps),
+            }),
+            looks: Vec::new(),
+        })
+        .map_err(|e| error(e.spelt(camel)))
+    }
+}
+
+thread_local! {
+    /// Who is told how far a pass over the traces has come.
+    static LISTENER: RefCell<Option<Function>> = const { RefCell::new(None) };
+}
+
+/// Sets who is told how many sequences of how many a pass has seen.
+#[wasm_bindgen]
+pub fn on_progress(listener: Option<Function>) {
+    LISTENER.set(listener);
+}
+
+fn tell(done: f64, total: f64) {
+    LISTENER.with_borrow(|listener| {
+        if let Some(listener) = listener {
+            // What the listener throws is its own affair.
+            let _ = listener.call2(&JsValue::NULL, &done.into(), &total.into());
+        }
+    });
+}
+
+/// Traces that tell how far a pass over them has come.
+struct Told<'a>(&'a Outputs);
+
+impl Fold for Told<'_> {
+    type Error = CalibrateError;
+
+    fn refuse(&self, error: CalibrateError) -> CalibrateError {
+        error
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> std::result::Result<(), CalibrateError> + Sync,
+    ) -> std::result::Result<Vec<S>, CalibrateError> {
+        let total = self.0.len();
+        let every = (total / 20).max(1);
+        let states = self.0.fold(
+            || (start(), 0),
+            |(state, seen), key, trace| {
+                *seen += 1;
+                if *seen % every == 0 {
+                    tell(*seen as f64, total as f64);
+                }
+                visit(state, key, trace)
+            },
+        )?;
+        Ok(states.into_iter().map(|(state, _)| state).collect())
+    }
+}
+
+/// A rule, and what should be known about how it came about.
+#[wasm_bindgen]
+#[derive(Debug)]
+pub struct Calibrated {
+    rule: Rule,
+    remarks: Vec<String>,
+}
+
+#[wasm_bindgen]
+impl Calibrated {
+    /// The rule.
+    pub fn rule(&self) -> Rule {
+        self.rule.clone()
+    }
+
+    /// What to look at twice.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.clone()
+    }
+}
+
+/// Finds and certifies a rule. `options` is JSON.
+#[wasm_bindgen]
+pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
+    let plan = Options::parse(options)?.plan()?;
+    let found = plan.calibrate(Given {
+        traces: &Told(&traces.outputs),
+        fit: None,
+        screen: None,
+        classifier: traces.classifier.clone(),
+    });
+    let found = found.map_err(error)?;
+    Ok(Calibrated {
+        rule: Rule::of(found.rule),
+        remarks: found.remarks.iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// What a rule does to traces, and whether they flatter it.
+fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool)> {
+    let start = || (Evaluator::for_rule(rule), SetRecord::default(), 0, None);
+    let states = traces.outputs.fold(start, |state, key, trace| {
+        let (evaluator, set, remembered, failed) = state;
+        if failed.is_some() {
+            return Ok(());
+        }
+        match evaluator.push(key, trace) {
+            Ok(Some(print)) => {
+                *set += SetRecord::one(print);
+                *remembered += u64::from(rule.remembers(print));
+            }
+            Ok(None) => {}
+            Err(error) => *failed = Some(error),
+        }
+        Ok(())
+    });
+    let mut all = Evaluator::for_rule(rule);
+    let (mut set, mut remembered) = (SetRecord::default(), 0);
+    for (evaluator, seen, known, failed) in states.map_err(error)? {
+        if let Some(failed) = failed {
+            let score = rule.source();
+            return Err(error(format_args!(
+                "the rule judges a score that is {score}: {failed}"
+            )));
+        }
+        all.append(evaluator).map_err(error)?;
+        set += seen;
+        remembered += known;
+    }
+    let evaluation = all.finish().map_err(error)?;
+    Ok((evaluation, rule.made_from(set) || remembered > 0))
+}
+
+/// What a rule does to traces, as JSON, with `flattered`: whether it was made from
+/// some of them.
+#[wasm_bindgen]
+pub fn evaluate(rule: &Rule, traces: &Traces) -> Result<String> {
+    let (evaluation, flattered) = evaluated(rule.whole()?, traces)?;
+    let mut json = serde_json::to_value(evaluation).map_err(error)?;
+    if let Some(fields) = json.as_object_mut() {
+        fields.insert("flattered".into(), flattered.into());
+    }
+    Ok(json.to_string())
+}
+
+/// The report on a rule, as HTML. `names`: of the traces, and of the rule.
+#[wasm_bindgen]
+pub fn report(rule: &Rule, traces: &Traces, names: Vec<String>) -> Result<String> {
+    let rule = rule.whole()?;
+    let (evaluation, _) = evaluated(rule, traces)?;
+    Ok(report_evaluation(rule, &evaluation, &context(&names)))
+}
+
+fn context(names: &[String]) -> Context {
+    let context = Context::new(env!("CARGO_PKG_VERSION"));
+    let named = std::iter::zip(["traces", "rule"], names);
+    named.fold(context, |context, (what, name)| context.source(what, name))
+}
+
+/// What the playground shows of rules: of the chosen one, counted from 0, and of
+/// all beside each other. A part of a page, as HTML.
+#[wasm_bindgen]
+pub fn results(
+    rules: Vec<Rule>,
+    names: Vec<String>,
+    chosen: usize,
+    traces: &Traces,
+) -> Result<String> {
+    let (mut compared, mut flattered) = (Vec::new(), false);
+    for (rule, name) in std::iter::zip(rules, names) {
+        let rule = rule.whole()?;
+        let (evaluation, own) = evaluated(rule, traces)?;
+        flattered |= own;
+        compared.push(Compared::new(name, rule.clone(), evaluation));
+    }
+    Ok(haltwise_report::playground_results(
+        &compared, chosen, flattered,
+    ))
+}

@@ -1,0 +1,180 @@
+// What a user of the package sees: thin classes around the border of WebAssembly. Nothing is
+// computed here.
+import * as wasm from "./wasm/haltwise.js";
+
+const wrapped = Symbol("wrapped");
+
+function bytesOf(json) {
+  if (json instanceof Uint8Array) return json;
+  if (json instanceof ArrayBuffer) return new Uint8Array(json);
+  return new TextEncoder().encode(typeof json === "string" ? json : JSON.stringify(json));
+}
+
+function floats(array) {
+  return array == null || array instanceof Float32Array ? array : Float32Array.from(array);
+}
+
+/** A certified stopping rule. */
+export class Rule {
+  constructor(inner, key) {
+    if (key !== wrapped) throw new TypeError("use Rule.load(json) or calibrate(traces)");
+    this[wrapped] = inner;
+  }
+
+  /** Reads a rule file (text, bytes or the parsed object); a damaged one is refused. */
+  static load(json) {
+    return new Rule(wasm.Rule.load(bytesOf(json)), wrapped);
+  }
+
+  /** One threshold per step, Infinity for never. */
+  get thresholds() {
+    return this[wrapped].thresholds();
+  }
+
+  /** What it promises, in words. */
+  get promise() {
+    return this[wrapped].promise();
+  }
+
+  /** The text of its file, byte for byte what the command line writes. */
+  toString() {
+    return this[wrapped].text();
+  }
+
+  toJSON() {
+    return JSON.parse(this.toString());
+  }
+
+  /** A live stream that has not begun. */
+  stream() {
+    return new Stream(this[wrapped].stream(), wrapped);
+  }
+}
+
+/** One live stream: show it step by step, and stop where it says so. */
+export class Stream {
+  constructor(inner, key) {
+    if (key !== wrapped) throw new TypeError("use rule.stream()");
+    this[wrapped] = inner;
+  }
+
+  #decision(reason) {
+    return { halt: reason !== undefined, reason: reason ?? null, steps: this.steps };
+  }
+
+  /** Shows the next step. One without a usable score is refused and not counted. */
+  observe({ probs, score, prediction } = {}) {
+    const reason = this[wrapped].observe(floats(probs), score ?? undefined, prediction ?? undefined);
+    return this.#decision(reason);
+  }
+
+  /** Counts a step that has no usable score. */
+  skip() {
+    return this.#decision(this[wrapped].skip());
+  }
+
+  /** The stream is over. */
+  end() {
+    return this.#decision(this[wrapped].end());
+  }
+
+  /** How many steps it has had, until it halted or so far. */
+  get steps() {
+    return this[wrapped].steps();
+  }
+
+  /** Why it halted; null while it runs. */
+  get reason() {
+    return this[wrapped].reason() ?? null;
+  }
+
+  get halted() {
+    return this.reason !== null;
+  }
+}
+
+/** What a classifier said about sequences. */
+export class Traces {
+  constructor(inner, key) {
+    if (key !== wrapped) throw new TypeError("use Traces.from(arrays) or Traces.read(name, bytes)");
+    this[wrapped] = inner;
+  }
+
+  /** From arrays, row by row: `probs` (n × steps × classes), or `predictions` and `scores`. */
+  static from({ labels, probs, predictions, scores, lengths, ids, steps, classes } = {}) {
+    const n = labels?.length ?? 0;
+    const perSequence = (array) => (array == null || n === 0 ? undefined : array.length / n);
+    const t = steps ?? perSequence(scores) ?? perSequence(predictions) ??
+      (classes ? perSequence(probs) / classes : undefined);
+    if (!Number.isInteger(t) || t < 1) {
+      throw new TypeError("say how many steps a sequence has (steps), and classes with probs");
+    }
+    const k = classes ?? (probs == null ? 0 : probs.length / n / t);
+    if (!Number.isInteger(k)) throw new TypeError("probs must have n × steps × classes numbers");
+    return new Traces(
+      wasm.Traces.given(
+        t, k, Int32Array.from(labels, (label) => label ?? -1), floats(probs),
+        predictions == null ? undefined : Uint32Array.from(predictions), floats(scores),
+        lengths == null ? undefined : Uint32Array.from(lengths),
+        ids == null ? undefined : Array.from(ids, String),
+      ),
+      wrapped,
+    );
+  }
+
+  /** From the bytes of a file: .npz, .csv or .jsonl; with "haltwise/columnar" also .parquet. */
+  static read(name, bytes, options = {}) {
+    return new Traces(wasm.Traces.read(name, bytesOf(bytes), JSON.stringify(options)), wrapped);
+  }
+
+  /** How many sequences. */
+  get length() {
+    return this[wrapped].sequences();
+  }
+
+  /** The steps of the longest. */
+  get steps() {
+    return this[wrapped].steps();
+  }
+
+  /** The class probabilities of one sequence, step by step. */
+  probs(sequence) {
+    return this[wrapped].probs(sequence);
+  }
+}
+
+function tracesOf(given) {
+  return (given instanceof Traces ? given : Traces.from(given))[wrapped];
+}
+
+/** Finds and certifies a rule, as `haltwise calibrate` does. */
+export function calibrate(traces, options = {}) {
+  const found = wasm.calibrate(tracesOf(traces), JSON.stringify(options));
+  return { rule: new Rule(found.rule(), wrapped), remarks: found.remarks() };
+}
+
+/** What a rule does to traces, as `haltwise evaluate --json` says it. */
+export function evaluate(rule, traces) {
+  return JSON.parse(wasm.evaluate(rule[wrapped], tracesOf(traces)));
+}
+
+/** The report on a rule, as one HTML file that needs nothing else. */
+export function report(rule, traces, { traces: name = "traces", rule: file = "rule.json" } = {}) {
+  return wasm.report(rule[wrapped], tracesOf(traces), [name, file]);
+}
+
+/** What a rule does to one of the traces: where it stops and why, and what was predicted. */
+export function replay(rule, traces, sequence) {
+  return JSON.parse(wasm.replay(rule[wrapped], tracesOf(traces), sequence));
+}
+
+/** What the playground shows of rules: a part of a page. */
+export function results(rules, names, chosen, traces) {
+  const handles = rules.map((rule) => rule[wrapped].again());
+  return wasm.results(handles, names, chosen, tracesOf(traces));
+}
+
+/** Who is told how far calibrating has come: sequences seen in a pass, of all. */
+export function onProgress(listener) {
+  wasm.on_progress(listener ?? undefined);
+}

@@ -1,0 +1,123 @@
+/** Loads the module. In a browser, wait for it before anything else; Node needs none. */
+export default function init(module?: RequestInfo | URL | BufferSource | WebAssembly.Module): Promise<void>;
+
+/** What the classifier says at one step. */
+export interface Step {
+  /** The class probabilities. */
+  probs?: Float32Array | ArrayLike<number>;
+  /** The score that comes with the step. */
+  score?: number;
+  /** The predicted class; else the most probable one. */
+  prediction?: number;
+}
+
+export interface Decision {
+  /** Whether to stop here, and use the prediction that there is. */
+  halt: boolean;
+  /** Why: the score reached its threshold, the rule has no more steps, the stream was over. */
+  reason: "threshold" | "last-step" | "end" | null;
+  /** How many steps were seen until it halted, or so far. */
+  steps: number;
+}
+
+export class Rule {
+  private constructor();
+  /** Reads a rule file, or what `haltwise export --to json-min` wrote; a damaged one is refused. */
+  static load(json: string | Uint8Array | ArrayBuffer | object): Rule;
+  /** One threshold per step, Infinity for never. */
+  readonly thresholds: Float32Array;
+  /** What it promises, in words. */
+  readonly promise: string;
+  /** A live stream that has not begun. */
+  stream(): Stream;
+  /** The text of its file, byte for byte what the command line writes. */
+  toString(): string;
+  toJSON(): object;
+}
+
+export class Stream {
+  private constructor();
+  /** Shows the next step. One without a usable score is refused and not counted. */
+  observe(step: Step): Decision;
+  /** Counts a step that has no usable score. */
+  skip(): Decision;
+  /** The stream is over. */
+  end(): Decision;
+  readonly steps: number;
+  readonly halted: boolean;
+  readonly reason: Decision["reason"];
+}
+
+/** Arrays, row by row: a sequence after the other, a step after the other. */
+export interface TraceArrays {
+  /** The true class of each sequence; null or negative where it is not known. */
+  labels: ArrayLike<number | null>;
+  /** n × steps × classes. */
+  probs?: Float32Array | ArrayLike<number>;
+  /** n × steps. */
+  predictions?: Uint32Array | ArrayLike<number>;
+  /** n × steps. */
+  scores?: Float32Array | ArrayLike<number>;
+  /** How many steps each sequence has, where not all have as many. */
+  lengths?: ArrayLike<number>;
+  ids?: ArrayLike<string>;
+  steps?: number;
+  classes?: number;
+}
+
+export class Traces {
+  private constructor();
+  static from(arrays: TraceArrays): Traces;
+  /** A file: .npz, .csv or .jsonl; with "haltwise/columnar" also .parquet and .arrow. */
+  static read(name: string, bytes: Uint8Array | ArrayBuffer, options?: Options): Traces;
+  readonly length: number;
+  readonly steps: number;
+  probs(sequence: number): Float32Array;
+}
+
+/** The options of `haltwise calibrate`, by the same names. */
+export interface Options {
+  method?: "adaptive" | "conditional" | "marginal" | "screen-only";
+  /** Among whom the adaptive method controls what is lost; by default those halted by each step. */
+  promise?: "halted-by" | "average";
+  score?: "confidence" | "max-probability" | "margin" | "gap";
+  alpha?: number;
+  delta?: number;
+  fitFraction?: number;
+  screenFraction?: number;
+  seed?: number;
+  gridStep?: number;
+  atNever?: "skip" | "stop";
+  screenBy?: string;
+  loss?: string;
+  scale?: number;
+  by?: string;
+  unit?: string;
+  weight?: string;
+  weightBound?: number;
+  cost?: string | number[];
+}
+
+export interface Evaluation {
+  n: number;
+  t_max: number;
+  t_avg: number;
+  gap: number;
+  by_step: { t: number; halted: number; halted_by: number; gap_by: number | null }[];
+  /** Whether the rule was made from some of these traces. */
+  flattered: boolean;
+  [more: string]: unknown;
+}
+
+/** Finds and certifies a rule, as `haltwise calibrate` does. */
+export function calibrate(traces: Traces | TraceArrays, options?: Options): { rule: Rule; remarks: string[] };
+/** What a rule does to traces, as `haltwise evaluate --json` says it. */
+export function evaluate(rule: Rule, traces: Traces | TraceArrays): Evaluation;
+/** The report on a rule, as one HTML file that needs nothing else. */
+export function report(rule: Rule, traces: Traces | TraceArrays, names?: { traces?: string; rule?: string }): string;
+/** What a rule does to one of the traces, counted from 0. */
+export function replay(rule: Rule, traces: Traces | TraceArrays, sequence: number): { steps: number; reason: "threshold" | "last-step" | "end"; predictions: (number | null)[] };
+/** What the playground shows of rules: a part of a page. */
+export function results(rules: Rule[], names: string[], chosen: number, traces: Traces): string;
+/** Who is told how far calibrating has come. */
+export function onProgress(listener: ((done: number, total: number) => void) | null): void;

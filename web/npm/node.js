@@ -1,0 +1,10 @@
+import { readFileSync } from "node:fs";
+
+import { initSync } from "./wasm/haltwise.js";
+
+initSync({ module: readFileSync(new URL("./wasm/haltwise_bg.wasm", import.meta.url)) });
+
+/** Nothing to wait for in Node. */
+export default async function init() {}
+
+export * from "./core.js";

@@ -1,0 +1,117 @@
+// Reads traces and finds rules, off the page's own thread. All numbers come from the package.
+const METHODS = ["adaptive", "conditional", "marginal"];
+const COLUMNAR = /\.(parquet|arrow|feather|ipc)$/i;
+
+let api = null;
+let columnar = false;
+// What was opened, by role: "traces" and "test". The bytes are kept: the larger module that reads
+// Parquet cannot see what the smaller one has read.
+const files = new Map();
+const opened = new Map();
+let rules = [];
+let latest = 0;
+
+async function load(withColumns) {
+  if (api !== null && (columnar || !withColumns)) return;
+  const loaded = await import(withColumns ? "./haltwise/columnar/browser.js" : "./haltwise/browser.js");
+  await loaded.default();
+  api = loaded;
+  columnar = withColumns;
+  api.onProgress((done, total) => postMessage({ kind: "progress", done, total }));
+  rules = [];
+  for (const [role, { name, bytes }] of files) opened.set(role, api.Traces.read(name, bytes));
+}
+
+async function open({ role, name, bytes }) {
+  await load(columnar || COLUMNAR.test(name));
+  const traces = api.Traces.read(name, new Uint8Array(bytes));
+  files.set(role, { name, bytes: new Uint8Array(bytes) });
+  opened.set(role, traces);
+  if (role === "traces") rules = [];
+  postMessage({ kind: "opened", role, name, sequences: traces.length, steps: traces.steps });
+}
+
+function close({ role }) {
+  files.delete(role);
+  opened.delete(role);
+}
+
+function find(method, wishes) {
+  const began = performance.now();
+  const { rule, remarks } = api.calibrate(opened.get("traces"), { ...wishes, method });
+  return { method, rule, remarks, took: performance.now() - began };
+}
+
+function show(number, found, chosen, whole) {
+  const names = found.map(({ method }) => method);
+  const html = api.results(found.map(({ rule }) => rule), names, chosen, measured());
+  const { took, remarks } = found[chosen];
+  postMessage({ kind: "results", number, html, took, remarks, whole });
+}
+
+function measured() {
+  return opened.get("test") ?? opened.get("traces");
+}
+
+// What was sent meanwhile comes first.
+function others() {
+  return new Promise((done) => setTimeout(done, 0));
+}
+
+async function calibrate({ number, wishes }) {
+  latest = number;
+  await others();
+  if (latest !== number || !opened.has("traces")) return;
+  const { method, ...rest } = wishes;
+  rules = [find(method, rest)];
+  show(number, rules, 0, false);
+  // The rest is for comparing: where a method refuses these wishes, it is left out.
+  const all = [];
+  for (const other of METHODS) {
+    if (other === method) {
+      all.push(rules[0]);
+      continue;
+    }
+    await others();
+    if (latest !== number) return;
+    try {
+      all.push(find(other, rest));
+    } catch {
+      // As said.
+    }
+  }
+  rules = all;
+  show(number, all, all.findIndex((found) => found.method === method), true);
+}
+
+function download({ what, method }) {
+  const found = rules.find((rule) => rule.method === method);
+  if (found === undefined) return;
+  if (what === "rule") {
+    postMessage({ kind: "file", name: "rule.json", type: "application/json", text: String(found.rule) });
+    return;
+  }
+  const names = { traces: (files.get("test") ?? files.get("traces")).name, rule: "rule.json" };
+  const text = api.report(found.rule, measured(), names);
+  postMessage({ kind: "file", name: "report.html", type: "text/html", text });
+}
+
+function replay({ sequence }) {
+  const decided = rules.map(({ method, rule }) => ({ method, ...api.replay(rule, measured(), sequence) }));
+  postMessage({ kind: "replayed", sequence, decided });
+}
+
+const doing = { open, close, calibrate, download, replay };
+
+onmessage = async ({ data }) => {
+  try {
+    await doing[data.kind](data);
+  } catch (error) {
+    postMessage({ kind: "problem", of: data.kind, number: data.number, words: error.message });
+  }
+};
+
+load(false).then(
+  () => postMessage({ kind: "ready" }),
+  (error) => postMessage({ kind: "problem", of: "load", words: error.message }),
+);
