@@ -112,42 +112,46 @@ class Field:
         self, name: str, method: str, seeds: frozenset[int] | None = None, column: str = "gap"
     ) -> list[Point]:
         """The gap, or another column, and the earliness of each setting, from the earliest on;
-        over these seeds, if any are named."""
+        over these seeds, if any are named, of settings that were run for all of them."""
         points = []
         for rows in self.by.get((name, method), {}).values():
             of = [row for row in rows if seeds is None or row.seed in seeds]
-            if of:
+            if of and (seeds is None or len(of) == len(seeds)):
                 points.append((mean(row[column] for row in of), mean(r["earliness"] for r in of)))
         return sorted(points, key=lambda point: (point[1], point[0]))
 
-    def undominated(self, name: str, peers: Iterable[str]) -> list[Setting]:
+    def undominated(self, name: str, peers: Iterable[str], seeds: frozenset[int]) -> list[Setting]:
         """The peers' settings than which no other setting of these peers is both no later and no
-        more costly."""
-        settings = sorted(
-            Setting(
-                self.mean(name, peer, knob, "gap"),
-                self.mean(name, peer, knob, "earliness"),
-                peer,
-                knob,
-            )
-            for peer in peers
-            for knob in self.by.get((name, peer), {})
-        )
+        more costly, over these seeds; those that were not run for all of them are left out."""
+        settings = []
+        for peer in peers:
+            for knob, rows in self.by.get((name, peer), {}).items():
+                of = [row for row in rows if row.seed in seeds]
+                if len(of) == len(seeds):
+                    gap, early = (mean(row[c] for row in of) for c in ("gap", "earliness"))
+                    settings.append(Setting(gap, early, peer, knob))
         kept: list[Setting] = []
-        for setting in settings:
+        for setting in sorted(settings):
             if not kept or setting.early < kept[-1].early:
                 kept.append(setting)
         return [setting for setting in kept if FROM <= setting.gap <= TO]
 
     def wins(
-        self, name: str, method: str, peers: Iterable[str] = PEERS
+        self, name: str, method: str, peer: str | None = None
     ) -> tuple[float, int, int] | None:
-        """By how much this method reads more than the best of these peers at their own gaps, on
-        average, on the same seeds; at how many it reads no more, and of how many."""
-        more = []
-        for gap, early, peer, knob in self.undominated(name, peers):
-            curve = self.curve(name, method, self.seeds(name, peer, knob))
-            more.append(earliness_at(curve, gap) - early)
+        """By how much this method reads more than the best peers, or this one, at their own gaps,
+        on average; at how many it reads no more, and of how many. Over the seeds of this method,
+        or those for which all settings of the one peer were run."""
+        judge = method if peer is None else peer
+        knobs = self.by.get((name, judge), {})
+        seeds = (
+            frozenset.intersection(*(self.seeds(name, judge, k) for k in knobs))
+            if knobs
+            else frozenset()
+        )
+        curve = self.curve(name, method, seeds)
+        best = self.undominated(name, PEERS if peer is None else [peer], seeds)
+        more = [earliness_at(curve, setting.gap) - setting.early for setting in best]
         return (mean(more), sum(m <= 0 for m in more), len(more)) if more else None
 
 
@@ -218,9 +222,10 @@ def by_set(field: Field) -> Iterator[str]:
     def rows() -> Iterator[tuple[str, ...]]:
         for name in field.sets:
             cells = [name]
+            seeds = frozenset(r.seed for r in field.rows if (r.set, r.method) == (name, AVERAGE))
             for gap in NAMED:
-                of = [p for p in PEERS if (name, p) in field.by]
-                best = min((earliness_at(field.curve(name, p), gap) for p in of), default=1.0)
+                peers = (field.curve(name, peer, seeds) for peer in PEERS)
+                best = min(earliness_at(curve, gap) for curve in peers)
                 ours = [earliness_at(field.curve(name, m), gap) for m in (AVERAGE, HALTED_BY)]
                 cells.append(" / ".join([*(bold(o, best) for o in ours), f"{best:.3f}"]))
             for method in (AVERAGE, HALTED_BY):
@@ -239,7 +244,7 @@ def by_peer(field: Field) -> Iterator[str]:
         for peer in PEERS:
             cells = [CLASS[peer]]
             for method in (AVERAGE, HALTED_BY):
-                wins = [field.wins(name, method, [peer]) for name in field.sets]
+                wins = [field.wins(name, method, peer) for name in field.sets]
                 judged = [win for win in wins if win]
                 won = sum(win[0] <= 0 for win in judged)
                 more = mean(win[0] for win in judged) if judged else 0.0
