@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from hashlib import blake2b
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -18,7 +18,7 @@ from sklearn.model_selection import train_test_split
 from ._arrays import Array, as_array, check_axes, floats
 from ._core import Stream
 from ._series import Collection, collection
-from .calibration import Alike, Method, calibrate
+from .calibration import Alike, Method, Promise, calibrate
 from .lstm import Model, train
 from .rule import Evaluation, Rule
 from .traces import Traces
@@ -26,9 +26,6 @@ from .traces import Traces
 #: A function from a padded batch (n_cases, n_channels, n_timepoints) to the class
 #: probabilities after each time point, (n_cases, n_timepoints, n_classes).
 StepProbabilities = Callable[[NDArray[Any]], Any]
-
-#: Among whom the gap is kept: those halted by each checkpoint, or all.
-Promise = Literal["halted-by", "average"]
 
 #: How many checkpoints, and series at each, are read again to see whether a function
 #: looks ahead.
@@ -335,11 +332,12 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "promise goes with the method adaptive only: each of the paper's makes one of "
                 "the two; leave it out"
             )
-        asked: dict[str, Any] = {"alpha": self.alpha, "delta": self.delta, "method": self.method}
-        if self.promise == "average":
-            # One threshold on the learned score.
-            asked.update(method="marginal", score="gap")
-        return asked
+        return {
+            "alpha": self.alpha,
+            "delta": self.delta,
+            "method": self.method,
+            "promise": self.promise,
+        }
 
     def calibrate(self, X: Any, y: Any) -> EarlyClassifier:
         """Finds a new rule on these series, which the base must not have been trained on.
