@@ -31,7 +31,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         let label = &set.classes()[set.labels()[i] as usize];
         strokes.push(serde_json::json!({"label": label, "points": points}));
     }
-    std::fs::write(folder.join("strokes.json"), serde_json::to_string(&strokes)?)?;
+    std::fs::write(
+        folder.join("strokes.json"),
+        serde_json::to_string(&strokes)?,
+    )?;
     Ok(())
 }
 
