@@ -41,7 +41,7 @@ pub struct Step<'a> {
 }
 
 /// Why a step has no score.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
     /// The score is to come with the step, and does not.

@@ -18,7 +18,7 @@ pub struct Rule(Rc<Kind>);
 #[derive(Debug)]
 enum Kind {
     /// With the record of how it came about.
-    Whole(haltwise::Rule),
+    Whole(Box<haltwise::Rule>),
     Live(LiveRule),
 }
 
@@ -33,7 +33,7 @@ impl Kind {
 
 impl Rule {
     pub(crate) fn of(rule: haltwise::Rule) -> Self {
-        Self(Rc::new(Kind::Whole(rule)))
+        Self(Rc::new(Kind::Whole(Box::new(rule))))
     }
 
     /// The rule with its record.
@@ -54,7 +54,7 @@ impl Rule {
     pub fn load(bytes: &[u8]) -> Result<Self> {
         let whole = haltwise_io::parse_rule(bytes);
         let kind = match (whole, haltwise_io::parse_live_rule(bytes)) {
-            (Ok(rule), _) => Kind::Whole(rule),
+            (Ok(rule), _) => Kind::Whole(Box::new(rule)),
             (Err(_), Ok(rule)) => Kind::Live(rule),
             (Err(why), Err(_)) => return Err(error(why)),
         };

@@ -9,8 +9,15 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let mut bindgen = wasm_bindgen_cli_support::Bindgen::new();
-    let made = bindgen.input_path(module).out_name(name).typescript(true).web(true);
-    let made = made.map(|made| made.remove_name_section(true).remove_producers_section(true));
+    let made = bindgen
+        .input_path(module)
+        .out_name(name)
+        .typescript(true)
+        .web(true);
+    let made = made.map(|made| {
+        made.remove_name_section(true)
+            .remove_producers_section(true)
+    });
     match made.and_then(|made| made.generate(folder)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
