@@ -48,6 +48,8 @@ ASKED = [
     {"unit": "patient"},
     {"weight": "w", "weight_bound": 1.0},
     {"cost": "tokens"},
+    {"promise": "average"},
+    {"promise": "average", "loss": "disagreement", "by": "site"},
     {"loss": "given", "by": "site", "unit": "patient", "weight": "w", "weight_bound": 1.0},
     {"method": "conditional", "by": "site", "loss": "disagreement"},
     {"method": "marginal", "loss": "given", "unit": "patient"},
@@ -151,6 +153,20 @@ def test_parts_add_up_with_groups_and_losses(drawn):
         parts = sum(Evidence(candidates, part) for part in (rest[:cut], rest[cut:]))
         assert json.loads(parts.to_json()) == json.loads(whole.to_json())
         assert parts.certify() == whole.certify()
+
+
+def test_evidence_is_looked_at_as_often_as_was_planned(drawn):
+    traces = Traces(drawn["scores"], drawn["predictions"], drawn["label"], ids=drawn["id"])
+    fitting, first, more = traces[:1000], traces[1000:1800], traces[1800:]
+    candidates = Candidates.adaptive(fitting, 1000, looks=[500, 1500])
+    evidence = Evidence(candidates, first)
+    assert json.loads(evidence.certify().to_json())["looks"]["made"] == 1
+    later = json.loads((evidence + Evidence(candidates, more)).certify().to_json())
+    assert later["looks"] == {"planned": [500, 1500], "made": 2, "sequences": 2000}
+    with pytest.raises(ValueError, match="first look is planned after 500"):
+        Evidence(candidates, first[:300]).certify()
+    with pytest.raises(ValueError, match="each larger than the last"):
+        Candidates.adaptive(fitting, 1000, looks=[500, 500])
 
 
 def test_a_regression_is_promised_about(drawn):

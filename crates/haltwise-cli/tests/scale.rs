@@ -421,3 +421,69 @@ fn other_traces_and_learned_scores_stay_within_memory() {
         }
     }
 }
+
+/// More traces are lawful where looks were planned: each is made once, at its share
+/// of delta, and the rule says which one it is from.
+#[test]
+fn looks_that_were_planned_add_up_and_no_others_are_made() {
+    let work = Work::new();
+    work.done("simulate --sequences 1500 --seed 5 -o all.parquet");
+    cut(
+        &work.path("all.parquet"),
+        &work.path("parts"),
+        &[600, 100, 800],
+    );
+    let refused = work.run("screen parts/0.parquet --looks 1000,500 -o c.json");
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused.stderr.contains("each larger than the last"),
+        "{}",
+        refused.stderr
+    );
+    work.done("screen parts/0.parquet --looks 500,1000 -o c.json");
+    for part in ["0", "1", "2"] {
+        work.done(&format!(
+            "evidence c.json parts/{part}.parquet -o {part}.json"
+        ));
+    }
+    work.done("certify 0.json -o rule.json");
+    let look = |name: &str| -> serde_json::Value {
+        let rule: serde_json::Value = serde_json::from_str(&work.text(name)).unwrap();
+        rule["looks"].clone()
+    };
+    let made = |made: u64, sequences: u64| serde_json::json!({"planned": [500, 1000], "made": made, "sequences": sequences});
+    assert_eq!(look("rule.json"), made(1, 600));
+    // The same look again is the same rule; on more traces it is another look.
+    work.done("certify 0.json -o rule.json");
+    let again = work.refused("certify 0.json 1.json -o rule.json");
+    assert!(
+        again.contains("is from look 1 of 2 already") && again.contains("due at 1,000 traces"),
+        "{again}"
+    );
+    let said = work.done("certify 0.json 1.json 2.json -o rule.json").stdout;
+    assert_eq!(look("rule.json"), made(2, 1500));
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("It is from look 2 of 2"), "{said}");
+    work.done("inspect rule.json");
+
+    // Before the first look there is nothing to certify.
+    work.done("screen parts/1.parquet --looks 500 -o early.json");
+    work.done("evidence early.json parts/1.parquet -o e.json");
+    let early = work.refused("certify e.json -o early-rule.json");
+    assert!(
+        early.contains("the first look is planned after 500 sequences"),
+        "{early}"
+    );
+
+    // Without a plan, a rule is not replaced by one that counts its traces again.
+    work.done("calibrate parts/0.parquet -o plain.json");
+    work.done("calibrate parts/0.parquet -o plain.json");
+    let before = work.text("plain.json");
+    let again = work.refused("calibrate parts/0.parquet parts/2.parquet -o plain.json");
+    assert!(
+        again.contains("spends delta twice") && again.contains("--looks"),
+        "{again}"
+    );
+    assert_eq!(work.text("plain.json"), before);
+    work.done("calibrate parts/2.parquet -o plain.json");
+}

@@ -141,6 +141,21 @@ pub fn guarantee(rule: &Rule) -> String {
     text
 }
 
+/// Which look at the evidence the rule is from, where several were planned.
+fn looks(rule: &Rule) -> String {
+    let Some(looks) = rule.looks() else {
+        return String::new();
+    };
+    let planned: Vec<String> = looks.planned.iter().map(|&n| count(n)).collect();
+    format!(
+        " It is from look {} of {}, planned after {} traces; each has an equal share of delta, and \
+         the promise holds for whichever of their rules are used.",
+        looks.made,
+        planned.len(),
+        planned.join(", ")
+    )
+}
+
 /// What the promise assumes beside that.
 pub(crate) fn assumptions(rule: &Rule) -> String {
     let terms = rule.terms();
@@ -168,6 +183,7 @@ pub(crate) fn assumptions(rule: &Rule) -> String {
     if matches!(terms.loss, Loss::Given) {
         text += " Steps count from the first at which the rule may halt.";
     }
+    text += &looks(rule);
     text
 }
 
@@ -286,7 +302,7 @@ pub fn certification(rule: &Rule) -> String {
     }
     match rule.trail().last() {
         Some(failed) if !failed.rejected => {
-            let why = failure(rule, failed, rule.delta().get(), sequences);
+            let why = failure(rule, failed, rule.level().get(), sequences);
             text += &format!(" The next one failed: {why}");
         }
         Some(_) => text += " None failed.",
@@ -297,13 +313,16 @@ pub fn certification(rule: &Rule) -> String {
 
 /// How the rule was chosen among several families, or why none was.
 fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
-    let delta = rule.delta().get();
-    let families = rule.families().iter();
-    let shares = families.map(|f| format!("{} at {}", family(f.kind), level(delta * f.share)));
+    let delta = rule.level().get();
+    let kinds = rule.families().chunk_by(|a, b| a.kind == b.kind);
+    let shares = kinds.map(|families| {
+        let share: f64 = families.iter().map(|family| family.share).sum();
+        format!("{} at {}", family(families[0].kind), level(delta * share))
+    });
     let shares: Vec<String> = shares.collect();
     let mut text = format!(
         " They were tested in {} at shares of delta: {}.",
-        count_of(shares.len() as u64, "family", "families"),
+        count_of(rule.families().len() as u64, "family", "families"),
         shares.join(", ")
     );
     if passed > 0 {
@@ -312,8 +331,8 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
             Some((family, failed)) => {
                 let why = failure(rule, failed, delta * family.share, sequences);
                 text += &format!(
-                    " No curve passed, so everyone halts at one step, the earliest that passed. \
-                     The first curve failed: {why}"
+                    " No curve passed; of the others, the one that halts earliest was chosen. The \
+                     first curve failed: {why}"
                 );
             }
         }
@@ -367,7 +386,7 @@ pub fn groups_needed(rule: &Rule) -> Vec<String> {
             halted: test.halted,
             gaps: test.gaps,
         };
-        let line = match needed(rule, seen, rule.delta().get()) {
+        let line = match needed(rule, seen, rule.level().get()) {
             Some(needed) => format!(
                 "{group}: {} had halted by step {}; about {} would be needed",
                 count(test.halted),

@@ -155,6 +155,97 @@ fn adaptive(c: &mut Criterion) {
     group.finish();
 }
 
+/// What promises cost beside the plain one: all from sequences to a rule.
+fn promises(c: &mut Criterion) {
+    let mut group = c.benchmark_group("promises, 1,000,000 x 100");
+    group.sample_size(10);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut outputs = Outputs::new();
+    let (mut scores, mut right) = (vec![0.0; STEPS], vec![false; STEPS]);
+    let sites: Vec<String> = (0..10).map(|site| site.to_string()).collect();
+    for i in 0..SEQUENCES {
+        sequence(&mut rng, &mut scores, &mut right);
+        let predictions: Vec<u32> = right.iter().map(|&right| u32::from(right)).collect();
+        let loss = |&right: &bool| if right { 0.0 } else { 0.1 * (i % 9) as f32 };
+        let losses: Vec<f32> = right.iter().map(loss).collect();
+        let sequence = Sequence {
+            label: Some(1),
+            predictions: Some(&predictions),
+            scores: Some(&scores),
+            losses: Some(&losses),
+            about: About {
+                group: Some(&sites[i % 10]),
+                ..About::default()
+            },
+            ..Sequence::default()
+        };
+        outputs.push(sequence).expect("sound");
+    }
+    let costs = terms::Cost::Steps((1..=STEPS).map(|t| t as f64).collect());
+    for (method, name, ask) in [
+        (Method::Conditional, "gap", Ask::default()),
+        (
+            Method::Conditional,
+            "disagreement",
+            Ask {
+                loss: Some(LossWord::Disagreement),
+                ..Ask::default()
+            },
+        ),
+        (
+            Method::Conditional,
+            "gap by ten groups",
+            Ask {
+                by: Some("site".into()),
+                ..Ask::default()
+            },
+        ),
+        (
+            Method::Conditional,
+            "losses in [0, 1]",
+            Ask {
+                loss: Some(LossWord::Given),
+                ..Ask::default()
+            },
+        ),
+        (Method::Adaptive, "gap", Ask::default()),
+        (
+            Method::Adaptive,
+            "gap, at the least cost",
+            Ask {
+                cost: Some(costs),
+                ..Ask::default()
+            },
+        ),
+        (
+            Method::Adaptive,
+            "gap by ten groups",
+            Ask {
+                by: Some("site".into()),
+                ..Ask::default()
+            },
+        ),
+        (
+            Method::Adaptive,
+            "losses in [0, 1]",
+            Ask {
+                loss: Some(LossWord::Given),
+                ..Ask::default()
+            },
+        ),
+    ] {
+        let plan = Plan::new(Ask {
+            method: Some(method),
+            ..ask
+        });
+        let plan = plan.expect("sound");
+        group.bench_function(format!("{method:?}, {name}"), |b| {
+            b.iter(|| plan.calibrate(Given::one(&outputs)))
+        });
+    }
+    group.finish();
+}
+
 fn p_value(c: &mut Criterion) {
     let mut group = c.benchmark_group("binomial tail");
     for (k, n) in [(80, 1_109), (9_800, 100_000), (99_300, 1_000_000)] {
@@ -165,5 +256,5 @@ fn p_value(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, large, adaptive, observe, p_value);
+criterion_group!(benches, large, adaptive, promises, observe, p_value);
 criterion_main!(benches);

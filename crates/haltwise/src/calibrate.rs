@@ -346,6 +346,13 @@ impl Plan {
             screen,
             set: set_aside,
         });
+        // Where more sequences are to come, what was left out of them is not known
+        // beforehand, so that a sample of what was fitted to has to do.
+        let own = own_fit.filter(|_| !self.looks().is_empty());
+        let others = match own {
+            Some(_) => self::others(fit.as_ref(), screened.as_ref()),
+            None => others,
+        };
         Ok(Fixed {
             proposal: proposal
                 .of_all(survey.set, aside)

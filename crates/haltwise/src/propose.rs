@@ -992,11 +992,11 @@ impl<'v> Screen<'v> {
         let mut curve = self.curve(opens, &knots);
         let height = curve[opens];
         curve[..opens].fill(height);
-        let (from, to) = (((opens + 1) as f64).ln(), (self.t_max as f64).ln());
+        let (from, to) = (ln((opens + 1) as f64), ln(self.t_max as f64));
         let links = f64::from(WALK_LINKS);
         let after = (1..WALK_LINKS).rev().map(|k| {
             let along = from + (to - from) * f64::from(k) / links;
-            (along.exp() as usize).clamp(opens, self.t_max - 1)
+            (libm::exp(along) as usize).clamp(opens, self.t_max - 1)
         });
         let before = std::iter::successors(Some(opens), |&opens| match opens {
             0 => None,

@@ -276,6 +276,12 @@ impl Rule {
         self.0.alpha
     }
 
+    /// The probability with which the promise may fail at one look; δ where one was
+    /// planned.
+    pub fn level(&self) -> Delta {
+        self.0.level()
+    }
+
     /// Which look at the evidence it is from, where more than one was planned.
     pub fn looks(&self) -> Option<&Looks> {
         self.0.looks.as_ref()
@@ -325,9 +331,7 @@ impl Rule {
             (Some(new), Some(old)) => new.planned == old.planned && new.made > old.made,
             _ => false,
         };
-        same && !later
-            && new.certified_on != old.certified_on
-            && new.sketch.shared(&old.sketch) > 0.03
+        same && !later && new.sketch != old.sketch && new.sketch.shared(&old.sketch) > 0.03
     }
 
     /// Whether these are the very sequences that the rule was made from, or a
@@ -534,7 +538,11 @@ impl Record {
         for family in &self.families {
             let with_fitted = family.kind.is_free()
                 && self.split.is_some_and(|split| split.fit_fraction.is_some());
-            let on_both = certified.saturating_add(fitted);
+            // Of later sequences, too, some were set aside.
+            let on_both = match &self.looks {
+                Some(looks) => looks.sequences,
+                None => certified.saturating_add(fitted),
+            };
             if family.sequences != certified && !(with_fitted && family.sequences == on_both) {
                 return Some("a family was tested on traces that are not on record".into());
             }
