@@ -75,7 +75,7 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 def test_ours_are_what_the_class_does(monkeypatch):
     monkeypatch.setattr(methods, "ALPHAS", (0.2, 0.4))
     found = {(name, one.knob): one for name, one in methods.haltwise_rules(EASY, 3)}
-    for promise, alpha in (("average", 0.2), ("halted-by", 0.4)):
+    for promise, alpha in (("average", 0.4), ("halted-by", 0.4)):
         early = EarlyClassifier(
             methods.Forest(random_state=3),
             checkpoints=EASY.points,

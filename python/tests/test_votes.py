@@ -75,7 +75,7 @@ def test_real_votes_are_settled_early_without_a_label():
     truth = votes(answers, gold)
     assert abs((truth.predictions[:, -1] == truth.labels).mean() - 0.735) < 0.005
     traces = votes(answers)
-    rule = calibrate(traces[:700], method="marginal", delta=0.05)
+    rule = calibrate(traces[:700], method="marginal", delta=0.05, loss="disagreement")
     found = rule.evaluate(traces[700:])
     # At most a tenth may differ from the majority, but for chance in 300 questions.
     assert found.gap < 0.1 + 0.05

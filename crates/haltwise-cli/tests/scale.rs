@@ -460,7 +460,9 @@ fn looks_that_were_planned_add_up_and_no_others_are_made() {
         again.contains("is from look 1 of 2 already") && again.contains("due at 1,000 traces"),
         "{again}"
     );
-    let said = work.done("certify 0.json 1.json 2.json -o rule.json").stdout;
+    let said = work
+        .done("certify 0.json 1.json 2.json -o rule.json")
+        .stdout;
     assert_eq!(look("rule.json"), made(2, 1500));
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("It is from look 2 of 2"), "{said}");

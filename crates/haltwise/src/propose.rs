@@ -57,8 +57,8 @@ struct Shares {
 }
 
 impl Shares {
-    /// Where so many certify. On average, plain thresholds are worth more where few
-    /// traces tell curves apart.
+    /// Where so many certify. On average, the others are worth more where few traces
+    /// tell curves apart.
     fn of(promise: Promise, certifying: u64) -> Self {
         match promise {
             Promise::Conditional => Self {
@@ -67,15 +67,18 @@ impl Shares {
                 plain: 0.1 / PLAIN_THRESHOLDS.len() as f64,
                 clock: 0.2,
             },
-            Promise::Marginal => {
-                let plain = if certifying < 1000 { 0.2 } else { 0.05 };
-                Self {
-                    best: 0.95 - plain,
-                    walk: 0.0,
-                    plain,
-                    clock: 0.05,
-                }
-            }
+            Promise::Marginal if certifying < 1000 => Self {
+                best: 0.6,
+                walk: 0.1,
+                plain: 0.2,
+                clock: 0.1,
+            },
+            Promise::Marginal => Self {
+                best: 0.85,
+                walk: 0.05,
+                plain: 0.05,
+                clock: 0.05,
+            },
         }
     }
 }
@@ -90,6 +93,10 @@ const LEVELS: [f64; 4] = [0.5, 2.0, 8.0, 50.0];
 /// The same for the cautious curves before the reference, which are held to it
 /// once half of all have halted: that is where bolder ones tend to fail.
 const STRICT_LEVELS: [f64; 3] = [1e-3, 1e-2, 1e-1];
+
+/// Where the gap is promised on average, curves before the strictest are higher by
+/// so much, in log-odds, than the one behind them.
+const STRICTER: [f64; 3] = [0.5, 1.0, 2.0];
 
 /// So many curves are bolder than any that promise to pass.
 const BOLDER_LEVELS: usize = 6;
@@ -218,13 +225,10 @@ pub(crate) fn propose(
         Some(_) => shares.walk,
         None => 1.0 - shares.best - shares.clock,
     };
-    match (&other, promise) {
-        (Some((other, start)), _) if second > 0.0 => {
-            curves.push((other, start, Order::Boldness, second));
-        }
-        (None, Promise::Conditional) => curves.push((&screen, &start, Order::Walk, second)),
-        _ => curves[0].3 += second,
-    }
+    curves.push(match &other {
+        Some((other, start)) => (other, start, Order::Boldness, second),
+        None => (&screen, &start, Order::Walk, second),
+    });
     let longest = certifying.longest.max(screen.t_max);
     let family = |kind, share, rules: Vec<Thresholds>| Family {
         kind,
@@ -485,7 +489,7 @@ fn plain_walk(threshold: f32, t_max: usize) -> Vec<Thresholds> {
 /// One threshold for all steps, ever lower.
 fn plain_thresholds(t_max: usize) -> Vec<Thresholds> {
     let rule = |percent: u8| Thresholds::from_valid(vec![f32::from(percent) / 100.0; t_max]);
-    (0..100).rev().map(rule).collect()
+    (0..=100).rev().map(rule).collect()
 }
 
 /// For a p-value: how many gaps among so many halted give it.
@@ -945,6 +949,14 @@ impl<'v> Screen<'v> {
         let mut chain = vec![start.clone()];
         for i in (0..STRICT_LEVELS.len()).rev() {
             chain.insert(0, descend(&chain[0], Limited::Strict(i)));
+        }
+        if self.promise == Promise::Marginal {
+            // On average over all, who halts hardly anyone passes.
+            for stricter in STRICTER {
+                let knots = chain[0].knots.iter().map(|knot| knot + stricter);
+                let knots = knots.collect();
+                chain.insert(0, Start { knots, ..chain[0] });
+            }
         }
         for i in 1..LEVELS.len() {
             chain.push(descend(&chain[chain.len() - 1], Limited::Bold(i)));
