@@ -260,8 +260,8 @@ def forecast(
 def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
     """The options of a plan, all of them, as the Rust side takes them."""
     names = (
-        "method promise score alpha delta fit_fraction screen_fraction grid_step at_never screen_by "
-        "loss scale by unit weight weight_bound cost looks"
+        "method promise score alpha delta fit_fraction screen_fraction grid_step at_never "
+        "screen_by loss scale by unit weight weight_bound cost looks"
     )
     strange = set(given) - set(names.split())
     if strange:
