@@ -84,7 +84,7 @@ async function key(name, code) {
 
 test("the page loads little, soon, and from its own host only", async () => {
   await page.send("Page.navigate", { url: host.url });
-  await page.until("document.documentElement.dataset.ready === 'yes'");
+  await page.until("document.documentElement?.dataset.ready === 'yes'");
   const soon = await page.run("performance.now()");
   const files = new Set(host.asked.map((line) => line.split(" ")[1].replace(/^\/$/, "/index.html")));
   const sizes = [...files].filter((file) => existsSync(join(site, file))).map((file) => gzipSync(readFileSync(join(site, file))).length);
