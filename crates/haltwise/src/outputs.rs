@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
 use crate::identity::{Fingerprint, Key, SetRecord};
-use crate::loss::{Loss, Measure};
+use crate::loss::Measure;
 use crate::score::ScoreSource;
 use crate::sequence::{About, Checker, Numbers, Sequence, SequenceError, Trace};
 use crate::trace::Traces;
@@ -294,11 +294,6 @@ impl Outputs {
     /// The traces with scores of this kind, and their gaps.
     pub fn traces(&self, source: &ScoreSource) -> Result<Traces, StepError> {
         self.measured(source, Measure::default())
-    }
-
-    /// The same with another loss.
-    pub fn traces_by(&self, source: &ScoreSource, loss: Loss) -> Result<Traces, StepError> {
-        self.measured(source, Measure::of(loss))
     }
 
     /// The same with losses kept in some way.

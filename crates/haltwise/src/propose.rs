@@ -179,7 +179,7 @@ pub(crate) fn propose(
     );
     let fixed = wanted.and_then(ScoreWord::plain);
     let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
-    let (proof, views) = views(outputs, plan, certifying, &plain_source)?;
+    let (proof, views) = views(outputs, plan, promise, certifying, &plain_source)?;
     let target = match proof {
         Proof::FewLabels { .. } => Target::FewLabels,
         _ => Target::Loss(plan.terms().loss),
@@ -307,11 +307,11 @@ struct Group {
 fn views(
     outputs: &Outputs,
     plan: &Plan,
+    promise: Promise,
     certifying: &Survey,
     plain: &ScoreSource,
 ) -> Result<(Proof, Vec<View>), StepError> {
     let (terms, alpha, delta) = (plan.terms(), plan.alpha().get(), plan.level().get());
-    let promise = plan.promise().unwrap_or(Promise::Conditional);
     let groups = members_of_groups(outputs, terms, certifying);
     let total: u64 = certifying.groups.values().sum();
     // How many of each group will certify, in sequences.
