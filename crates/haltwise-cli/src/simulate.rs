@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use haltwise::Sequence;
-use haltwise::simulate::{Walk, Walked};
+use haltwise::simulate::{DrawnSequence, StandIn};
 use haltwise_io::{TraceWriter, WriteOptions};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
@@ -67,7 +67,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     stop.begin()?;
     let drawing = Drawing {
-        walk: Walk::new(shortest as usize, args.steps as usize, args.seed),
+        stand_in: StandIn::new(shortest as usize, args.steps as usize, args.seed),
         stop: stop.flag(),
         bar: &show::bar("writing {pos} of {len} sequences [{bar:30}] {eta} left")?,
     };
@@ -93,7 +93,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 struct Drawing<'a> {
-    walk: Walk,
+    stand_in: StandIn,
     stop: &'a AtomicBool,
     bar: &'a ProgressBar,
 }
@@ -131,7 +131,7 @@ impl Drawing<'_> {
 
     fn write(&self, path: &Path, numbers: Range<u64>) -> anyhow::Result<()> {
         let mut writer = TraceWriter::create(path, WriteOptions::default())?;
-        let mut sequence = Walked::default();
+        let mut sequence = DrawnSequence::default();
         for number in numbers {
             if number % 1024 == 0 {
                 if self.stop.load(Ordering::Relaxed) {
@@ -139,7 +139,7 @@ impl Drawing<'_> {
                 }
                 self.bar.inc(1024);
             }
-            self.walk.draw(number, &mut sequence);
+            self.stand_in.draw(number, &mut sequence);
             writer.write(Sequence {
                 id: Some(&number.to_string()),
                 label: Some(sequence.label),

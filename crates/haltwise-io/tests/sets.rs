@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use haltwise::corridor::{Admission, Share, Source};
-use haltwise::simulate::{Walk, Walked};
+use haltwise::simulate::{DrawnSequence, StandIn};
 use haltwise::terms::Terms;
 use haltwise::{Ask, Given, Method, Plan, Sequence};
 use haltwise_io::{
@@ -14,11 +14,11 @@ use haltwise_io::{
 
 /// Writes a range of made-up sequences, with or without ids.
 fn write(path: &Path, numbers: std::ops::Range<u64>, ids: bool) {
-    let walk = Walk::new(4, 9, 3);
+    let stand_in = StandIn::new(4, 9, 3);
     let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
-    let mut sequence = Walked::default();
+    let mut sequence = DrawnSequence::default();
     for number in numbers {
-        walk.draw(number, &mut sequence);
+        stand_in.draw(number, &mut sequence);
         let id = number.to_string();
         let sequence = Sequence {
             id: ids.then_some(&id[..]),

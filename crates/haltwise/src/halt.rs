@@ -4,7 +4,7 @@ use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
 
 use crate::lanes::{LANES, ones};
-use crate::scores::Threshold;
+use crate::score_rows::Threshold;
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces, bit};
 

@@ -11,7 +11,7 @@ use crate::halt::{Halt, halts};
 use crate::identity::by_key;
 use crate::lanes::{LANES, Lane, Lanes, ones};
 use crate::loss::TOP;
-use crate::scores::Threshold;
+use crate::score_rows::Threshold;
 use crate::trace::{Block, Traces};
 
 /// What halted at each step under one rule.

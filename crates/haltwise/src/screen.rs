@@ -21,7 +21,7 @@ use crate::counts::{Counts, add_counts};
 use crate::grid::Grid;
 use crate::lanes::{LANES, Lane, Lanes, ones};
 use crate::level::{Alpha, Delta};
-use crate::scores::{Row, Threshold};
+use crate::score_rows::{Row, Threshold};
 use crate::table::MOST_BLOCKS;
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};

@@ -11,9 +11,9 @@ use rand::{RngExt, SeedableRng};
 
 use crate::certify::Promise;
 use crate::level::Alpha;
+pub use crate::stand_in::{DrawnSequence, StandIn};
 use crate::thresholds::Thresholds;
 use crate::trace::Traces;
-pub use crate::walk::{Walk, Walked};
 use haltwise_stream::{NotAScore, Score};
 
 /// One value the score of a step can take.

@@ -19,7 +19,7 @@ use crate::lanes::{LANES, Lane, Lanes, mask, ones};
 use crate::levels;
 use crate::loss::TOP;
 use crate::score::ScoreSource;
-use crate::scores::{Row, Threshold};
+use crate::score_rows::{Row, Threshold};
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
 

@@ -18,7 +18,7 @@ use crate::identity::{Fingerprint, Key, SetAside, SetRecord};
 use crate::lanes::{LANES, Lanes, mask};
 use crate::loss::{Losses, Measure, TOP};
 use crate::score::ScoreSource;
-use crate::scores::{Arrived, Row, Rows, Threshold, bits, fits_byte, levels};
+use crate::score_rows::{Arrived, Row, Rows, Threshold, bits, fits_byte, levels};
 use crate::sequence::{SequenceError, Trace, check_lengths, check_scores};
 use haltwise_stream::StepError;
 use rand::rngs::Xoshiro256PlusPlus;

@@ -6,17 +6,17 @@ use haltwise::corridor::*;
 use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
-use haltwise::simulate::{Walk, Walked};
+use haltwise::simulate::{DrawnSequence, StandIn};
 use haltwise::traces::*;
 use haltwise::*;
 use proptest::prelude::*;
 
 /// A set of sequences of unequal length, some of their scores on the grid.
-fn sequences(n: u64, seed: u64, grid: &Grid) -> Vec<Walked> {
-    let walk = Walk::new(1, 40, seed);
+fn sequences(n: u64, seed: u64, grid: &Grid) -> Vec<DrawnSequence> {
+    let stand_in = StandIn::new(1, 40, seed);
     let draw = |number| {
-        let mut sequence = Walked::default();
-        walk.draw(number, &mut sequence);
+        let mut sequence = DrawnSequence::default();
+        stand_in.draw(number, &mut sequence);
         for (t, score) in sequence.scores.iter_mut().enumerate() {
             let near = (*score * (grid.thresholds().len() - 1) as f32) as usize;
             match (number as usize + t) % 4 {
@@ -30,7 +30,7 @@ fn sequences(n: u64, seed: u64, grid: &Grid) -> Vec<Walked> {
     (0..n).map(draw).collect()
 }
 
-fn given<'a>(id: &'a str, s: &'a Walked) -> Sequence<'a> {
+fn given<'a>(id: &'a str, s: &'a DrawnSequence) -> Sequence<'a> {
     Sequence {
         id: Some(id),
         label: Some(s.label),
@@ -41,7 +41,7 @@ fn given<'a>(id: &'a str, s: &'a Walked) -> Sequence<'a> {
     }
 }
 
-fn exact(sequences: &[Walked]) -> Traces {
+fn exact(sequences: &[DrawnSequence]) -> Traces {
     let mut builder = Traces::builder();
     for (number, s) in sequences.iter().enumerate() {
         let id = number.to_string();
@@ -54,7 +54,7 @@ fn exact(sequences: &[Walked]) -> Traces {
 
 /// The same sequences, as files come: shown in pieces to states of their own.
 struct Pieces<'a> {
-    sequences: &'a [Walked],
+    sequences: &'a [DrawnSequence],
     size: usize,
 }
 

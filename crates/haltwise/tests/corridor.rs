@@ -5,16 +5,16 @@
 use haltwise::corridor::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
-use haltwise::simulate::{Walk, Walked};
+use haltwise::simulate::{DrawnSequence, StandIn};
 use haltwise::traces::*;
 use haltwise::*;
 
 /// Made-up sequences, with class probabilities and with ids or without.
 fn outputs(numbers: std::ops::Range<u64>, ids: bool) -> Outputs {
-    let walk = Walk::new(5, 12, 1);
-    let (mut outputs, mut drawn) = (Outputs::new(), Walked::default());
+    let stand_in = StandIn::new(5, 12, 1);
+    let (mut outputs, mut drawn) = (Outputs::new(), DrawnSequence::default());
     for number in numbers {
-        walk.draw(number, &mut drawn);
+        stand_in.draw(number, &mut drawn);
         let mut probs = Vec::new();
         for (&class, &score) in std::iter::zip(&drawn.predictions, &drawn.scores) {
             let top = 0.5 + 0.5 * score;
@@ -111,10 +111,10 @@ fn ids_that_change_between_two_passes_are_noticed() {
         .unwrap();
     // The same sequences under other ids, as a cluster might number them anew.
     let mut renamed = Outputs::new();
-    let (walk, mut drawn) = (Walk::new(5, 12, 1), Walked::default());
+    let (stand_in, mut drawn) = (StandIn::new(5, 12, 1), DrawnSequence::default());
     let mut checker = Checker::new();
     for number in 0..2_000 {
-        walk.draw(number, &mut drawn);
+        stand_in.draw(number, &mut drawn);
         let id = format!("new-{number}");
         let trace = checker
             .check(Sequence {
@@ -220,11 +220,11 @@ fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
     assert!(rule.made_from(all.record()));
     assert!(!rule.made_from(outputs(0..500, true).record()));
     let remembered = |numbers: std::ops::Range<u64>| {
-        let (walk, mut drawn) = (Walk::new(5, 12, 1), Walked::default());
+        let (stand_in, mut drawn) = (StandIn::new(5, 12, 1), DrawnSequence::default());
         let mut checker = Checker::new();
         let mut count = 0;
         for number in numbers {
-            walk.draw(number, &mut drawn);
+            stand_in.draw(number, &mut drawn);
             let sequence = Sequence {
                 label: Some(drawn.label),
                 predictions: Some(&drawn.predictions),
@@ -244,10 +244,10 @@ fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
 #[test]
 fn the_clocks_share_of_delta_does_not_depend_on_the_data() {
     for (n, steps) in [(60, 1..4_u64), (2_000, 5..12)] {
-        let walk = Walk::new(steps.start as usize + 1, steps.end as usize, 3);
-        let (mut outputs, mut drawn) = (Outputs::new(), Walked::default());
+        let stand_in = StandIn::new(steps.start as usize + 1, steps.end as usize, 3);
+        let (mut outputs, mut drawn) = (Outputs::new(), DrawnSequence::default());
         for number in 0..n {
-            walk.draw(number, &mut drawn);
+            stand_in.draw(number, &mut drawn);
             let sequence = Sequence {
                 id: Some(&number.to_string()),
                 label: Some(drawn.label),

@@ -13,16 +13,16 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// operations that every machine rounds alike: the same seed gives the same
 /// numbers, in any order, anywhere.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Walk {
+pub struct StandIn {
     shortest: usize,
     longest: usize,
     drift: f64,
     seed: u64,
 }
 
-/// One sequence of a [`Walk`]; kept to be filled again.
+/// One sequence of a [`StandIn`]; kept to be filled again.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Walked {
+pub struct DrawnSequence {
     /// The true class.
     pub label: u32,
     /// The predicted class at each step.
@@ -31,7 +31,7 @@ pub struct Walked {
     pub scores: Vec<f32>,
 }
 
-impl Walk {
+impl StandIn {
     /// Sequences of `shortest` to `longest` steps, each number of steps as
     /// likely as the next; at least one step each.
     pub fn new(shortest: usize, longest: usize, seed: u64) -> Self {
@@ -46,7 +46,7 @@ impl Walk {
     }
 
     /// Draws the sequence of this number.
-    pub fn draw(&self, number: u64, into: &mut Walked) {
+    pub fn draw(&self, number: u64, into: &mut DrawnSequence) {
         let start = xxh3_64_with_seed(&number.to_le_bytes(), self.seed);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(start);
         let choices = (self.longest - self.shortest + 1) as u64;
@@ -78,29 +78,29 @@ fn noise(word: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn drawn(walk: Walk, number: u64) -> Walked {
-        let mut sequence = Walked::default();
-        walk.draw(number, &mut sequence);
+    fn drawn(stand_in: StandIn, number: u64) -> DrawnSequence {
+        let mut sequence = DrawnSequence::default();
+        stand_in.draw(number, &mut sequence);
         sequence
     }
 
     #[test]
     fn a_sequence_depends_on_its_number_and_the_seed_alone() {
-        let walk = Walk::new(3, 30, 7);
-        let mut reused = drawn(walk, 5);
-        walk.draw(6, &mut reused);
-        assert_eq!(reused, drawn(walk, 6));
-        assert_ne!(reused, drawn(walk, 5));
-        assert_ne!(reused, drawn(Walk::new(3, 30, 8), 6));
+        let stand_in = StandIn::new(3, 30, 7);
+        let mut reused = drawn(stand_in, 5);
+        stand_in.draw(6, &mut reused);
+        assert_eq!(reused, drawn(stand_in, 6));
+        assert_ne!(reused, drawn(stand_in, 5));
+        assert_ne!(reused, drawn(StandIn::new(3, 30, 8), 6));
     }
 
     #[test]
     fn lengths_and_scores_are_in_range_and_the_end_is_mostly_right() {
-        let walk = Walk::new(2, 20, 0);
+        let stand_in = StandIn::new(2, 20, 0);
         let mut right = 0;
         let mut lengths = std::collections::BTreeSet::new();
         for number in 0..2_000 {
-            let sequence = drawn(walk, number);
+            let sequence = drawn(stand_in, number);
             lengths.insert(sequence.scores.len());
             assert!(sequence.scores.iter().all(|s| (0.5..=1.0).contains(s)));
             assert_eq!(sequence.predictions.len(), sequence.scores.len());
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_the_same_on_every_machine() {
-        let sequence = drawn(Walk::new(4, 4, 1), 1);
+        let sequence = drawn(StandIn::new(4, 4, 1), 1);
         let bits: Vec<u32> = sequence.scores.iter().map(|s| s.to_bits()).collect();
         let expected = vec![1_064_883_270, 1_064_842_440, 1_065_138_407, 1_065_163_414];
         assert_eq!((sequence.label, bits), (1, expected));
