@@ -18,7 +18,7 @@ test-rust: chromium llama openai servers embedded
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
-test-python: python java
+test-python: python java servers
 	python3 -m venv --clear $(PYTHON_VENV)
 	$(PYTHON_VENV)/bin/pip install -q -r python/requirements-test.txt
 	rm -rf target/wheels

@@ -26,7 +26,7 @@ def probabilities(rows):
 
 
 def lost_by_crop(rule):
-    """Of each crop, the share of right answers that stopping early loses."""
+    """Of each crop, for which share stopping early loses a right answer."""
     answers, steps = probs.argmax(axis=2), rule.halt(probs=probs)
     early, full = answers[np.arange(len(new)), steps - 1], answers[:, -1]
     gap = (full == y[new]) & (early != y[new])

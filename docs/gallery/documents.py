@@ -33,7 +33,7 @@ for name, rule in rules.items():
     steps, result = rule.halt(probs=probs[new]), rule.evaluate(traces)
     lost[name], (low, high) = result.gap, result.gap_interval
     print(f"{name}: reads {steps.mean() / 10:.0%} of an article, ", end="")
-    print(f"loses {result.gap:.1%} of the answers ({low:.1%} to {high:.1%})")
+    print(f"loses a right answer for {result.gap:.1%} ({low:.1%} to {high:.1%})")
     left.step(tenths, [(steps <= t).mean() for t in tenths], where="post", label=name)
 
 left.set(title="Questions answered", xlabel="tenths of the article read", ylim=(0, 1.05))
