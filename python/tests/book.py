@@ -4,8 +4,8 @@ A block is run if it is `python` or `sh`, compiled if it is `c`, and parsed if i
 `csv`. A comment in the line before it says what else it is:
 
 - `output`: what the block before it printed, compared to the letter; `output, about`: its words
-  to the letter and its numbers within a third, where a network was trained, which no two kinds
-  of processor do to the same bits;
+  to the letter and its numbers within a third, where a classifier was trained, which not
+  all processors do to the same bits;
 - `script: NAME.py`: the text of a file beside the page, run as a program; `, needs PATH` names
   what it reads from the folder HALTWISE_DATA;
 - `run by PATH`: a test elsewhere takes it from the page;
