@@ -150,26 +150,19 @@ def needs(program: str) -> None:
         pytest.skip(f"{program} is not installed")
 
 
-def served(folder: Path) -> dict[str, str]:
+def served(folder: Path, _: str) -> dict[str, str]:
     needs("curl")
-    streams(folder, "live", 2000, 50, "labels.jsonl")
-    streams(folder, "drifted", 1000, 2, "drifted-labels.jsonl")
-    streams(folder, "since", 4000, 1000, "since-labels.jsonl")
     address = f"127.0.0.1:{free_port()}"
     listening = f"haltwise serve --listen {address}"
     return {"127.0.0.1:7070": address, "haltwise serve": listening}
 
 
-def production(folder: Path, _: str) -> dict[str, str]:
+def production(folder: Path, command: str) -> dict[str, str]:
     five_steps(folder / "traces.parquet", 4000, 1)
-    return served(folder)
-
-
-def operator(folder: Path, _: str) -> dict[str, str]:
-    five_steps(folder / "traces.parquet", 4000, 1)
-    traces = haltwise.read_traces(str(folder / "traces.parquet"))
-    haltwise.calibrate(traces, method="conditional").save(str(folder / "rule.json"))
-    return served(folder)
+    streams(folder, "live", 2000, 50, "labels.jsonl")
+    streams(folder, "drifted", 1000, 2, "drifted-labels.jsonl")
+    streams(folder, "since", 4000, 1000, "since-labels.jsonl")
+    return served(folder, command)
 
 
 def files_to_scale(folder: Path, _: str) -> dict[str, str]:
@@ -225,7 +218,7 @@ def leases(folder: Path, _: str) -> dict[str, str]:
 #: By page: makes what its reader has, and says what is used instead of what stands there.
 READERS: dict[str, Callable[[Path, str], dict[str, str]]] = {
     "production.md": production,
-    "start/operator.md": operator,
+    "start/operator.md": served,
     "start/language-models.md": with_model,
     "votes.md": with_model,
     "reading.md": leases,
