@@ -23,9 +23,10 @@ fn prose(text: &str) -> String {
     let mut out = String::new();
     let mut code = false;
     for line in text.trim_end().lines() {
-        let indented = line.starts_with("  ");
+        let indented = line.starts_with("  ") || code && line.is_empty();
         if indented != code {
-            out += if indented { "\n```text\n" } else { "```\n\n" };
+            out.truncate(out.trim_end().len());
+            out += if indented { "\n\n```text\n" } else { "\n```\n\n" };
             code = indented;
         }
         if indented {
@@ -153,6 +154,7 @@ fn the_reference_is_what_the_arguments_say() {
         std::fs::write(PAGE, &page).expect("docs/cli.md can be written");
     }
     let written = std::fs::read_to_string(PAGE).unwrap_or_default();
+    let written = written.replace("\r\n", "\n");
     assert!(
         page == written,
         "HALTWISE_WRITE=1 cargo test -p haltwise-cli --bin haltwise reference"

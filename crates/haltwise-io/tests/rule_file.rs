@@ -13,6 +13,11 @@ use serde_json::{Value, json};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rule-file.md");
 
+fn page() -> String {
+    let text = std::fs::read_to_string(PAGE).unwrap();
+    text.replace("\r\n", "\n")
+}
+
 fn rule() -> Rule {
     let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
     let mut steps = vec![vec![atom(0.3, 0.08), atom(0.6, 0.05)]; 5];
@@ -33,7 +38,7 @@ fn written() -> String {
 
 #[test]
 fn the_example_is_what_is_written() {
-    let page = std::fs::read_to_string(PAGE).unwrap();
+    let page = page();
     let start = page.find("```json\n").unwrap() + "```json\n".len();
     let end = start + page[start..].find("```").unwrap();
     if std::env::var_os("HALTWISE_WRITE").is_some() {
@@ -116,7 +121,7 @@ fn rows(section: &str) -> Vec<(String, &str)> {
 
 #[test]
 fn every_field_is_described() {
-    let page = std::fs::read_to_string(PAGE).unwrap();
+    let page = page();
     for (heading, pointer) in [
         ("The document", ""),
         ("Terms", "/terms"),
@@ -149,7 +154,7 @@ fn every_field_is_described() {
 
 #[test]
 fn every_word_is_described() {
-    let page = std::fs::read_to_string(PAGE).unwrap();
+    let page = page();
     for (heading, field, pointer) in [
         ("The document", "method", "/method"),
         ("The document", "promise", "/promise"),

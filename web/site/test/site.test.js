@@ -100,5 +100,8 @@ test("pages fit any screen, in both themes, and ask no other host", async () => 
       }
     }
   }
+  // The last page is the playground: it works there, and leads back.
+  await page.until("document.documentElement?.dataset.ready === 'yes'");
+  assert.equal(await page.run("document.querySelector('.brand a').href"), `${host.url}index.html`);
   assert.deepEqual(elsewhere, []);
 });
