@@ -7,7 +7,7 @@ import { extname, join, normalize } from "node:path";
 
 const TYPES = {
   ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm",
-  ".json": "application/json", ".npz": "application/octet-stream",
+  ".json": "application/json", ".npz": "application/octet-stream", ".svg": "image/svg+xml", ".png": "image/png",
 };
 
 /** Serves a folder as any static host would. */

@@ -85,6 +85,8 @@ test("pages fit any screen, in both themes, and ask no other host", async () => 
         });
         await page.send("Page.navigate", { url: host.url + name });
         await loaded;
+        const unseen = await page.run("[...document.images].filter((image) => image.naturalWidth === 0).map((image) => image.src)");
+        assert.deepEqual(unseen, [], name);
         const wide = await page.run("document.documentElement.scrollWidth - innerWidth");
         assert.ok(wide <= 1, `${name} is ${wide} pixels wider than a ${look}`);
         const paper = await page.run(`(() => {
