@@ -26,7 +26,11 @@ fn prose(text: &str) -> String {
         let indented = line.starts_with("  ") || code && line.is_empty();
         if indented != code {
             out.truncate(out.trim_end().len());
-            out += if indented { "\n\n```text\n" } else { "\n```\n\n" };
+            out += if indented {
+                "\n\n```text\n"
+            } else {
+                "\n```\n\n"
+            };
             code = indented;
         }
         if indented {
@@ -120,7 +124,7 @@ fn verb(command: &mut Command, names: &str, level: usize, out: &mut String) {
         *out += "\n";
     }
     if let Some(more) = command.get_after_long_help().or(command.get_after_help()) {
-        let _ = write!(out, "{}\n", prose(&more.to_string()));
+        let _ = writeln!(out, "{}", prose(&more.to_string()));
     }
     let below: Vec<String> = command
         .get_subcommands()
