@@ -189,6 +189,22 @@ $(DIST_VENV)/ready: scripts/requirements-dist.txt | python
 npm: node
 	@command -v npm >/dev/null || (apt-get update -q && apt-get install -qy --no-install-recommends npm)
 
+# Spelling, shell scripts, the Dockerfile, the citation, and that every crate can be packed: seconds.
+HABITS := target/habits
+check-habits: $(HABITS)/ready
+	$(HABITS)/bin/typos
+	$(HABITS)/bin/shellcheck .ci/run $$(git ls-files '*.sh')
+	$(HABITS)/bin/hadolint Dockerfile
+	$(HABITS)/bin/cffconvert --validate
+	scripts/version.sh "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" > /dev/null
+	$(CARGO) package -q --locked --no-verify --allow-dirty --workspace --exclude haltwise-python \
+	    --exclude haltwise-wasm
+
+$(HABITS)/ready: scripts/requirements-habits.txt | python
+	python3 -m venv $(HABITS)
+	$(HABITS)/bin/python -m pip install -q -r scripts/requirements-habits.txt
+	touch $@
+
 lint: check-habits
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
