@@ -80,7 +80,7 @@ wasm: node clang python
 	$(CARGO) build -q --manifest-path web/bindgen/Cargo.toml --target-dir target/bindgen
 	rm -rf $(NPM) && mkdir -p $(NPM)/columnar
 	cp web/npm/*.js web/npm/index.d.ts web/npm/package.json web/npm/README.md web/npm/LICENSE-* $(NPM)
-	python3 scripts/licences.py haltwise-wasm --features columnar --target wasm32-unknown-unknown \
+	python3 scripts/licences.py haltwise-wasm wasm32-unknown-unknown --features columnar \
 	    > $(NPM)/THIRD-PARTY-LICENSES.md
 	cp web/npm/*.js $(NPM)/columnar
 	RUSTFLAGS=-Ctarget-feature=+simd128 scripts/cross.sh wasm32-unknown-unknown std,panic_abort \
@@ -167,7 +167,7 @@ dist-npm: wasm npm
 	cd $(NPM) && npm pack --silent --pack-destination ../../$(DIST)
 
 dist-python: $(DIST_VENV)/ready
-	python3 scripts/licences.py haltwise-python --target $(HOST) > python/THIRD-PARTY-LICENSES.md
+	python3 scripts/licences.py haltwise-python $(HOST) > python/THIRD-PARTY-LICENSES.md
 	$(DIST_VENV)/bin/maturin sdist -m python/Cargo.toml --out $(DIST)
 	PATH="$(CURDIR)/$(DIST_VENV)/bin:$$PATH" maturin build -q --release --locked -m python/Cargo.toml \
 	    --target $(HOST) $(DIST_MATURIN) --out $(DIST)

@@ -37,7 +37,7 @@ def contents(binary, target):
     for name in ("README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"):
         files[name] = (ROOT / name).read_bytes()
     files["THIRD-PARTY-LICENSES.md"] = run(
-        sys.executable, str(ROOT / "scripts/licences.py"), "haltwise-cli", "--target", target
+        sys.executable, str(ROOT / "scripts/licences.py"), "haltwise-cli", target
     )
     for shell, name in SHELLS.items():
         files[f"completions/{name}"] = run(str(binary), "completions", shell)
@@ -56,13 +56,15 @@ def changed():
 
 def tar(files, top, program, date):
     packed = io.BytesIO()
-    with gzip.GzipFile("", "wb", 9, packed, mtime=date) as zipped:
-        with tarfile.open(fileobj=zipped, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-            for name, data in files.items():
-                entry = tarfile.TarInfo(f"{top}/{name}")
-                entry.size, entry.mtime = len(data), date
-                entry.mode = 0o755 if name == program else 0o644
-                archive.addfile(entry, io.BytesIO(data))
+    with (
+        gzip.GzipFile("", "wb", 9, packed, mtime=date) as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.USTAR_FORMAT) as archive,
+    ):
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"{top}/{name}")
+            entry.size, entry.mtime = len(data), date
+            entry.mode = 0o755 if name == program else 0o644
+            archive.addfile(entry, io.BytesIO(data))
     return packed.getvalue()
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Lists the licences of all that is inside a package that we build: licences.py CRATE [CARGO-TREE-OPTION…].
+"""Lists the licences of all that is inside a package that we build: licences.py CRATE TARGET
+[CARGO-TREE-OPTION…].
 
 Writes Markdown to the standard output: each crate that is linked in, its licence, and the texts that
 came with it, each text once. Fails where a crate brings neither a text nor a licence whose text is known.
@@ -22,15 +23,17 @@ NAMES = ("license", "licence", "copying", "notice", "unlicense", "copyright")
 
 def cargo(*arguments):
     return subprocess.run(
-        ["cargo", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True
+        ["cargo", *arguments], cwd=ROOT, check=True, stdout=subprocess.PIPE, encoding="utf-8"
     ).stdout
 
 
-def linked(crate, options):
+def linked(crate, target, options):
     """Name, version and features of all that is linked into the crate: no build scripts, macros or tests."""
     edges = ["-e", "normal,no-proc-macro", "--prefix", "none", "-f", "{p}\t{f}"]
     found = {}
-    for line in cargo("tree", "--locked", "-p", crate, *edges, *options).splitlines():
+    for line in cargo(
+        "tree", "--locked", "-p", crate, "--target", target, *edges, *options
+    ).splitlines():
         package, features = line.removesuffix(" (*)").split("\t")
         name, version = package.split()[:2]
         found.setdefault((name, version.removeprefix("v")), set()).update(features.split(","))
@@ -48,11 +51,14 @@ def texts(folder):
     ]
 
 
-def main(crate, *options):
-    packages = json.loads(cargo("metadata", "--locked", "--format-version", "1"))["packages"]
+def main(crate, target, *options):
+    platform = ["--filter-platform", target]  # the others' crates need not be fetched
+    packages = json.loads(cargo("metadata", "--locked", "--format-version", "1", *platform))[
+        "packages"
+    ]
     packages = {(package["name"], package["version"]): package for package in packages}
     rows, parts, missing = [], {}, []
-    for (name, version), features in linked(crate, options):
+    for (name, version), features in linked(crate, target, options):
         package = packages[name, version]
         folder = pathlib.Path(package["manifest_path"]).parent
         what, licence, found = f"{name} {version}", package["license"], []
@@ -69,9 +75,10 @@ def main(crate, *options):
                 missing.append(f"{what} ({licence}): {package['repository']}")
         rows.append(f"| {what} | {licence} | {package['repository'] or ''} |")
         for file in found:
-            text = file.read_text(errors="replace").strip()
+            text = file.read_text(encoding="utf-8", errors="replace").strip()
             digest = hashlib.sha256(" ".join(text.split()).encode()).hexdigest()
             parts.setdefault(digest, (text, {}))[1][what] = None  # a set that keeps its order
+    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # on Windows, too
     if missing:
         sys.exit("licences.py: no text of a licence in " + ", ".join(missing))
     print("# Licences of what is inside\n")
@@ -88,6 +95,6 @@ def main(crate, *options):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
     main(*sys.argv[1:])
