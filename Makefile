@@ -7,7 +7,7 @@ PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-web wasm site node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
+.PHONY: test test-rust test-python test-web test-site wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
 
 test: test-rust test-python test-web
 
@@ -18,7 +18,7 @@ test-rust: chromium llama openai servers embedded
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
-test-python: python java
+test-python: python java servers
 	python3 -m venv --clear $(PYTHON_VENV)
 	$(PYTHON_VENV)/bin/pip install -q -r python/requirements-test.txt
 	rm -rf target/wheels
@@ -26,6 +26,7 @@ test-python: python java
 	$(PYTHON_VENV)/bin/pip install -q --no-deps target/wheels/haltwise-*.whl
 	$(CARGO) build -q -p haltwise-cli
 	$(PYTHON_VENV)/bin/ruff check -q python
+	$(PYTHON_VENV)/bin/ruff check -q --config python/pyproject.toml docs/gallery
 	$(PYTHON_VENV)/bin/ruff format -q --check python
 	cd python && ../$(PYTHON_VENV)/bin/mypy
 	$(PYTHON_VENV)/bin/pytest -q python
@@ -91,26 +92,46 @@ wasm: node clang python
 	    -q -p haltwise-wasm --lib --profile web --features columnar
 	$(BINDGEN) $(WASM) $(NPM)/columnar/wasm haltwise
 
-# The playground, in target/site: a folder that any static host serves.
-SITE := target/site
+# The playground, in target/playground.
+PLAYGROUND := target/playground
 DEMO := target/playground-demo
-site: wasm
+playground: wasm
 	$(CARGO) build -q --workspace --exclude haltwise-python --bin haltwise --example playground \
 	    --example playground_data
-	rm -rf $(SITE) && mkdir -p $(SITE)/haltwise
-	target/debug/examples/playground $(SITE)
-	cp web/site/*.js web/site/*.css $(SITE)
-	cp -r $(NPM)/* $(SITE)/haltwise
-	rm -rf $(SITE)/haltwise/node.js $(SITE)/haltwise/columnar/node.js $(SITE)/haltwise/README.md
+	rm -rf $(PLAYGROUND) && mkdir -p $(PLAYGROUND)/haltwise
+	target/debug/examples/playground $(PLAYGROUND)
+	cp web/site/*.js web/site/*.css $(PLAYGROUND)
+	cp -r $(NPM)/* $(PLAYGROUND)/haltwise
+	rm -rf $(PLAYGROUND)/haltwise/node.js $(PLAYGROUND)/haltwise/columnar/node.js $(PLAYGROUND)/haltwise/README.md
 	test -e $(DEMO)/test.parquet || target/debug/haltwise demo -o $(DEMO) > /dev/null
-	target/debug/examples/playground_data $(DEMO) $(SITE)/pendigits
+	target/debug/examples/playground_data $(DEMO) $(PLAYGROUND)/pendigits
 
 # The package in Node, and the playground in Chromium, both beside the command line.
-test-web: site chromium
+test-web: playground chromium
 	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
 	    node --test web/npm/test/haltwise.test.js
 	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
 	    node --test web/site/test/playground.test.js
+
+# The book with the playground in it, in target/site: a folder that any static host serves.
+SITE := target/site
+MDBOOK := target/mdbook/bin/mdbook
+site: playground book
+	cp -r $(PLAYGROUND) $(SITE)/playground
+
+book: $(MDBOOK)
+	$(MDBOOK) build
+
+# Not optimised: that takes longer than the book.
+$(MDBOOK):
+	$(CARGO) install -q --locked --debug --root target/mdbook --target-dir target/mdbook/build \
+	    --no-default-features --features search mdbook@0.5.4
+	rm -rf target/mdbook/build
+
+# Every link of the site, and its pages in Chromium, wide and narrow, light and dark. Not in
+# `make test`, which checks the links of the Markdown and runs every block of it.
+test-site: site chromium node
+	node --test web/site/test/site.test.js
 
 node:
 	@command -v node >/dev/null || (apt-get update -q && apt-get install -qy nodejs)

@@ -11,6 +11,14 @@ let strokes = null;
 let decided = [];
 let playing = null;
 
+// Within the book, the name leads back to it.
+if (/\/playground\/(index\.html)?$/.test(location.pathname)) {
+  const book = document.createElement("a");
+  book.href = "../index.html";
+  book.textContent = "Haltwise";
+  document.querySelector(".brand").replaceChildren(book);
+}
+
 function say(words) {
   at("status").textContent = words;
 }

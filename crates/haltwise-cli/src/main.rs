@@ -26,6 +26,8 @@ mod promise;
 mod proxy;
 mod read;
 mod reader;
+#[cfg(test)]
+mod reference;
 mod reproduce;
 mod score;
 mod screen;

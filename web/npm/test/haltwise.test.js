@@ -249,3 +249,18 @@ test("the larger module reads Parquet and gives the same rule", {
   assert.equal(rule.toString(), readFileSync(join(folder, "rule.json"), "utf8"));
   assert.throws(() => columnar.Traces.read("t.parquet", bytes.subarray(0, 500)), /t\.parquet/);
 });
+
+test("the lines in docs/anywhere.md run", async () => {
+  const page = readFileSync(new URL("../../../docs/anywhere.md", import.meta.url), "utf8");
+  const [, block] = page.match(/```js\n([^]*?)```/);
+  // What is imported, and what is waited for in browsers, is there already.
+  const lines = block.split("\n").filter((line) => !/^import |^await init/.test(line));
+  const body = lines.join("\n").replace("traces.npz", "traces.jsonl");
+  const given = {
+    Rule, Traces, calibrate, json: String(calibrate(traces, { score: "max-probability" }).rule), bytes: Buffer.from(file), probs: [0.2, 0.5, 0.3],
+  };
+  const run = new (async () => {}).constructor(...Object.keys(given), `${body}\nreturn { halt, text: String(rule) };`);
+  const { halt, text } = await run(...Object.values(given));
+  assert.equal(typeof halt, "boolean");
+  assert.equal(JSON.parse(text).method, "conditional");
+});

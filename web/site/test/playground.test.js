@@ -10,7 +10,7 @@ import { gzipSync } from "node:zlib";
 
 import { browse, serve } from "./chromium.js";
 
-const site = process.env.HALTWISE_SITE ?? fileURLToPath(new URL("../../../target/site/", import.meta.url));
+const site = process.env.HALTWISE_SITE ?? fileURLToPath(new URL("../../../target/playground/", import.meta.url));
 const cli = process.env.HALTWISE_CLI;
 const shots = process.env.HALTWISE_SHOTS;
 const folder = mkdtempSync(join(tmpdir(), "haltwise-site-"));

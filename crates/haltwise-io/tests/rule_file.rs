@@ -1,0 +1,182 @@
+//! docs/rule-file.md against the code: every field and every word of the format is described, and
+//! the example is what is written.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use haltwise::simulate::{Atom, Process};
+use haltwise::traces::{Certifying, Screening};
+use haltwise::{Method, Plan, Rule};
+use haltwise_io::{parse_rule, rule_json};
+use serde_json::{Value, json};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rule-file.md");
+
+fn page() -> String {
+    let text = std::fs::read_to_string(PAGE).unwrap();
+    text.replace("\r\n", "\n")
+}
+
+fn rule() -> Rule {
+    let atom = |score, gap| Atom::new(score, 1.0, gap).unwrap();
+    let mut steps = vec![vec![atom(0.3, 0.08), atom(0.6, 0.05)]; 5];
+    steps[0] = vec![atom(0.3, 0.5), atom(0.9, 0.3)];
+    let process = Process::new("halts from step 2 on", steps);
+    let (screening, certifying) = (process.draw(3_000, 1), process.draw(3_000, 2));
+    let (screening, certifying) = (Screening::new(screening), Certifying::new(certifying));
+    let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
+    rule.unwrap()
+}
+
+/// The file of a rule, as a certain version wrote it.
+fn written() -> String {
+    let text = rule_json(&rule()).unwrap();
+    let version = concat!("haltwise ", env!("CARGO_PKG_VERSION"));
+    text.replace(version, "haltwise 0.1.0")
+}
+
+#[test]
+fn the_example_is_what_is_written() {
+    let page = page();
+    let start = page.find("```json\n").unwrap() + "```json\n".len();
+    let end = start + page[start..].find("```").unwrap();
+    if std::env::var_os("HALTWISE_WRITE").is_some() {
+        let page = format!("{}{}{}", &page[..start], written(), &page[end..]);
+        std::fs::write(Path::new(PAGE), page).unwrap();
+        return;
+    }
+    let shown = &page[start..end];
+    assert_eq!(
+        shown,
+        written(),
+        "HALTWISE_WRITE=1 cargo test -p haltwise-io --test rule_file"
+    );
+    assert_eq!(parse_rule(shown.as_bytes()).unwrap(), rule());
+}
+
+/// A file with everything that a rule can have. It contradicts itself, which is noticed only after
+/// every field has been read.
+fn everything() -> Value {
+    let mut file: Value = serde_json::from_str(&rule_json(&rule()).unwrap()).unwrap();
+    let set = file["certified_on"].clone();
+    file["fitted_on"] = set;
+    file["screen_by"] = json!("risk");
+    file["terms"] = json!({
+        "loss": "given", "by": "a", "unit": "b", "weight": {"column": "c", "bound": 2.0},
+        "cost": {"column": "d"},
+    });
+    file["looks"] = json!({"planned": [10, 20], "made": 1, "sequences": 10});
+    file["split"] = json!({"fit_fraction": 0.3, "screen_fraction": 0.5, "seed": 0});
+    file["expected"]["cost"] = json!(1.0);
+    file["score"] = json!({"gap": {
+        "uses_score": true, "classes": 0, "t_max": 5, "weights": vec![0.0; 11], "intercept": 0.0,
+    }});
+    file["trail"][0]["labelled"] = json!({"halted": 1, "disagreements": 1, "gaps": 1});
+    file
+}
+
+/// What the reader says it would have expected in this place.
+fn expected(file: &Value) -> BTreeSet<String> {
+    let said = parse_rule(file.to_string().as_bytes()).unwrap_err();
+    assert!(said.contains("unknown "), "{said}");
+    let names = said.split("expected ").nth(1).expect(&said);
+    let mut names = names.split('`').skip(1).step_by(2).map(str::to_owned);
+    names.by_ref().collect()
+}
+
+/// The fields that an object may have: what a field that no object has is refused for.
+fn fields(pointer: &str) -> BTreeSet<String> {
+    let mut file = everything();
+    let object = file.pointer_mut(pointer).expect(pointer);
+    object["no such field"] = json!(0);
+    expected(&file)
+}
+
+/// The words that a field may be.
+fn words(pointer: &str) -> BTreeSet<String> {
+    let mut file = everything();
+    *file.pointer_mut(pointer).expect(pointer) = json!("no-such-word");
+    expected(&file)
+}
+
+/// The section below a heading, down to the next one.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let start = page
+        .find(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("no heading {heading:?}"));
+    let rest = &page[start + 1..];
+    &rest[..rest[1..].find("\n## ").map_or(rest.len(), |end| end + 1)]
+}
+
+/// The rows of the table in a section: the name, and all else.
+fn rows(section: &str) -> Vec<(String, &str)> {
+    let row = |line: &'_ str| {
+        let name = line.strip_prefix("| `")?.split('`').next()?;
+        Some(name.to_owned())
+    };
+    let lines = section.lines();
+    lines.filter_map(|line| Some((row(line)?, line))).collect()
+}
+
+#[test]
+fn every_field_is_described() {
+    let page = page();
+    for (heading, pointer) in [
+        ("The document", ""),
+        ("Terms", "/terms"),
+        ("Looks", "/looks"),
+        ("The learned score", "/score/gap"),
+        ("Expected", "/expected"),
+        ("Sets", "/fitted_on"),
+        ("Sets", "/certified_on"),
+        ("Split", "/split"),
+        ("Families", "/families/0"),
+        ("Trail", "/trail/0"),
+        ("Labelled", "/trail/0/labelled"),
+    ] {
+        let rows = rows(section(&page, heading));
+        let described: BTreeSet<String> = rows.iter().map(|(name, _)| name.clone()).collect();
+        assert_eq!(described.len(), rows.len(), "{heading}: a field twice");
+        let mut there = fields(pointer);
+        if pointer.is_empty() {
+            // Taken off before the rule itself is read.
+            there.extend(["format", "version", "written_by"].map(str::to_owned));
+        }
+        assert_eq!(described, there, "{heading}");
+    }
+    let weight = rows(section(&page, "Terms"));
+    let weight = weight.iter().find(|(name, _)| name == "weight").unwrap().1;
+    for field in fields("/terms/weight") {
+        assert!(weight.contains(&format!("\"{field}\"")), "{weight}");
+    }
+}
+
+#[test]
+fn every_word_is_described() {
+    let page = page();
+    for (heading, field, pointer) in [
+        ("The document", "method", "/method"),
+        ("The document", "promise", "/promise"),
+        ("The document", "score", "/score"),
+        ("The document", "lengths", "/lengths"),
+        ("The document", "at_never", "/at_never"),
+        ("The document", "screen_by", "/screen_by"),
+        ("Terms", "loss", "/terms/loss"),
+        ("Terms", "cost", "/terms/cost"),
+        ("Families", "kind", "/families/0/kind"),
+    ] {
+        let rows = rows(section(&page, heading));
+        let (_, row) = rows.iter().find(|(name, _)| name == field).expect(field);
+        for word in words(pointer) {
+            let told = row.contains(&format!("`{word}`")) || row.contains(&format!("\"{word}\""));
+            assert!(told, "{field} may be {word:?}: {row}");
+        }
+    }
+    let proof = section(&page, "Proof");
+    let mut file = everything();
+    file["proof"] = json!("no-such-word");
+    for word in expected(&file) {
+        assert!(proof.contains(&format!("\"{word}\"")), "{word}");
+    }
+}
