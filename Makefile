@@ -6,6 +6,9 @@ VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
+# The command and what makes the playground: with the examples, which may use what tests use, nothing
+# is compiled again after the tests.
+BUILD_COMMAND := $(CARGO) build -q --bin haltwise --example playground --example playground_data
 
 .PHONY: test test-rust test-python test-web test-site wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
 
@@ -14,7 +17,7 @@ test: test-rust test-python test-web
 test-rust: chromium llama openai servers embedded
 	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 HALTWISE_REQUIRE_MOSQUITTO=1 \
 	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 HALTWISE_REQUIRE_C=1 \
-	    HALTWISE_REQUIRE_EMBEDDED=1 $(CARGO) test --workspace --exclude haltwise-python
+	    HALTWISE_REQUIRE_EMBEDDED=1 $(CARGO) test
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
@@ -24,7 +27,7 @@ test-python: python java servers
 	rm -rf target/wheels
 	$(PYTHON_VENV)/bin/maturin build -q -m python/Cargo.toml --out target/wheels
 	$(PYTHON_VENV)/bin/pip install -q --no-deps target/wheels/haltwise-*.whl
-	$(CARGO) build -q -p haltwise-cli
+	$(BUILD_COMMAND)
 	$(PYTHON_VENV)/bin/ruff check -q python
 	$(PYTHON_VENV)/bin/ruff check -q --config python/pyproject.toml docs/gallery
 	$(PYTHON_VENV)/bin/ruff format -q --check python
@@ -96,8 +99,7 @@ wasm: node clang python
 PLAYGROUND := target/playground
 DEMO := target/playground-demo
 playground: wasm
-	$(CARGO) build -q --workspace --exclude haltwise-python --bin haltwise --example playground \
-	    --example playground_data
+	$(BUILD_COMMAND)
 	rm -rf $(PLAYGROUND) && mkdir -p $(PLAYGROUND)/haltwise
 	target/debug/examples/playground $(PLAYGROUND)
 	cp web/site/*.js web/site/*.css $(PLAYGROUND)
