@@ -6,15 +6,18 @@ VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
+# The command and what makes the playground: with the examples, which may use what tests use, nothing
+# is compiled again after the tests.
+BUILD_COMMAND := $(CARGO) build -q --bin haltwise --example playground --example playground_data
 
-.PHONY: test test-rust test-python test-web test-site wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java
+.PHONY: test test-rust test-python test-web test-site wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
 
 test: test-rust test-python test-web
 
 test-rust: chromium llama openai servers embedded
 	HALTWISE_REQUIRE_CHROMIUM=1 HALTWISE_REQUIRE_LLAMA=1 HALTWISE_REQUIRE_MOSQUITTO=1 \
 	    HALTWISE_REQUIRE_NGINX=1 HALTWISE_REQUIRE_CURL=1 HALTWISE_REQUIRE_C=1 \
-	    HALTWISE_REQUIRE_EMBEDDED=1 $(CARGO) test --workspace --exclude haltwise-python
+	    HALTWISE_REQUIRE_EMBEDDED=1 $(CARGO) test
 
 # The wheel, installed into a fresh environment, beside real aeon, scikit-learn,
 # pandas, polars, Dask and Spark; rules are compared with those of the command line.
@@ -24,7 +27,7 @@ test-python: python java servers
 	rm -rf target/wheels
 	$(PYTHON_VENV)/bin/maturin build -q -m python/Cargo.toml --out target/wheels
 	$(PYTHON_VENV)/bin/pip install -q --no-deps target/wheels/haltwise-*.whl
-	$(CARGO) build -q -p haltwise-cli
+	$(BUILD_COMMAND)
 	$(PYTHON_VENV)/bin/ruff check -q python
 	$(PYTHON_VENV)/bin/ruff check -q --config python/pyproject.toml docs/gallery
 	$(PYTHON_VENV)/bin/ruff format -q --check python
@@ -77,10 +80,12 @@ embedded:
 WASM := target/wasm32-unknown-unknown/web/haltwise_wasm.wasm
 BINDGEN := target/bindgen/debug/haltwise-bindgen
 NPM := target/npm
-wasm: node clang
+wasm: node clang python
 	$(CARGO) build -q --manifest-path web/bindgen/Cargo.toml --target-dir target/bindgen
 	rm -rf $(NPM) && mkdir -p $(NPM)/columnar
-	cp web/npm/*.js web/npm/index.d.ts web/npm/package.json web/npm/README.md $(NPM)
+	cp web/npm/*.js web/npm/index.d.ts web/npm/package.json web/npm/README.md web/npm/LICENSE-* $(NPM)
+	python3 scripts/licences.py haltwise-wasm wasm32-unknown-unknown --features columnar \
+	    > $(NPM)/THIRD-PARTY-LICENSES.md
 	cp web/npm/*.js $(NPM)/columnar
 	RUSTFLAGS=-Ctarget-feature=+simd128 scripts/cross.sh wasm32-unknown-unknown std,panic_abort \
 	    -q -p haltwise-wasm --lib --profile web
@@ -94,8 +99,7 @@ wasm: node clang
 PLAYGROUND := target/playground
 DEMO := target/playground-demo
 playground: wasm
-	$(CARGO) build -q --workspace --exclude haltwise-python --bin haltwise --example playground \
-	    --example playground_data
+	$(BUILD_COMMAND)
 	rm -rf $(PLAYGROUND) && mkdir -p $(PLAYGROUND)/haltwise
 	target/debug/examples/playground $(PLAYGROUND)
 	cp web/site/*.js web/site/*.css $(PLAYGROUND)
@@ -155,7 +159,76 @@ $(OPENAI)/ready: | python
 	$(OPENAI)/bin/pip install -q openai==3.49.0
 	touch $@
 
-lint:
+# What a stranger installs, in target/dist: an archive with the command line, the crates, the wheel
+# and its source, the npm package; and their checksums. On Linux the archive and the wheel need
+# nothing newer than glibc 2.17: Zig links them.
+DIST := target/dist
+DIST_VENV := target/dist-venv
+HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+ifneq ($(findstring linux-gnu,$(HOST)),)
+DIST_BUILD := zigbuild --target $(HOST).2.17
+DIST_MATURIN := --zig --compatibility manylinux2014
+else
+DIST_BUILD := build --target $(HOST)
+endif
+BINARY := target/$(HOST)/release/haltwise$(if $(findstring windows,$(HOST)),.exe)
+
+dist:
+	rm -rf $(DIST)
+	$(MAKE) dist-crates dist-npm dist-python dist-archive
+	cd $(DIST) && sha256sum * > SHA256SUMS
+	ls -lh $(DIST)
+
+dist-crates:
+	mkdir -p $(DIST)
+	rm -f target/package/*.crate
+	$(CARGO) package -q --locked --no-verify --workspace --exclude haltwise-python --exclude haltwise-wasm
+	cp target/package/*.crate $(DIST)
+
+dist-npm: wasm npm
+	mkdir -p $(DIST)
+	cd $(NPM) && npm pack --silent --pack-destination ../../$(DIST)
+
+dist-python: $(DIST_VENV)/ready
+	python3 scripts/licences.py haltwise-python $(HOST) > python/THIRD-PARTY-LICENSES.md
+	$(DIST_VENV)/bin/maturin sdist -m python/Cargo.toml --out $(DIST)
+	PATH="$(CURDIR)/$(DIST_VENV)/bin:$$PATH" maturin build -q --release --locked -m python/Cargo.toml \
+	    --target $(HOST) $(DIST_MATURIN) --out $(DIST)
+
+dist-archive: $(DIST_VENV)/ready
+	PATH="$(CURDIR)/$(DIST_VENV)/bin:$$PATH" $(CARGO) $(DIST_BUILD) -q --release --locked -p haltwise-cli
+	strip $(BINARY)
+	python3 scripts/archive.py $(BINARY) $(HOST) $(DIST)
+
+# Each of them, installed into an empty place and used.
+test-dist: node npm python
+	scripts/test_dist.sh $(DIST)
+
+$(DIST_VENV)/ready: scripts/requirements-dist.txt | python
+	python3 -m venv $(DIST_VENV)
+	$(DIST_VENV)/bin/python -m pip install -q -r scripts/requirements-dist.txt
+	touch $@
+
+npm: node
+	@command -v npm >/dev/null || (apt-get update -q && apt-get install -qy --no-install-recommends npm)
+
+# Spelling, shell scripts, the Dockerfile, the citation, and that every crate can be packed: seconds.
+HABITS := target/habits
+check-habits: $(HABITS)/ready
+	$(HABITS)/bin/typos
+	$(HABITS)/bin/shellcheck .ci/run $$(git ls-files '*.sh')
+	$(HABITS)/bin/hadolint Dockerfile
+	$(HABITS)/bin/cffconvert --validate
+	scripts/version.sh "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" > /dev/null
+	$(CARGO) package -q --locked --no-verify --allow-dirty --workspace --exclude haltwise-python \
+	    --exclude haltwise-wasm
+
+$(HABITS)/ready: scripts/requirements-habits.txt | python
+	python3 -m venv $(HABITS)
+	$(HABITS)/bin/python -m pip install -q -r scripts/requirements-habits.txt
+	touch $@
+
+lint: check-habits
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 

@@ -28,8 +28,11 @@ matplotlib.use("Agg")
 #: Made by programs whose own tests compare them.
 MADE = {"python-api.md", "cli.md", "field.md"}
 
+#: Those of the book, and the front page.
+PAGES = ["../README.md", *book.pages()]
 
-@pytest.mark.parametrize("page", [page for page in book.pages() if page not in MADE])
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in MADE])
 @pytest.mark.skipif(os.name == "nt", reason="the pages are written for a Unix shell")
 def test_the_pages_run(page, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
@@ -50,7 +53,7 @@ def test_the_pages_run(page, tmp_path, monkeypatch, command):
 
 @pytest.mark.parametrize(
     "block",
-    [b for page in book.pages() for b in book.blocks(page) if b.not_run is not None],
+    [b for page in PAGES for b in book.blocks(page) if b.not_run is not None],
     ids=lambda block: block.name,
 )
 def test_what_is_shown_only_says_why(block):
@@ -58,7 +61,7 @@ def test_what_is_shown_only_says_why(block):
     pytest.skip(block.not_run)
 
 
-@pytest.mark.parametrize("page", book.pages())
+@pytest.mark.parametrize("page", PAGES)
 def test_what_is_run_elsewhere_is(page):
     for block in book.blocks(page):
         if block.run_by is not None:

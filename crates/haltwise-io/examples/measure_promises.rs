@@ -4,7 +4,7 @@
 //!
 //! `cargo run --release -p haltwise-io --example measure_promises -- FOLDER
 //! few-labels|forecast|small|votes` where FOLDER has `NAME.traces.npz`, for votes
-//! `Votes.traces.npz`.
+//! `Votes.traces.npz`. LABELS says how many of the labels are kept (200).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
@@ -116,7 +116,8 @@ fn few_labels(name: &str, file: &Path) {
         let order = shuffled(whole.len(), seed);
         let (test, kept) = order.split_at(whole.len() / 3);
         let test = whole.select(test.iter().copied());
-        let (mixed, only) = labelled(file, kept, 200);
+        let few = std::env::var("LABELS").map_or(200, |n| n.parse().unwrap());
+        let (mixed, only) = labelled(file, kept, few);
         let free = Ask {
             loss: Some(LossWord::Disagreement),
             ..Ask::default()
@@ -144,7 +145,7 @@ fn few_labels(name: &str, file: &Path) {
     }
     let [both, alone, free, all] = sums;
     println!(
-        "{name}: 200 labels and the others {both:.3}, 200 alone {alone:.3}, no labels {free:.3}, all labels {all:.3}"
+        "{name}: few labels and the others {both:.3}, the few alone {alone:.3}, no labels {free:.3}, all labels {all:.3}"
     );
 }
 

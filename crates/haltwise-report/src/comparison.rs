@@ -2,6 +2,7 @@
 
 use haltwise::Rule;
 use haltwise::evaluate::Evaluation;
+use haltwise::rule::Promise;
 use maud::{Markup, html};
 
 use crate::evaluation::{
@@ -116,7 +117,8 @@ fn summary_row(i: usize, compared: &Compared) -> Markup {
             }
             td.text {
                 @match rule.promise() {
-                    Some(_) => { (words::method(rule)) },
+                    Some(Promise::Marginal) => { "on average" },
+                    Some(Promise::Conditional) => { "by every step" },
                     None => { span.over { "none" } },
                 }
             }

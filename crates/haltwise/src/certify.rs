@@ -110,10 +110,11 @@ impl Proof {
     pub(crate) fn unlearned(&self) -> Self {
         match self {
             // As if every disagreement had the full prediction right: then labels
-            // and disagreements are tested apart.
-            Self::FewLabels { .. } => Self::FewLabels {
+            // and disagreements are tested apart. How many have a label says nothing
+            // about losses.
+            Self::FewLabels { labelled, .. } => Self::FewLabels {
                 right: 1.0,
-                labelled: 1.0,
+                labelled: *labelled,
             },
             other => other.clone(),
         }
@@ -149,9 +150,13 @@ impl Proof {
     }
 }
 
-/// With few labels, the shares of the three tests: of disagreements alone, of
-/// disagreements and labels together, and of the labelled alone.
-pub(crate) const FEW_LABELS: [f64; 3] = [0.65, 0.25, 0.1];
+/// Where so many have a label, the shares of the three tests: of disagreements
+/// alone, of disagreements and labels together, and of the labelled alone.
+pub(crate) fn few_labels_shares(labelled: f64) -> [f64; 3] {
+    let alone = 0.02 + 0.78 * labelled * labelled;
+    let both = 0.08;
+    [1.0 - both - alone, both, alone]
+}
 
 /// How many of the disagreements among so many halted may have the full prediction
 /// right: the least share that the labelled ones, if they are as expected, will show
@@ -230,7 +235,8 @@ impl<'p> Judge<'p> {
         let (all, labelled, alpha) = (found.counts, found.labelled, self.alpha.get());
         let free = binomial_tail(all.gaps, all.halted, alpha);
         let alone = binomial_tail(labelled.gaps, labelled.halted, alpha);
-        let level = self.delta.get() * FEW_LABELS[1] / 2.0;
+        let shares = few_labels_shares(share);
+        let level = self.delta.get() * shares[1] / 2.0;
         let rho = rho(all.halted as f64, right, share, alpha, level);
         let both = match rho < 1.0 {
             true => {
@@ -239,7 +245,7 @@ impl<'p> Judge<'p> {
             }
             false => free,
         };
-        let shared = std::iter::zip([free, both, alone], FEW_LABELS);
+        let shared = std::iter::zip([free, both, alone], shares);
         shared.map(|(p, share)| p / share).fold(1.0, f64::min)
     }
 

@@ -44,7 +44,8 @@ fn ridge(sequences: usize) -> f64 {
 pub(crate) enum Target {
     Loss(Loss),
     /// The gap where not all have a label: without one, a disagreement counts as
-    /// a gap as often as it is one with a label.
+    /// a gap as often as it is one with a label. Where most have none, the
+    /// disagreement, of which far more is known.
     FewLabels,
 }
 
@@ -64,7 +65,12 @@ impl Target {
         match self {
             Self::Loss(loss) => all(loss),
             Self::FewLabels => {
-                let (mut losses, gaps) = (all(Loss::Disagreement), all(Loss::Gap));
+                let mut losses = all(Loss::Disagreement);
+                let labelled = (0..outputs.len()).filter(|&i| outputs.is_labelled(i));
+                if 2 * labelled.count() < outputs.len() {
+                    return losses;
+                }
+                let gaps = all(Loss::Gap);
                 let right = right_share(outputs) as f32;
                 for (i, gaps) in gaps.into_iter().enumerate() {
                     match outputs.is_labelled(i) {

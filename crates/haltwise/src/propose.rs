@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bets::{Bets, Profile};
 use crate::candidates::{Candidates, FamilyKind};
-use crate::certify::{FEW_LABELS, Promise, Proof, rho};
+use crate::certify::{Promise, Proof, few_labels_shares, rho};
 use crate::counts::Counts;
 use crate::fit::{FEW, Target, fit, right_share};
 
@@ -344,7 +344,7 @@ fn views(
         let right = right_share(outputs);
         let labelled = 1.0 - certifying.unlabelled as f64 / certifying.sequences() as f64;
         let disagreements = Measure::of(Loss::Disagreement);
-        let [of_free, of_both, of_alone] = FEW_LABELS;
+        let [of_free, of_both, of_alone] = few_labels_shares(labelled);
         let free = view(disagreements, false, (of_free, Kind::Binomial(alpha)));
         let kind = Kind::FewLabels {
             right,
