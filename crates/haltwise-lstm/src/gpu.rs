@@ -103,7 +103,8 @@ impl GpuEngine {
         let mut steps = state.adam.steps;
         for rows in pass.rows.chunks(options.batch) {
             let weight = 1.0 / prefixes_of(&pass.data.series, rows) as f32;
-            let together = network.capacity(pass.data.series.steps(), true).max(1);
+            let steps = pass.data.series.steps();
+            let together = network.capacity(rows.len(), steps, true).max(1);
             for (i, rows) in rows.chunks(together).enumerate() {
                 let batch = fill(network, pass.data, rows, pass.normalisation, true)?;
                 network.learn(&batch, options.gamma, weight, i > 0)?;
@@ -113,9 +114,8 @@ impl GpuEngine {
             network.step(rate, scale)?;
         }
         let (loss, _) = network.take_loss()?;
-        let together = network
-            .capacity(pass.validation.series.steps(), false)
-            .max(1);
+        let (count, steps) = (pass.validation_rows.len(), pass.validation.series.steps());
+        let together = network.capacity(count, steps, false).max(1);
         for rows in pass.validation_rows.chunks(together) {
             let batch = fill(network, pass.validation, rows, pass.normalisation, false)?;
             network.evaluate(&batch, options.gamma)?;
@@ -135,9 +135,9 @@ impl GpuEngine {
         Ok((loss, sums))
     }
 
-    /// How many sequences of up to `steps` steps are scored together.
-    pub(crate) fn together(&self, steps: usize) -> usize {
-        self.network.capacity(steps, false).max(1)
+    /// How many of `sequences` sequences of up to `steps` steps are scored together.
+    pub(crate) fn together(&self, sequences: usize, steps: usize) -> usize {
+        self.network.capacity(sequences, steps, false).max(1)
     }
 
     /// Begins to score every prefix of the sequences `rows`. Two at the most may be under way.
