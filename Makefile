@@ -7,7 +7,7 @@ PYTHON_VENV := target/python-venv
 LLAMA := target/llama
 OPENAI := target/openai
 
-.PHONY: test test-rust test-python test-web wasm site node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java
+.PHONY: test test-rust test-python test-web types bench-web wasm site node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java
 
 test: test-rust test-python test-web
 
@@ -76,6 +76,20 @@ embedded:
 WASM := target/wasm32-unknown-unknown/web/haltwise_wasm.wasm
 BINDGEN := target/bindgen/debug/haltwise-bindgen
 NPM := target/npm
+# The package's types, by a program that uses all of them.
+TSC := target/typescript/node_modules/.bin/tsc
+types: $(TSC)
+	$(TSC) --strict --noEmit --target es2022 --lib es2022,dom --module nodenext web/npm/test/types.ts
+
+$(TSC): | node
+	@command -v npm >/dev/null || (apt-get update -q && apt-get install -qy npm)
+	npm install --silent --no-audit --no-fund --prefix target/typescript typescript@5.9.3
+
+# Calibrating in WebAssembly beside Rust on one thread.
+bench-web: wasm
+	$(CARGO) build -q --release -p haltwise --example calibrate_probs
+	node web/npm/bench/calibrate.js target/release/examples/calibrate_probs
+
 wasm: node clang
 	$(CARGO) build -q --manifest-path web/bindgen/Cargo.toml --target-dir target/bindgen
 	rm -rf $(NPM) && mkdir -p $(NPM)/columnar
@@ -104,7 +118,7 @@ site: wasm
 	target/debug/examples/playground_data $(DEMO) $(SITE)/pendigits
 
 # The package in Node, and the playground in Chromium, both beside the command line.
-test-web: site chromium
+test-web: site chromium types
 	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
 	    node --test web/npm/test/haltwise.test.js
 	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
