@@ -103,8 +103,8 @@ impl GpuEngine {
         let mut steps = state.adam.steps;
         for rows in pass.rows.chunks(options.batch) {
             let weight = 1.0 / prefixes_of(&pass.data.series, rows) as f32;
-            let steps = pass.data.series.steps();
-            let together = network.capacity(rows.len(), steps, true).max(1);
+            let longest = pass.data.series.steps();
+            let together = network.capacity(rows.len(), longest, true).max(1);
             for (i, rows) in rows.chunks(together).enumerate() {
                 let batch = fill(network, pass.data, rows, pass.normalisation, true)?;
                 network.learn(&batch, options.gamma, weight, i > 0)?;
@@ -114,8 +114,8 @@ impl GpuEngine {
             network.step(rate, scale)?;
         }
         let (loss, _) = network.take_loss()?;
-        let (count, steps) = (pass.validation_rows.len(), pass.validation.series.steps());
-        let together = network.capacity(count, steps, false).max(1);
+        let (count, longest) = (pass.validation_rows.len(), pass.validation.series.steps());
+        let together = network.capacity(count, longest, false).max(1);
         for rows in pass.validation_rows.chunks(together) {
             let batch = fill(network, pass.validation, rows, pass.normalisation, false)?;
             network.evaluate(&batch, options.gamma)?;
