@@ -39,11 +39,8 @@ fn filled(
 ) -> Result<Batch, Box<dyn Error>> {
     let values = noise(n * steps * sizes.features);
     let mut batch = network.batch(n, steps, learn)?;
-    for i in 0..n {
-        let values = &values[i * steps * sizes.features..];
-        let label = (i % sizes.classes) as u32;
-        batch.set(i, steps, label, |t, f| values[t * sizes.features + f]);
-    }
+    let of = |i: usize| (steps, (i % sizes.classes) as u32);
+    batch.set(of, |i, t, f| values[(i * steps + t) * sizes.features + f]);
     Ok(batch)
 }
 

@@ -96,23 +96,33 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts a sequence at place `index`: its label, and `value(step, feature)` up to its length.
+    /// Fills all places: `of(place)` is a sequence's length and label, `value(place, step, feature)`
+    /// what it is up to its length. Some places at a time, step by step, as the steps lie in memory.
     pub fn set(
         &mut self,
-        index: usize,
-        length: usize,
-        label: u32,
-        value: impl Fn(usize, usize) -> f32,
+        of: impl Fn(usize) -> (usize, u32),
+        value: impl Fn(usize, usize, usize) -> f32,
     ) {
-        let width = self.sizes.batch() * self.features;
-        for (t, row) in self.inputs.chunks_exact_mut(width).enumerate().take(length) {
-            let row = &mut row[index * self.features..(index + 1) * self.features];
-            for (feature, input) in row.iter_mut().enumerate() {
-                *input = value(t, feature);
+        const TOGETHER: usize = 64;
+        let (features, width) = (self.features, self.sizes.batch() * self.features);
+        for first in (0..self.sequences).step_by(TOGETHER) {
+            let places = first..self.sequences.min(first + TOGETHER);
+            for place in places.clone() {
+                let (length, label) = of(place);
+                self.lengths[place] = length as i32;
+                self.labels[place] = label as i32;
+            }
+            let lengths = &self.lengths;
+            let steps = self.inputs.chunks_exact_mut(width.max(1));
+            for (t, row) in steps.enumerate() {
+                for place in places.clone().filter(|&p| t < lengths[p] as usize) {
+                    let inputs = &mut row[place * features..(place + 1) * features];
+                    for (feature, input) in inputs.iter_mut().enumerate() {
+                        *input = value(place, t, feature);
+                    }
+                }
             }
         }
-        self.lengths[index] = length as i32;
-        self.labels[index] = label as i32;
     }
 
     /// How many sequences there is a place for.

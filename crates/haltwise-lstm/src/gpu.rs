@@ -149,9 +149,7 @@ impl GpuEngine {
     ) -> Result<Started> {
         let mut start = || {
             let mut batch = self.network.batch(rows.len(), series.steps(), false)?;
-            for (place, row) in rows.clone().enumerate() {
-                place_sequence(&mut batch, place, series, row, 0, normalisation);
-            }
+            place(&mut batch, series, normalisation, |p| (rows.start + p, 0));
             self.network.start_scoring(&batch)
         };
         let scoring = start().map_err(|e| failure(self.ordinal, e))?;
@@ -200,23 +198,26 @@ fn fill(
 ) -> haltwise_cuda::Result<Batch> {
     let steps = rows.iter().map(|&r| data.series.length(r)).max();
     let mut batch = network.batch(rows.len(), steps.unwrap_or(0), backward)?;
-    for (place, &row) in rows.iter().enumerate() {
-        let label = data.labels[row];
-        place_sequence(&mut batch, place, &data.series, row, label, normalisation);
-    }
+    place(&mut batch, &data.series, normalisation, |p| {
+        (rows[p], data.labels[rows[p]])
+    });
     Ok(batch)
 }
 
-fn place_sequence(
+/// Puts sequences into a batch: `of(place)` is the row and the label of each.
+fn place(
     batch: &mut Batch,
-    place: usize,
     series: &Series<'_>,
-    row: usize,
-    label: u32,
     normalisation: &Normalisation,
+    of: impl Fn(usize) -> (usize, u32),
 ) {
-    let (values, features) = (series.sequence(row), series.features());
-    batch.set(place, series.length(row), label, |step, feature| {
+    let features = series.features();
+    let length = |place: usize| {
+        let (row, label) = of(place);
+        (series.length(row), label)
+    };
+    batch.set(length, |place, step, feature| {
+        let values = series.sequence(of(place).0);
         normalisation.apply(feature, values[step * features + feature])
     });
 }
