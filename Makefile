@@ -10,7 +10,7 @@ OPENAI := target/openai
 # is compiled again after the tests.
 BUILD_COMMAND := $(CARGO) build -q --bin haltwise --example playground --example playground_data
 
-.PHONY: test test-rust test-python test-web test-site wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
+.PHONY: test test-rust test-python test-web test-site types bench-web wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
 
 test: test-rust test-python test-web
 
@@ -95,6 +95,20 @@ wasm: node clang python
 	    -q -p haltwise-wasm --lib --profile web --features columnar
 	$(BINDGEN) $(WASM) $(NPM)/columnar/wasm haltwise
 
+# The package's types, by a program that uses all of them.
+TSC := target/typescript/node_modules/.bin/tsc
+types: $(TSC)
+	$(TSC) --strict --noEmit --target es2022 --lib es2022,dom --module nodenext web/npm/test/types.ts
+
+$(TSC): | node
+	@command -v npm >/dev/null || (apt-get update -q && apt-get install -qy npm)
+	npm install --silent --no-audit --no-fund --prefix target/typescript typescript@5.9.3
+
+# Calibrating in WebAssembly beside Rust on one thread.
+bench-web: wasm
+	$(CARGO) build -q --release -p haltwise --example calibrate_probs
+	node web/npm/bench/calibrate.js target/release/examples/calibrate_probs
+
 # The playground, in target/playground.
 PLAYGROUND := target/playground
 DEMO := target/playground-demo
@@ -109,7 +123,7 @@ playground: wasm
 	target/debug/examples/playground_data $(DEMO) $(PLAYGROUND)/pendigits
 
 # The package in Node, and the playground in Chromium, both beside the command line.
-test-web: playground chromium
+test-web: playground types chromium
 	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \
 	    node --test web/npm/test/haltwise.test.js
 	HALTWISE_CLI=$(CURDIR)/target/debug/haltwise HALTWISE_COLUMNAR=$(CURDIR)/$(DEMO)/certifying.parquet \

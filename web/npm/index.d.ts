@@ -91,10 +91,13 @@ export interface Options {
   screenBy?: string;
   loss?: string;
   scale?: number;
+  /** A column, or "label": the promise holds for each group. */
   by?: string;
+  /** A column: what was drawn independently, with all its sequences. */
   unit?: string;
   weight?: string;
   weightBound?: number;
+  /** What a step costs: a column, or costs, as an array or "1,1,4"; the last also for later steps. */
   cost?: string | number[];
 }
 

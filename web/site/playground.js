@@ -40,6 +40,10 @@ function wishes() {
   const all = { method: method(), alpha: +at("alpha").value, delta: +at("delta").value };
   if (at("score").value !== "") all.score = at("score").value;
   if (at("seed").value !== "" && at("seed").value !== "0") all.seed = +at("seed").value;
+  if (all.method === "adaptive" && at("promise").value !== "") all.promise = at("promise").value;
+  for (const name of ["by", "unit", "cost"]) {
+    if (at(name).value.trim() !== "") all[name] = at(name).value.trim();
+  }
   return all;
 }
 
@@ -198,7 +202,10 @@ at("try").addEventListener("click", async () => {
   }
 });
 
-at("wishes").addEventListener("input", calibrate);
+// A name is a wish when it is whole.
+const written = (event) => event.target.type === "text";
+at("wishes").addEventListener("input", (event) => written(event) || calibrate());
+at("wishes").addEventListener("change", (event) => written(event) && calibrate());
 at("wishes").addEventListener("submit", (event) => event.preventDefault());
 for (const what of ["rule", "report"]) {
   at(what).addEventListener("click", () => worker.postMessage({ kind: "download", what, method: method() }));

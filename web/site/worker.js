@@ -10,6 +10,9 @@ const files = new Map();
 const opened = new Map();
 let rules = [];
 let latest = 0;
+// What of the files must be read beside what the classifier said.
+const COLUMNS = ["by", "unit", "cost"];
+let columns = {};
 
 async function load(withColumns) {
   if (api !== null && (columnar || !withColumns)) return;
@@ -19,12 +22,26 @@ async function load(withColumns) {
   columnar = withColumns;
   api.onProgress((done, total) => postMessage({ kind: "progress", done, total }));
   rules = [];
-  for (const [role, { name, bytes }] of files) opened.set(role, api.Traces.read(name, bytes));
+  again(columns);
+}
+
+// Reads all files again, for these columns; where one cannot be, all stay as they are.
+function again(asked) {
+  const read = [...files].map(([role, { name, bytes }]) => [role, api.Traces.read(name, bytes, asked)]);
+  for (const [role, traces] of read) opened.set(role, traces);
+  columns = asked;
+}
+
+function lookAt(wishes) {
+  const asked = Object.fromEntries(COLUMNS.filter((name) => name in wishes).map((name) => [name, wishes[name]]));
+  if (JSON.stringify(asked) !== JSON.stringify(columns)) again(asked);
 }
 
 async function open({ role, name, bytes }) {
   await load(columnar || COLUMNAR.test(name));
-  const traces = api.Traces.read(name, new Uint8Array(bytes));
+  // Another file may have other columns; what is asked of it is looked for when it is calibrated.
+  if (role === "traces") columns = {};
+  const traces = api.Traces.read(name, new Uint8Array(bytes), columns);
   files.set(role, { name, bytes: new Uint8Array(bytes) });
   opened.set(role, traces);
   if (role === "traces") rules = [];
@@ -62,8 +79,11 @@ async function calibrate({ number, wishes }) {
   latest = number;
   await others();
   if (latest !== number || !opened.has("traces")) return;
-  const { method, ...rest } = wishes;
-  rules = [find(method, rest)];
+  lookAt(wishes);
+  // The promise is the adaptive method's own to choose.
+  const { method, promise, ...rest } = wishes;
+  const own = promise === undefined ? rest : { ...rest, promise };
+  rules = [find(method, own)];
   show(number, rules, 0, false);
   // The rest is for comparing: where a method refuses these wishes, it is left out.
   const all = [];

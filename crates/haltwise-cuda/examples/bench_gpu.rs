@@ -39,11 +39,8 @@ fn filled(
 ) -> Result<Batch, Box<dyn Error>> {
     let values = noise(n * steps * sizes.features);
     let mut batch = network.batch(n, steps, learn)?;
-    for i in 0..n {
-        let values = &values[i * steps * sizes.features..];
-        let label = (i % sizes.classes) as u32;
-        batch.set(i, steps, label, |t, f| values[t * sizes.features + f]);
-    }
+    let of = |i: usize| (steps, (i % sizes.classes) as u32);
+    batch.set(of, |i, t, f| values[(i * steps + t) * sizes.features + f]);
     Ok(batch)
 }
 
@@ -97,7 +94,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         network.gpu().wait()?;
         let in_a_row = f64::from(before.milliseconds_to(&after)?) / 50.0;
         let mut scored = Vec::new();
-        for n in [256, network.capacity(steps, false)] {
+        let (few, many) = (512, network.capacity(usize::MAX, steps, false));
+        for n in [256, few, 1024, 4096, many] {
+            if n > many {
+                continue;
+            }
             let batch = filled(&network, n, steps, sizes, false)?;
             let scoring = network.start_scoring(&batch)?;
             network.finish_scoring(scoring)?;
@@ -113,19 +114,20 @@ fn main() -> Result<(), Box<dyn Error>> {
             scored.push((n.to_string(), 1e3 * n as f64 / median(times)));
         }
         // As a large set is scored: the GPU works on the next batch while the last is fetched.
-        let n = network.capacity(steps, false);
-        let batch = filled(&network, n, steps, sizes, false)?;
-        let before = network.gpu().moment()?;
-        let mut under_way = network.start_scoring(&batch)?;
-        for _ in 1..16 {
-            let next = network.start_scoring(&batch)?;
-            network.finish_scoring(std::mem::replace(&mut under_way, next))?;
+        for n in [few.min(many), many] {
+            let batch = filled(&network, n, steps, sizes, false)?;
+            let before = network.gpu().moment()?;
+            let mut under_way = network.start_scoring(&batch)?;
+            for _ in 1..16 {
+                let next = network.start_scoring(&batch)?;
+                network.finish_scoring(std::mem::replace(&mut under_way, next))?;
+            }
+            network.finish_scoring(under_way)?;
+            let after = network.gpu().moment()?;
+            network.gpu().wait()?;
+            let rate = 16e3 * n as f64 / f64::from(before.milliseconds_to(&after)?);
+            scored.push((format!("16 x {n}"), rate));
         }
-        network.finish_scoring(under_way)?;
-        let after = network.gpu().moment()?;
-        network.gpu().wait()?;
-        let rate = 16e3 * n as f64 / f64::from(before.milliseconds_to(&after)?);
-        scored.push((format!("16 x {n}"), rate));
         println!(
             "{{\"shape\": [{steps}, {features}, {classes}, {hidden}, {layers}], \
              \"ms_per_step\": {:.3}, \"ms_in_a_row\": {in_a_row:.3}, \"scored_per_s\": {{{}}}}}",

@@ -12,6 +12,8 @@
 // enough: a block writes step t only after it has read step t - 1 of all others, which they
 // wrote only after they had read step t - 2, whose slot is the one written to.
 //
+// Where there are many sequences to score, nothing is handed over at all: see `many`.
+//
 // Products. Tensor cores multiply 16-bit numbers and add up in 32 bits. Each float is
 // split into a high and a low half; high·high + high·low + low·high leaves out only low·low. On
 // the way forward the halves are float16, which keeps 22 bits: states are at most 1, and weights
@@ -90,6 +92,8 @@ struct Brain {
 #endif
 
 #define THREADS 256
+// Threads of a block that scores many sequences.
+#define MANY_THREADS 512
 // Units of a block of the recurrence: as many as a matrix instruction has rows.
 #define UNITS 16
 
@@ -116,6 +120,14 @@ __device__ __forceinline__ void row_pair(u32 (&high)[4], u32 (&low)[4], uint4 r,
     low[1] = r8.z;
     low[2] = r.w;
     low[3] = r8.w;
+}
+
+// A factor that lies in memory as the matrix instruction takes it.
+__device__ __forceinline__ void words(u32 (&to)[4], uint4 v) {
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
 }
 
 __device__ __forceinline__ float sigmoid(float x) {
@@ -596,6 +608,159 @@ __device__ __forceinline__ void product(const float *__restrict__ a, int a_strid
             }
 }
 
+// All layers over all steps, for many sequences: a block takes 8 * NT of them through the whole
+// network and knows of no other block. Their states stay in its shared memory, split as the
+// matrix instruction takes them; the weights pass by from the cache that all blocks share, and each
+// is used for all sequences of the block. AHEAD: how many sixteens they are fetched ahead.
+//
+// There is room for the states of all layers and of one more. A layer writes its new states where
+// there is room, after which the place of its old ones is free, for the next layer.
+//   packed  per layer, see `pack_weights`: the weights of the layer below, then its own
+//   inputs  [steps][batch][features]
+//   cells   [block][layer][hidden / 8][NT][32] pairs
+//   states  [steps + 1][batch][hidden], those of the last layer; the first row is not touched
+template <int NT, int AHEAD>
+__device__ __forceinline__ void many(const float *__restrict__ parameters,
+                                     const uint4 *__restrict__ packed,
+                                     const float *__restrict__ inputs, float2 *__restrict__ cells,
+                                     float *__restrict__ states, int steps, int features,
+                                     int hidden, int layers, int batch) {
+    constexpr int N = 8 * NT, WARPS = MANY_THREADS / 32;
+    SHARED(uint4, memory);
+    const int depth = hidden / 16, chunks = depth * N * 4, places = layers + 1;
+    const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, pair = 2 * (lane & 3);
+    const int first = blockIdx.x * N;
+    for (int i = thread; i < places * chunks; i += MANY_THREADS)
+        memory[i] = make_uint4(0, 0, 0, 0);
+    __syncthreads();
+    cells += (size_t)blockIdx.x * layers * hidden * (N / 2);
+    for (int t = 0; t < steps; t++) {
+        const float *weights = parameters;
+        const uint4 *tiles = packed;
+        for (int layer = 0; layer < layers; layer++) {
+            const int turn = 2 * places + layer - t % places;
+            const uint4 *own = memory + turn % places * chunks;
+            const uint4 *below = memory + (turn - 2) % places * chunks;
+            unsigned short *to =
+                reinterpret_cast<unsigned short *>(memory + (turn - 1) % places * chunks);
+            const int width = layer ? hidden : features, skip = layer ? depth : 0;
+            const int total = skip + depth;
+            const float *bias = weights + (size_t)4 * hidden * (width + hidden);
+            for (int eight = warp; eight < hidden / 8; eight += WARPS) {
+                const int unit = 8 * eight + lane / 4;
+                const uint4 *tile = tiles + (size_t)eight * total * 128 + lane;
+                uint4 a[AHEAD][4];
+#pragma unroll
+                for (int s = 0; s < AHEAD; s++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        a[s][i] = __ldg(tile + (s * 4 + i) * 32);
+                // Of gate q: acc[q / 2][n][2 * (q % 2)] and the next, for two sequences.
+                float acc[2][NT][4];
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    const float b = Half::WEIGHTS * __ldg(bias + q * hidden + unit);
+#pragma unroll
+                    for (int n = 0; n < NT; n++)
+                        acc[q >> 1][n][2 * (q & 1)] = acc[q >> 1][n][2 * (q & 1) + 1] = b;
+                }
+                // The inputs in plain float32: nothing is known of their size.
+                for (int f = 0; layer == 0 && f < features; f++) {
+                    float w[4];
+#pragma unroll
+                    for (int q = 0; q < 4; q++)
+                        w[q] = Half::WEIGHTS * __ldg(weights + (q * hidden + unit) * features + f);
+#pragma unroll
+                    for (int n = 0; n < NT; n++)
+#pragma unroll
+                        for (int j = 0; j < 2; j++) {
+                            const size_t row = (size_t)t * batch + first + 8 * n + pair + j;
+                            const float x = __ldg(inputs + row * features + f);
+#pragma unroll
+                            for (int q = 0; q < 4; q++) {
+                                float &z = acc[q >> 1][n][2 * (q & 1) + j];
+                                z = fmaf(w[q], x, z);
+                            }
+                        }
+                }
+                for (int k = 0; k < total; k += AHEAD) {
+                    const uint4 *from =
+                        (k < skip ? below + k * N * 4 : own + (k - skip) * N * 4) + lane;
+#pragma unroll
+                    for (int s = 0; s < AHEAD; s++) {
+                        u32 high[2][4], low[2][4];
+#pragma unroll
+                        for (int m = 0; m < 2; m++) {
+                            words(high[m], a[s][2 * m]);
+                            words(low[m], a[s][2 * m + 1]);
+                        }
+                        if (k + AHEAD < total)
+#pragma unroll
+                            for (int i = 0; i < 4; i++)
+                                a[s][i] = __ldg(tile + ((k + s + AHEAD) * 4 + i) * 32);
+                        // Three tiles at a time, so that no instruction waits for the last.
+#pragma unroll
+                        for (int g = 0; g < NT; g += 3) {
+                            uint4 b[3];
+#pragma unroll
+                            for (int n = 0; n < 3; n++)
+                                if (g + n < NT)
+                                    b[n] = from[(s * N + 8 * (g + n)) * 4];
+#pragma unroll
+                            for (int n = 0; n < 3; n++)
+#pragma unroll
+                                for (int m = 0; m < 2; m++)
+                                    if (g + n < NT)
+                                        Half::multiply(acc[m][g + n], high[m], b[n].z, b[n].w);
+#pragma unroll
+                            for (int n = 0; n < 3; n++)
+#pragma unroll
+                                for (int m = 0; m < 2; m++)
+                                    if (g + n < NT)
+                                        Half::multiply(acc[m][g + n], low[m], b[n].x, b[n].y);
+#pragma unroll
+                            for (int n = 0; n < 3; n++)
+#pragma unroll
+                                for (int m = 0; m < 2; m++)
+                                    if (g + n < NT)
+                                        Half::multiply(acc[m][g + n], high[m], b[n].x, b[n].y);
+                        }
+                    }
+                }
+                float2 *kept = cells + ((size_t)layer * (hidden / 8) + eight) * (NT * 32) + lane;
+                unsigned short *put = to + (unit / 16 * N * 4 + (unit & 15) / 4) * 8 + (unit & 3);
+#pragma unroll
+                for (int n = 0; n < NT; n++) {
+                    float2 cell = t ? kept[n * 32] : make_float2(0.0f, 0.0f);
+#pragma unroll
+                    for (int j = 0; j < 2; j++) {
+                        constexpr float SCALE = 1.0f / Half::WEIGHTS;
+                        const float in = sigmoid(acc[0][n][j] * SCALE);
+                        const float forget = sigmoid(acc[0][n][2 + j] * SCALE);
+                        const float fresh_cell = tangent(acc[1][n][j] * SCALE);
+                        const float out = sigmoid(acc[1][n][2 + j] * SCALE);
+                        float &c = j ? cell.y : cell.x;
+                        c = forget * c + in * fresh_cell;
+                        const float h = out * tangent(c);
+                        const int sequence = 8 * n + pair + j;
+                        const u32 hi = Half::pack(h, 0.0f);
+                        put[sequence * 32] = (unsigned short)hi;
+                        put[sequence * 32 + 4] =
+                            (unsigned short)Half::pack(h - Half::low(hi), 0.0f);
+                        if (layer == layers - 1)
+                            states[((size_t)(t + 1) * batch + first + sequence) * hidden + unit] =
+                                h;
+                    }
+                    kept[n * 32] = cell;
+                }
+            }
+            weights = bias + 4 * hidden;
+            tiles += (size_t)(hidden / 8) * total * 128;
+            __syncthreads();
+        }
+    }
+}
+
 extern "C" {
 
 // TWICE: blocks that a multiprocessor runs at the same time on the way forward: while one waits for
@@ -627,6 +792,46 @@ RECURRENCE(16, 1, 1)
 RECURRENCE(16, 2, 1)
 RECURRENCE(16, 4, 1)
 RECURRENCE(16, 8, 1)
+
+#define MANY(NT, AHEAD)                                                                            \
+    __global__ void __launch_bounds__(MANY_THREADS, 1)                                             \
+        many_##NT(const float *parameters, const uint4 *packed, const float *inputs,               \
+                  float2 *cells, float *states, int steps, int features, int hidden, int layers,   \
+                  int batch) {                                                                     \
+        many<NT, AHEAD>(parameters, packed, inputs, cells, states, steps, features, hidden,        \
+                        layers, batch);                                                            \
+    }
+
+MANY(2, 2)
+MANY(3, 2)
+MANY(4, 2)
+MANY(6, 1)
+MANY(9, 1)
+
+// The weights of a layer as `many` takes them: for eight units at a time, sixteen summed indices at
+// a time, what each thread hands to the matrix instruction. The first 16 rows of an eight are its
+// input and forget gates, the second its new cells and output gates, so that a thread ends up with
+// all four gates of a unit. `first` and `depth` are in sixteens: where these weights begin among
+// all that the layer sums over, and how many those are.
+__global__ void __launch_bounds__(THREADS)
+    pack_weights(const float *__restrict__ weights, uint4 *__restrict__ out, int hidden, int first,
+                 int depth) {
+    const int i = blockIdx.x * THREADS + threadIdx.x, lane = i & 31, pair = (i >> 5) & 1;
+    const int k = (i >> 6) % (hidden / 16), eight = (i >> 6) / (hidden / 16);
+    if (eight >= hidden / 8)
+        return;
+    uint4 row[2];
+    for (int r = 0; r < 2; r++) {
+        const float *w = weights +
+                         (size_t)((2 * pair + r) * hidden + 8 * eight + lane / 4) * hidden +
+                         16 * k + 4 * (lane & 3);
+        row[r] = split<Half>(Half::WEIGHTS * w[0], Half::WEIGHTS * w[1], Half::WEIGHTS * w[2],
+                             Half::WEIGHTS * w[3]);
+    }
+    uint4 *to = out + ((size_t)(eight * depth + first + k) * 4 + 2 * pair) * 32 + lane;
+    to[0] = make_uint4(row[0].x, row[1].x, row[0].y, row[1].y);
+    to[32] = make_uint4(row[0].z, row[1].z, row[0].w, row[1].w);
+}
 
 // What a layer of states adds to the gates of the layer above: states · weightsᵀ + bias.
 __global__ void __launch_bounds__(THREADS, 1)

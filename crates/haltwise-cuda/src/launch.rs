@@ -18,8 +18,10 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Threads of a block, in every kernel.
+/// Threads of a block, in every kernel but those that score many sequences.
 const THREADS: usize = 256;
+/// Threads of a block that scores many sequences.
+const MANY_THREADS: usize = 512;
 /// Units of a block of the recurrence.
 pub(crate) const UNITS: usize = 16;
 /// Rows and columns of a tile of a product.
@@ -166,7 +168,7 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct Arriving<T>(Option<PinnedHostSlice<T>>);
 
-impl<T: DeviceRepr + ValidAsZeroBits + Copy> Arriving<T> {
+impl<T: DeviceRepr + ValidAsZeroBits + Copy + Default + Send + Sync> Arriving<T> {
     pub(crate) fn new() -> Self {
         Arriving(None)
     }
@@ -187,10 +189,29 @@ impl<T: DeviceRepr + ValidAsZeroBits + Copy> Arriving<T> {
     /// The first `len` numbers, for whoever has waited for the copy.
     pub(crate) fn take(&self, len: usize) -> Result<Vec<T>> {
         match &self.0 {
-            Some(slot) if slot.len() >= len => Ok(slot.as_slice()?[..len].to_vec()),
+            Some(slot) if slot.len() >= len => Ok(copied(&slot.as_slice()?[..len])),
             _ => Err(Error::Driver("more was asked for than there is".into())),
         }
     }
+}
+
+/// A copy. New memory is slow when it is first touched, so several threads share a large one:
+/// otherwise the GPU would wait for it.
+fn copied<T: Copy + Default + Send + Sync>(from: &[T]) -> Vec<T> {
+    const PART: usize = 1 << 20;
+    if from.len() <= PART {
+        return from.to_vec();
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = from.len().div_ceil(threads.min(8)).max(PART);
+    // Zeros come untouched from the system.
+    let mut to = vec![T::default(); from.len()];
+    std::thread::scope(|scope| {
+        for (to, from) in to.chunks_mut(part).zip(from.chunks(part)) {
+            scope.spawn(|| to.copy_from_slice(from));
+        }
+    });
+    to
 }
 
 /// What a kernel is given.
@@ -221,6 +242,7 @@ fn int(value: usize) -> Result<Argument> {
 /// How a kernel is spread over the GPU.
 struct Spread {
     grid: (usize, usize, usize),
+    threads: usize,
     shared: usize,
     /// Whether its blocks wait for each other, so that all must run at the same time.
     together: bool,
@@ -235,6 +257,7 @@ impl Spread {
     fn grid(x: usize, y: usize, z: usize) -> Self {
         Spread {
             grid: (x, y, z),
+            threads: THREADS,
             shared: 0,
             together: false,
         }
@@ -246,10 +269,15 @@ impl Spread {
 pub(crate) struct Recurrence {
     pub(crate) steps: usize,
     pub(crate) hidden: usize,
-    /// Sequences of a slice, in eights: 1, 2, 4 or 8.
+    /// Sequences of a slice, in eights: 1, 2, 4 or 8; of [`MANY`] where there are many.
     pub(crate) eights: usize,
     pub(crate) slices: usize,
+    /// Whether a slice is one block's, for all layers; else a group of blocks does it, layer by layer.
+    pub(crate) many: bool,
 }
+
+/// Sequences of a block that takes them through all layers, in eights: the cuts that there are.
+pub(crate) const MANY: [usize; 5] = [2, 3, 4, 6, 9];
 
 impl Recurrence {
     /// Sequences, with those that fill up the last slice.
@@ -300,9 +328,16 @@ impl Recurrence {
         hidden * sequences * 4 + 8 * sequences * (UNITS + 4) * 4
     }
 
+    /// Shared memory of a block that takes so many eights through all layers: the states of each
+    /// layer, and of one more.
+    pub(crate) fn shared_by_many(hidden: usize, layers: usize, eights: usize) -> usize {
+        (layers + 1) * hidden * 8 * eights * 4
+    }
+
     fn spread(&self, shared: usize) -> Spread {
         Spread {
             grid: (self.groups(), self.slices, 1),
+            threads: THREADS,
             shared,
             together: true,
         }
@@ -409,7 +444,7 @@ impl Gpu {
         let grid = (size(x)?, size(y)?, size(z)?);
         let mut addresses: Vec<*mut c_void> = arguments.iter_mut().map(Argument::address).collect();
         let (f, stream) = (function.cu_function(), self.stream.cu_stream());
-        let (block, shared) = ((THREADS as u32, 1, 1), size(spread.shared)?);
+        let (block, shared) = ((size(spread.threads)?, 1, 1), size(spread.shared)?);
         // SAFETY: the caller's promise; the driver has copied the arguments when it returns. A
         // cooperative launch is refused where not all blocks can run at the same time.
         unsafe {
@@ -466,6 +501,71 @@ impl Gpu {
         unsafe { self.launch(&sizes.name("forward"), &spread, &mut arguments) }
     }
 
+    /// The recurrent weights of a layer, `[4 * hidden][hidden]`, as [`Gpu::many`] takes them. The
+    /// layer sums over `depth` numbers in all; these are those from `first` on.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn pack_weights(
+        &mut self,
+        hidden: usize,
+        parameters: &Buffer<f32>,
+        weights: usize,
+        packed: &mut Buffer<u32>,
+        start: usize,
+        first: usize,
+        depth: usize,
+    ) -> Result<()> {
+        if first + hidden > depth {
+            return Err(Error::Driver("weights beyond those of a layer".into()));
+        }
+        let mut arguments = [
+            parameters.at(self, weights, 4 * hidden * hidden)?,
+            packed.at(self, start, 4 * hidden * depth)?,
+            int(hidden)?,
+            int(first / 16)?,
+            int(depth / 16)?,
+        ];
+        let threads = hidden / 8 * (hidden / 16) * 64;
+        // SAFETY: every range that the kernel addresses was asked for above: a word per weight.
+        unsafe { self.launch("pack_weights", &Spread::over(threads), &mut arguments) }
+    }
+
+    /// All layers over all steps, a block for each slice; only the states of the last are kept.
+    #[allow(clippy::too_many_arguments)] // the kernel's own
+    pub(crate) fn many(
+        &mut self,
+        sizes: Recurrence,
+        (features, layers): (usize, usize),
+        parameters: &Buffer<f32>,
+        packed: &Buffer<u32>,
+        inputs: &Buffer<f32>,
+        cells: &mut Buffer<f32>,
+        states: &mut Buffer<f32>,
+    ) -> Result<()> {
+        let (rows, hidden) = (sizes.rows(), sizes.hidden);
+        let weights = 4 * hidden * (features + hidden + 1);
+        let above = (layers - 1) * 4 * hidden * (2 * hidden + 1);
+        let mut arguments = [
+            parameters.at(self, 0, weights + above)?,
+            packed.at(self, 0, 4 * hidden * hidden * (2 * layers - 1))?,
+            inputs.at(self, 0, rows * features)?,
+            cells.at(self, 0, sizes.batch() * layers * hidden)?,
+            states.at(self, 0, (rows + sizes.batch()) * hidden)?,
+            int(sizes.steps)?,
+            int(features)?,
+            int(hidden)?,
+            int(layers)?,
+            int(sizes.batch())?,
+        ];
+        let spread = Spread {
+            threads: MANY_THREADS,
+            shared: Recurrence::shared_by_many(hidden, layers, sizes.eights),
+            ..Spread::grid(sizes.slices, 1, 1)
+        };
+        // SAFETY: every range that the kernel addresses was asked for above; cells are written at
+        // the first step before they are read.
+        unsafe { self.launch(&format!("many_{}", sizes.eights), &spread, &mut arguments) }
+    }
+
     /// The way back through a layer: from the gradients of its states to the slopes of its gates.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn backward(
@@ -503,6 +603,7 @@ impl Gpu {
     fn tiles(m: usize, n: usize, parts: usize) -> Spread {
         Spread {
             grid: (m.div_ceil(TILE), n.div_ceil(TILE), parts),
+            threads: THREADS,
             // Two stages of two factors, 32 numbers of four bytes for each row.
             shared: 2 * 2 * TILE * 32 * 4,
             together: false,

@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::launch::{
-    Arriving, Buffer, Gpu, Heads, Moment, Recurrence, ScoreBuffers, Sums, Targets, UNITS, Waiting,
+    Arriving, Buffer, Gpu, Heads, MANY, Moment, Recurrence, ScoreBuffers, Sums, Targets, UNITS,
+    Waiting,
 };
-use crate::layout::Layout;
+use crate::layout::{Layout, Sizes};
 
 /// A network on a GPU.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ struct Room {
     predictions: Buffer<i32>,
     loss: Buffer<f32>,
     ring: Buffer<u32>,
+    /// The weights, as they are taken where there are many sequences.
+    packed: Buffer<u32>,
     parts: Buffer<f32>,
     scores: ScoreBuffers,
     /// Scores on this side, of every other batch.
@@ -93,23 +96,33 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Puts a sequence at place `index`: its label, and `value(step, feature)` up to its length.
+    /// Fills all places: `of(place)` is a sequence's length and label, `value(place, step, feature)`
+    /// what it is up to its length. Some places at a time, step by step, as the steps lie in memory.
     pub fn set(
         &mut self,
-        index: usize,
-        length: usize,
-        label: u32,
-        value: impl Fn(usize, usize) -> f32,
+        of: impl Fn(usize) -> (usize, u32),
+        value: impl Fn(usize, usize, usize) -> f32,
     ) {
-        let width = self.sizes.batch() * self.features;
-        for (t, row) in self.inputs.chunks_exact_mut(width).enumerate().take(length) {
-            let row = &mut row[index * self.features..(index + 1) * self.features];
-            for (feature, input) in row.iter_mut().enumerate() {
-                *input = value(t, feature);
+        const TOGETHER: usize = 64;
+        let (features, width) = (self.features, self.sizes.batch() * self.features);
+        for first in (0..self.sequences).step_by(TOGETHER) {
+            let places = first..self.sequences.min(first + TOGETHER);
+            for place in places.clone() {
+                let (length, label) = of(place);
+                self.lengths[place] = length as i32;
+                self.labels[place] = label as i32;
+            }
+            let lengths = &self.lengths;
+            let steps = self.inputs.chunks_exact_mut(width.max(1));
+            for (t, row) in steps.enumerate() {
+                for place in places.clone().filter(|&p| t < lengths[p] as usize) {
+                    let inputs = &mut row[place * features..(place + 1) * features];
+                    for (feature, input) in inputs.iter_mut().enumerate() {
+                        *input = value(place, t, feature);
+                    }
+                }
             }
         }
-        self.lengths[index] = length as i32;
-        self.labels[index] = label as i32;
     }
 
     /// How many sequences there is a place for.
@@ -133,6 +146,9 @@ pub struct Scored {
 
 /// The largest number that a weight may reach: beyond, float16 ends.
 const LARGEST_WEIGHT: f32 = 1000.0;
+
+/// How many numbers may be said about the sequences that are scored together.
+const SCORED_TOGETHER: usize = 1 << 26;
 
 impl Network {
     /// Room for a network; the weights are all zero.
@@ -158,6 +174,7 @@ impl Network {
             predictions: Buffer::zeros(&gpu, 1)?,
             loss: zeros(1)?,
             ring: Buffer::zeros(&gpu, 1)?,
+            packed: Buffer::zeros(&gpu, 1)?,
             parts: zeros(1)?,
             scores: ScoreBuffers::new(&gpu)?,
             arriving: [ArrivingScores::new(), ArrivingScores::new()],
@@ -178,7 +195,7 @@ impl Network {
         };
         // Others may want some memory too.
         network.budget = network.gpu.memory()?.0 / 2;
-        if network.capacity(1, true) == 0 {
+        if network.capacity(1, 1, true) == 0 {
             return Err(network.full());
         }
         Ok(network)
@@ -262,27 +279,64 @@ impl Network {
         cuts.filter(fits).collect()
     }
 
-    /// How many sequences of `steps` steps can be worked on together.
-    pub fn capacity(&self, steps: usize, backward: bool) -> usize {
+    /// How many eights of sequences a block may take through all layers; none where a layer is so
+    /// narrow that it would leave threads idle, or the inputs so wide that float32 is too slow.
+    fn many_cuts(&self) -> Vec<usize> {
+        let sizes = self.layout.padded();
+        let shared = |eights| Recurrence::shared_by_many(sizes.hidden, sizes.layers, eights);
+        let fits = |eights: &usize| shared(*eights) <= self.gpu.shared;
+        match sizes.hidden >= 128 && sizes.features <= 32 {
+            true => MANY.into_iter().filter(fits).collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// How many sequences groups of blocks can work on together, layer by layer.
+    fn by_groups(&self, backward: bool) -> usize {
+        let widest = self.cuts(backward).into_iter().next_back();
+        widest.map_or(0, |eights| 8 * eights * self.slices(eights, backward))
+    }
+
+    /// How many of `sequences` sequences of `steps` steps can be worked on together. Groups of
+    /// blocks are the faster the fewer there are; from three times what they take, a block of its
+    /// own for every slice is faster.
+    pub fn capacity(&self, sequences: usize, steps: usize, backward: bool) -> usize {
         let sizes = self.layout.padded();
         let (hidden, outputs) = (sizes.hidden, self.layout.outputs());
-        let per_layer = if backward { 6 * hidden } else { hidden };
-        let shared = sizes.features + 5 * hidden + 2 * outputs + 4;
-        let ring = 2 * hidden * (hidden / UNITS);
-        let sequence = 4 * ((steps + 1) * (sizes.layers * per_layer + shared) + ring);
-        let by_memory = self.budget / sequence / 8 * 8;
-        let widest = self.cuts(backward).into_iter().next_back();
-        let by_blocks = widest.map_or(0, |eights| 8 * eights * self.slices(eights, backward));
-        by_memory.min(by_blocks)
+        let groups = self.by_groups(backward);
+        let widest = self.many_cuts().into_iter().next_back();
+        let (by_blocks, sequence) = match widest {
+            Some(eights) if !backward && sequences > 2 * groups => {
+                let step = hidden + sizes.features + 2 * outputs + 4;
+                let sequence = (steps + 1) * step + sizes.layers * hidden;
+                // What comes back has to fit on this side too.
+                let by_host = SCORED_TOGETHER / (steps + 1) / (outputs + 2);
+                let by_blocks = 8 * eights * self.gpu.blocks;
+                (by_blocks.min(by_host).max(groups), 4 * sequence)
+            }
+            _ => {
+                let per_layer = if backward { 6 * hidden } else { hidden };
+                let step = sizes.layers * per_layer + sizes.features + 5 * hidden + 2 * outputs + 4;
+                let ring = 2 * hidden * (hidden / UNITS);
+                (groups, 4 * ((steps + 1) * step + ring))
+            }
+        };
+        by_blocks.min(self.budget / sequence / 8 * 8)
     }
 
     /// An empty batch for `sequences` sequences of up to `steps` steps; no more than the
     /// [`capacity`](Network::capacity). `backward` says whether it is to be learnt from.
     pub fn batch(&self, sequences: usize, steps: usize, backward: bool) -> Result<Batch> {
         let sizes = self.layout.padded();
-        let fits =
-            |eights: &usize| sequences.div_ceil(8 * eights) <= self.slices(*eights, backward);
-        let eights = self.cuts(backward).into_iter().find(fits);
+        let many = !backward && sequences > self.by_groups(backward);
+        let eights = if many {
+            let fits = |eights: &usize| sequences.div_ceil(8 * eights) <= self.gpu.blocks;
+            self.many_cuts().into_iter().find(fits)
+        } else {
+            let fits =
+                |eights: &usize| sequences.div_ceil(8 * eights) <= self.slices(*eights, backward);
+            self.cuts(backward).into_iter().find(fits)
+        };
         let Some(eights) = eights.filter(|_| sequences > 0) else {
             return Err(Error::TooLarge(format!(
                 "{sequences} sequences are more than can be worked on together"
@@ -293,6 +347,7 @@ impl Network {
             hidden: sizes.hidden,
             eights,
             slices: sequences.div_ceil(8 * eights),
+            many,
         };
         let width = recurrence.batch();
         Ok(Batch {
@@ -416,15 +471,76 @@ impl Network {
     /// From the inputs of a batch to its logits; with `keep`, what the way back needs is kept.
     fn run(&mut self, batch: &Batch, keep: bool) -> Result<()> {
         let sizes = batch.sizes;
-        let (rows, width, hidden) = (sizes.rows(), sizes.batch(), sizes.hidden);
+        let (rows, width) = (sizes.rows(), sizes.batch());
         let heads = self.heads();
         let (gpu, room) = (&mut self.gpu, &mut self.room);
         room.waiting.send(gpu, &batch.inputs, &mut room.inputs)?;
         room.targets.write(gpu, &batch.lengths, &batch.labels)?;
-        room.projected.reserve(gpu, rows * 4 * hidden)?;
-        room.ring.reserve(gpu, sizes.ring(keep))?;
         room.logits.reserve(gpu, rows * heads.outputs)?;
         room.predictions.reserve(gpu, rows)?;
+        if sizes.many {
+            self.run_many(sizes)?;
+        } else {
+            self.run_layers(sizes, keep)?;
+        }
+        match self.room.layers.last() {
+            Some(top) => self.gpu.logits(
+                rows,
+                heads,
+                &top.states,
+                width,
+                &self.parameters,
+                &mut self.room.logits,
+                &mut self.room.predictions,
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// From the inputs to the states of the last layer, a block for each slice.
+    fn run_many(&mut self, sizes: Recurrence) -> Result<()> {
+        let (rows, width, hidden) = (sizes.rows(), sizes.batch(), sizes.hidden);
+        let Sizes {
+            features, layers, ..
+        } = self.layout.padded();
+        let (gpu, room) = (&mut self.gpu, &mut self.room);
+        let matrix = 4 * hidden * hidden;
+        room.packed.reserve(gpu, matrix * (2 * layers - 1))?;
+        for layer in 0..layers {
+            let [w_input, w_hidden, _] = self.layout.layer(layer);
+            let (start, depth) = match layer {
+                0 => (0, hidden),
+                l => (matrix * (2 * l - 1), 2 * hidden),
+            };
+            let (from, to) = (&self.parameters, &mut room.packed);
+            if layer > 0 {
+                gpu.pack_weights(hidden, from, w_input, to, start, 0, depth)?;
+            }
+            gpu.pack_weights(hidden, from, w_hidden, to, start, depth - hidden, depth)?;
+        }
+        let Some(top) = room.layers.last_mut() else {
+            return Ok(());
+        };
+        top.cells.reserve(gpu, width * layers * hidden)?;
+        top.states.reserve(gpu, (rows + width) * hidden)?;
+        gpu.many(
+            sizes,
+            (features, layers),
+            &self.parameters,
+            &room.packed,
+            &room.inputs,
+            &mut top.cells,
+            &mut top.states,
+        )
+    }
+
+    /// From the inputs to the states of all layers, layer by layer; with `keep`, what the way back
+    /// needs is kept.
+    fn run_layers(&mut self, sizes: Recurrence, keep: bool) -> Result<()> {
+        let (rows, width, hidden) = (sizes.rows(), sizes.batch(), sizes.hidden);
+        let (gpu, room) = (&mut self.gpu, &mut self.room);
+        room.projected.reserve(gpu, rows * 4 * hidden)?;
+        room.ring.reserve(gpu, sizes.ring(keep))?;
         for layer in 0..room.layers.len() {
             let [w_input, w_hidden, bias] = self.layout.layer(layer);
             let shape = (rows, 4 * hidden, self.layout.inputs(layer));
@@ -464,18 +580,7 @@ impl Network {
                 keep.then_some((&mut here.gates, &mut here.cells)),
             )?;
         }
-        match room.layers.last() {
-            Some(top) => gpu.logits(
-                rows,
-                heads,
-                &top.states,
-                width,
-                &self.parameters,
-                &mut room.logits,
-                &mut room.predictions,
-            ),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn losses(&mut self, batch: &Batch, gamma: f32, weight: Option<f32>) -> Result<()> {

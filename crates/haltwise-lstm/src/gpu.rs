@@ -103,7 +103,8 @@ impl GpuEngine {
         let mut steps = state.adam.steps;
         for rows in pass.rows.chunks(options.batch) {
             let weight = 1.0 / prefixes_of(&pass.data.series, rows) as f32;
-            let together = network.capacity(pass.data.series.steps(), true).max(1);
+            let longest = pass.data.series.steps();
+            let together = network.capacity(rows.len(), longest, true).max(1);
             for (i, rows) in rows.chunks(together).enumerate() {
                 let batch = fill(network, pass.data, rows, pass.normalisation, true)?;
                 network.learn(&batch, options.gamma, weight, i > 0)?;
@@ -113,9 +114,8 @@ impl GpuEngine {
             network.step(rate, scale)?;
         }
         let (loss, _) = network.take_loss()?;
-        let together = network
-            .capacity(pass.validation.series.steps(), false)
-            .max(1);
+        let (count, longest) = (pass.validation_rows.len(), pass.validation.series.steps());
+        let together = network.capacity(count, longest, false).max(1);
         for rows in pass.validation_rows.chunks(together) {
             let batch = fill(network, pass.validation, rows, pass.normalisation, false)?;
             network.evaluate(&batch, options.gamma)?;
@@ -135,9 +135,9 @@ impl GpuEngine {
         Ok((loss, sums))
     }
 
-    /// How many sequences of up to `steps` steps are scored together.
-    pub(crate) fn together(&self, steps: usize) -> usize {
-        self.network.capacity(steps, false).max(1)
+    /// How many of `sequences` sequences of up to `steps` steps are scored together.
+    pub(crate) fn together(&self, sequences: usize, steps: usize) -> usize {
+        self.network.capacity(sequences, steps, false).max(1)
     }
 
     /// Begins to score every prefix of the sequences `rows`. Two at the most may be under way.
@@ -149,9 +149,7 @@ impl GpuEngine {
     ) -> Result<Started> {
         let mut start = || {
             let mut batch = self.network.batch(rows.len(), series.steps(), false)?;
-            for (place, row) in rows.clone().enumerate() {
-                place_sequence(&mut batch, place, series, row, 0, normalisation);
-            }
+            place(&mut batch, series, normalisation, |p| (rows.start + p, 0));
             self.network.start_scoring(&batch)
         };
         let scoring = start().map_err(|e| failure(self.ordinal, e))?;
@@ -200,23 +198,26 @@ fn fill(
 ) -> haltwise_cuda::Result<Batch> {
     let steps = rows.iter().map(|&r| data.series.length(r)).max();
     let mut batch = network.batch(rows.len(), steps.unwrap_or(0), backward)?;
-    for (place, &row) in rows.iter().enumerate() {
-        let label = data.labels[row];
-        place_sequence(&mut batch, place, &data.series, row, label, normalisation);
-    }
+    place(&mut batch, &data.series, normalisation, |p| {
+        (rows[p], data.labels[rows[p]])
+    });
     Ok(batch)
 }
 
-fn place_sequence(
+/// Puts sequences into a batch: `of(place)` is the row and the label of each.
+fn place(
     batch: &mut Batch,
-    place: usize,
     series: &Series<'_>,
-    row: usize,
-    label: u32,
     normalisation: &Normalisation,
+    of: impl Fn(usize) -> (usize, u32),
 ) {
-    let (values, features) = (series.sequence(row), series.features());
-    batch.set(place, series.length(row), label, |step, feature| {
+    let features = series.features();
+    let length = |place: usize| {
+        let (row, label) = of(place);
+        (series.length(row), label)
+    };
+    batch.set(length, |place, step, feature| {
+        let values = series.sequence(of(place).0);
         normalisation.apply(feature, values[step * features + feature])
     });
 }

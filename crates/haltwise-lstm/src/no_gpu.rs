@@ -47,7 +47,7 @@ impl GpuEngine {
         match *self {}
     }
 
-    pub(crate) fn together(&self, _: usize) -> usize {
+    pub(crate) fn together(&self, _: usize, _: usize) -> usize {
         match *self {}
     }
 

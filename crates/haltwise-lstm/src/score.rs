@@ -175,7 +175,7 @@ impl ScoreStream<'_> {
         let Some(gpu) = &mut self.gpu else {
             return Ok(None);
         };
-        let together = gpu.together(self.series.steps());
+        let together = gpu.together(self.series.len(), self.series.steps());
         let mut start = |first: usize| {
             let end = self.series.len().min(first + together);
             gpu.start(&self.series, first..end, self.model.normalisation())

@@ -164,6 +164,34 @@ fn wishes() -> Markup {
                 label for="seed" { "Seed of the split" }
                 input #seed type="number" min="0" step="1" value="0";
             }
+            (more())
+        }
+    }
+}
+
+/// What most people need not ask for.
+fn more() -> Markup {
+    let field = |id: &str, title: &str, says: &str| {
+        let note = format!("{id}-note");
+        html! {
+            label for=(id) { (title) }
+            input id=(id) type="text" autocomplete="off" spellcheck="false" aria-describedby=(note);
+            p id=(note).small.muted { (says) }
+        }
+    };
+    html! {
+        details.more {
+            summary { "More: on average, by group, units, costs" }
+            div.sliders {
+                label for="promise" { "Among whom, for the adaptive method" }
+                select #promise {
+                    option value="" { "those halted by any step" }
+                    option value="average" { "all, on average" }
+                }
+                (field("by", "A promise for each group", "the column that names a sequence's group, or label"))
+                (field("unit", "What was drawn independently", "the column that names a sequence's patient, document, …"))
+                (field("cost", "What a step costs", "a column of costs, or costs such as 1,1,4: the last one also for later steps"))
+            }
         }
     }
 }

@@ -221,6 +221,26 @@ impl Features {
         memory: &mut Memory<P>,
         out: &mut impl FnMut(f64),
     ) -> Result<(), StepError> {
+        self.see(step, t, memory, Some(out))
+    }
+
+    /// Remembers a step whose features nobody needs, which is much less work.
+    pub fn pass<P: AsMut<[f32]>>(
+        self,
+        step: &Step<'_>,
+        memory: &mut Memory<P>,
+    ) -> Result<(), StepError> {
+        self.see(step, 0, memory, None::<&mut fn(f64)>)
+    }
+
+    #[inline]
+    fn see<P: AsMut<[f32]>>(
+        self,
+        step: &Step<'_>,
+        t: usize,
+        memory: &mut Memory<P>,
+        out: Option<&mut impl FnMut(f64)>,
+    ) -> Result<(), StepError> {
         let probs = match self.classes {
             0 => None,
             _ => Some(self.checked(step)?),
@@ -249,6 +269,12 @@ impl Features {
         let odds = log_odds(f64::from(confidence));
         let first_step = !memory.begun;
         memory.take(prediction, odds);
+        if let Some(probs) = probs {
+            memory.take_probs(probs, first_step);
+        }
+        let Some(out) = out else {
+            return Ok(());
+        };
         let now = t as f64 + 1.0;
         let when = now / self.t_max as f64;
         let run = ln(f64::from(memory.run));
@@ -272,7 +298,6 @@ impl Features {
             return Ok(());
         };
         let (first, second) = (f64::from(first), f64::from(second));
-        memory.take_probs(probs, first_step);
         let spread: f64 = probs
             .iter()
             .map(|&p| f64::from(p.clamp(0.0, 1.0)))
@@ -280,7 +305,11 @@ impl Features {
             .sum();
         let (_, smoothed) = memory.halves();
         let smoothed = smoothed.get(prediction as usize).copied().unwrap_or(0.0);
-        let top_odds = log_odds(first);
+        // Without a score of its own, the largest is the confidence.
+        let top_odds = match self.uses_score {
+            true => log_odds(first),
+            false => odds,
+        };
         let of_probs: [f64; OF_PROBS] = [
             top_odds,
             first - second,

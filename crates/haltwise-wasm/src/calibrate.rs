@@ -46,7 +46,8 @@ pub(crate) struct Options {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Costs {
-    Column(String),
+    /// A column, or costs with commas between them.
+    Words(String),
     Steps(Vec<f64>),
 }
 
@@ -88,7 +89,7 @@ impl Options {
             weight: self.weight,
             weight_bound: self.weight_bound,
             cost: self.cost.map(|costs| match costs {
-                Costs::Column(name) => Cost::Column(name),
+                Costs::Words(words) => Cost::of(&words),
                 Costs::Steps(steps) => Cost::Steps(steps),
             }),
             looks: Vec::new(),

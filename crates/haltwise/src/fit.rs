@@ -222,16 +222,13 @@ impl Table {
             let (mut values, mut gaps) = (Vec::new(), Vec::new());
             let mut memory = Memory::new(vec![0.0; features.room()]);
             for (t, step) in outputs.steps(i).enumerate().take(losses.len() - 1) {
-                let fitted = steps.binary_search(&t).is_ok();
-                features.observe(&step, t, &mut memory, &mut |x| {
-                    if fitted {
-                        values.push(x as f32);
-                    }
-                })?;
-                if fitted {
-                    values.push(1.0);
-                    gaps.push(losses[t]);
+                if steps.binary_search(&t).is_err() {
+                    features.pass(&step, &mut memory)?;
+                    continue;
                 }
+                features.observe(&step, t, &mut memory, &mut |x| values.push(x as f32))?;
+                values.push(1.0);
+                gaps.push(losses[t]);
             }
             Ok((values, gaps))
         };

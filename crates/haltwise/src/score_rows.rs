@@ -7,11 +7,14 @@
 use fearless_simd::Simd;
 
 use crate::grid::Grid;
-use crate::lanes::{LANES, Lane, Lanes, mask};
+use crate::lanes::{LANES, Lane, Lanes, mask, ones};
 
 /// The most thresholds a grid may have for its bins to fit a byte, with one
 /// value left for "never".
 const MOST_BINS: usize = 255;
+
+/// So few sequences of a word are looked at one by one: the narrower the vectors, the more.
+const ONE_BY_ONE: u32 = if cfg!(target_arch = "wasm32") { 8 } else { 2 };
 
 /// Whether a grid's bins fit a byte.
 pub(crate) fn fits_byte(grid: &Grid) -> bool {
@@ -54,6 +57,24 @@ impl Row<'_> {
         match self {
             Self::Exact(row) => Lane::at_least(simd, &row[word], threshold.exact),
             Self::Binned(row) => Lane::at_least(simd, &row[word], threshold.bin),
+        }
+    }
+
+    /// The same where only some sequences of the word are asked for: a few are looked at one by
+    /// one. What is said of the others may be anything.
+    #[inline(always)]
+    pub(crate) fn reach_of<S: Simd>(
+        &self,
+        simd: S,
+        word: usize,
+        threshold: Threshold,
+        asked: u64,
+    ) -> u64 {
+        match self {
+            Self::Exact(row) if asked.count_ones() <= ONE_BY_ONE => ones(asked)
+                .filter(|&i| row[word][i] >= threshold.exact)
+                .fold(0, |reached, i| reached | 1 << i),
+            _ => self.reach(simd, word, threshold),
         }
     }
 

@@ -237,6 +237,42 @@ fn gpu_large_networks_equal_the_reference() {
     }
 }
 
+/// From so many on, blocks take their sequences through all layers by themselves. The CPU is held to
+/// the reference by its own tests.
+#[test]
+fn gpu_many_sequences_equal_the_cpu() {
+    if gpu_there() {
+        for (features, hidden, layers, n, steps) in [
+            (3, 128, 1, 3000, 9),
+            (2, 130, 3, 2500, 5),
+            (1, 256, 1, 4000, 7),
+            (3, 256, 2, 1100, 40),
+            (3, 256, 2, 2300, 6),
+            (32, 256, 2, 4300, 3),
+            (3, 256, 2, 10_000, 3),
+            (2, 320, 2, 3000, 4),
+            (5, 512, 2, 2600, 3),
+        ] {
+            let gap = layers == 2;
+            let sample = Sample::new(shape(features, hidden, layers, 6, gap), n, steps);
+            let (gpu, cpu) = (
+                scores(&sample, Device::Cuda(0)),
+                scores(&sample, Device::Cpu),
+            );
+            let wide = |v: &[f32]| v.iter().copied().map(f64::from).collect::<Vec<f64>>();
+            let mut worst = farthest(&gpu.probabilities, &wide(&cpu.probabilities));
+            worst = worst.max(farthest(&gpu.confidence, &wide(&cpu.confidence)));
+            if let (Some(gpu), Some(cpu)) = (&gpu.gap, &cpu.gap) {
+                worst = worst.max(farthest(gpu, &wide(cpu)));
+            }
+            println!("{:?}, {n} × {steps}: scores {worst:.1e}", sample.shape);
+            assert_eq!(gpu.lengths, cpu.lengths);
+            assert!(worst < 2e-6, "{:?}: scores differ by {worst}", sample.shape);
+            assert_eq!(gpu, scores(&sample, Device::Cuda(0)));
+        }
+    }
+}
+
 #[test]
 fn gpu_long_sequences_equal_the_reference() {
     if gpu_there() {
