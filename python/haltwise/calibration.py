@@ -86,7 +86,7 @@ def calibrate(
         ``"gap"``, learned from traces set aside. By default what the traces carry; with
         the adaptive method, that or the learned one, whichever promises to halt earlier.
     fit : Traces
-        Fit to these (of more than 10,000, so many are drawn) and certify on all others;
+        Fit to these (of more than 10,000, that many are drawn) and certify on all others;
         without it, the traces are split.
     fit_fraction : float, default 0.3
         The share of the traces that is set aside to fit to.
@@ -217,7 +217,7 @@ class Range(TypedDict):
 
 
 class Size(TypedDict, total=False):
-    """What so many traces would buy."""
+    """What more traces would buy."""
 
     traces: int
     t_avg: Range
@@ -232,7 +232,7 @@ def forecast(
     seed: int = 0,
     **options: Any,
 ) -> list[Size]:
-    """Foretells, from a pilot set, what calibrating on so many traces would give:
+    """Foretells, from a pilot set, what calibrating on a given number of traces would give:
     how early rules would halt (`t_avg`, with a 90% range), what they would cost, and
     the chance that any is certified (`certified`).
 

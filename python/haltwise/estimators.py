@@ -96,7 +96,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         which halts earlier and may lose more among early halts.
     checkpoints : int or list of int, default=20
         The lengths at which to decide, counted in time points from 1; a number asks
-        for so many, evenly spaced. The full length is always one of them.
+        for this many, evenly spaced. The full length is always one of them.
     calibration_fraction : float or None, default=0.3
         The part of the series that ``fit`` sets aside to calibrate on, drawn by chance
         alone. With None, ``fit`` trains on all, and ``calibrate`` must be called with
@@ -108,7 +108,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         series that are new.
     fit_folds : int or None, default=3
         What a rule is proposed from, its score and its candidates, must not certify it.
-        With a number, it is proposed from the series trained on: they are cut into so many
+        With a number, it is proposed from the series trained on: they are cut into this many
         parts, each is judged by bases that are trained on the others, and then dropped, and
         all series that are calibrated on certify. With None, the series to calibrate on are
         split, as by :func:`haltwise.calibrate`: training takes a third of the time, and rules

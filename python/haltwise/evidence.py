@@ -49,7 +49,7 @@ class Candidates:
         **terms: Any,
     ) -> Self:
         """Learns a score and proposes threshold curves from these traces: the
-        candidates of the adaptive method, to be certified on about so many others of
+        candidates of the adaptive method, to be certified on about this many others of
         up to `t_max` steps (by default, as many as the fitting traces have), at these
         levels. `terms` (promise, loss, by, unit, weight, cost, …) are those of
         :func:`haltwise.calibrate`, columns by their names. `looks`: after how many

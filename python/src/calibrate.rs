@@ -119,7 +119,7 @@ pub(crate) fn calibrate(
     Ok(found(calibrated))
 }
 
-/// What calibrating on so many traces would give, as JSON.
+/// What calibrating on this many traces would give, as JSON.
 #[pyfunction]
 pub(crate) fn forecast(
     py: Python<'_>,

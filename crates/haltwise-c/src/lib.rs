@@ -300,7 +300,7 @@ unsafe fn loaded<'a>(rule: *const haltwise_rule) -> Option<Rule<'a>> {
 /// The numbers that a pointer points to.
 ///
 /// # Safety
-/// `numbers` must be null or point to so many.
+/// `numbers` must be null or point to this many.
 unsafe fn numbers<'a>(numbers: *const f32, count: usize) -> Option<&'a [f32]> {
     // SAFETY: as the caller promises.
     (!numbers.is_null()).then(|| unsafe { slice::from_raw_parts(numbers, count) })

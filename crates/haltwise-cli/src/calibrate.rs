@@ -45,7 +45,7 @@ pub(crate) struct Args {
     output: PathBuf,
 
     /// Fit to these traces, and certify on all of TRACES (repeat for more files); of more than
-    /// 10,000 sequences, so many are drawn
+    /// 10,000 sequences, that many are drawn
     #[arg(long, value_name = "OTHER")]
     fit: Vec<PathBuf>,
 

@@ -1,4 +1,4 @@
-//! `haltwise forecast`: what so many traces would buy, from a few.
+//! `haltwise forecast`: what more traces would buy, from a few.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::plan::PlanArgs;
 use crate::show::{self, HEADING, count, number, percent, styled};
 
-/// Foretell how early rules would halt, were there so many traces to calibrate on
+/// Foretell how early rules would halt, with a given number of traces to calibrate on
 ///
 /// Draws calibration sets of each size from a pilot set, calibrates on them, and says
 /// how early the rules halt, within which range, and how often any is certified at all:

@@ -118,7 +118,7 @@ impl PlanArgs {
         self.plan_with_looks(fit, screen, &[])
     }
 
-    /// The same, with evidence looked at after so many traces.
+    /// The same, with evidence looked at after this many traces.
     pub(crate) fn plan_with_looks(&self, fit: bool, screen: bool, looks: &[u64]) -> Plan {
         plan(Ask {
             method: self.method,

@@ -53,7 +53,7 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=haltwise::traces::MAX_STEPS as i64))]
     t_max: Option<u32>,
 
-    /// Certify more than once while traces come in: after so many of them, TRACES among them, in
+    /// Certify more than once while traces come in: after this many of them, TRACES among them, in
     /// all. Each look has an equal share of delta
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     looks: Vec<u64>,

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..))]
     shortest: Option<u32>,
 
-    /// Cut the sequences into so many files in a folder
+    /// Cut the sequences into this many files in a folder
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     files: Option<u64>,
 

@@ -176,7 +176,7 @@ fn a_real_model_reads_is_calibrated_and_answers() {
     }
 }
 
-/// Runs the command until its journal, that of `t.parquet`, has so many lines, and
+/// Runs the command until its journal, that of `t.parquet`, has this many lines, and
 /// kills it; returns how many there are then.
 fn killed(folder: &Path, args: &[&str], after: usize) -> usize {
     let journal = folder.join("t.parquet.journal");

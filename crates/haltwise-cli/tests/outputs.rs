@@ -70,7 +70,7 @@ fn an_output_that_cannot_be_written_is_refused_before_training() {
             "rule.json is a file, not a folder",
         ),
     ] {
-        // So many epochs would take hours.
+        // This many epochs would take hours.
         let args = ["train", "PenDigits", "--patience", "100000", "-o", output];
         let run = ran(haltwise().current_dir(&folder).args(args));
         assert_eq!(run.code, 1, "{}", run.stdout);

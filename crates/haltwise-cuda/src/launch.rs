@@ -328,7 +328,7 @@ impl Recurrence {
         hidden * sequences * 4 + 8 * sequences * (UNITS + 4) * 4
     }
 
-    /// Shared memory of a block that takes so many eights through all layers: the states of each
+    /// Shared memory of a block that takes this many eights through all layers: the states of each
     /// layer, and of one more.
     pub(crate) fn shared_by_many(hidden: usize, layers: usize, eights: usize) -> usize {
         (layers + 1) * hidden * 8 * eights * 4

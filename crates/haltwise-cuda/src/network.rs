@@ -258,7 +258,7 @@ impl Network {
         self.fetch(&self.gradients, to)
     }
 
-    /// How many slices of so many eights run at the same time.
+    /// How many slices of this many eights run at the same time.
     fn slices(&self, eights: usize, backward: bool) -> usize {
         let hidden = self.layout.padded().hidden;
         let shared = 2 * Recurrence::shared(hidden, eights) <= self.gpu.shared;

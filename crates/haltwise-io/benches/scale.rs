@@ -69,7 +69,7 @@ fn compare(args: &[String]) {
 
 const WHAT: [&str; 3] = ["decode", "calibrate", "stream"];
 
-/// "1000000x100": so many sequences of so many steps.
+/// "1000000x100": this many sequences of this many steps.
 fn size(text: &str) -> Option<(u64, usize)> {
     let (n, steps) = text.split_once('x')?;
     Some((n.parse().ok()?, steps.parse().ok()?))

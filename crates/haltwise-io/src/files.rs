@@ -53,7 +53,7 @@ pub struct Needed {
 
 impl<'p> Files<'p> {
     /// The files that paths stand for (see [`trace_files`](crate::trace_files)),
-    /// of which no more may be kept than so many bytes take.
+    /// of which no more may be kept than this many bytes take.
     pub fn new<P: AsRef<Path>>(paths: &[P], memory: u64, progress: Progress<'p>) -> Result<Self> {
         Ok(Self {
             snapshot: Snapshot::new(paths)?,

@@ -111,7 +111,7 @@ const ENOUGH: usize = 60;
 /// What is wrong with text that cannot be read as such.
 pub(crate) const NOT_TEXT: &str = "it is not UTF-8 text; save it as UTF-8";
 
-/// At most so many characters of a text, and a mark if there are more.
+/// At most this many characters of a text, and a mark if there are more.
 pub(crate) fn cut(text: &str, most: usize) -> (&str, &'static str) {
     match text.char_indices().nth(most) {
         Some((end, _)) => (&text[..end], "…"),

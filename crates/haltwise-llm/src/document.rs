@@ -80,7 +80,7 @@ pub(crate) fn group_sizes(
     (1..=parts).map(move |i| if i < parts { i * size } else { units })
 }
 
-/// The ends of the pieces that a mark sets apart, so many bytes into each
+/// The ends of the pieces that a mark sets apart, this many bytes into each
 /// mark. Blank pieces are no pieces.
 fn after_each(text: &str, mark: &str, keep: usize) -> Vec<usize> {
     let places = text.match_indices(mark).map(|(at, _)| at + keep);

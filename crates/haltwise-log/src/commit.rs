@@ -77,7 +77,7 @@ impl Committer {
     }
 
     /// Appends a record, and returns its number, counted from 1. It is on the disk
-    /// once so many are committed.
+    /// once this many are committed.
     pub fn append(&self, record: &str) -> Result<u64, AppendError> {
         check(&self.path, record)?;
         let mut state = self.shared.state();

@@ -137,7 +137,7 @@ async fn ask(client: &Http, url: &str) -> usize {
     body.to_bytes().len()
 }
 
-/// What so many requests took at each address, in milliseconds, rising. They take
+/// What this many requests took at each address, in milliseconds, rising. They take
 /// turns, so that whatever else the machine does slows all alike.
 async fn in_turns(client: &Http, urls: &[&str], n: usize) -> Vec<Vec<f64>> {
     let mut times = vec![Vec::with_capacity(n); urls.len()];

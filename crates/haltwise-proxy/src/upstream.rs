@@ -140,7 +140,7 @@ impl Upstream {
         headers: &HeaderMap,
         body: &Bytes,
     ) -> Result<Bytes, Failure> {
-        // Held until the answer is here: so many the server is asked at once.
+        // Held until the answer is here: the server is asked this many at once.
         let _room = self.room.acquire().await;
         let response = self
             .send(Method::POST, path, headers, body.clone().into())

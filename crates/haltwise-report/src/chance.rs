@@ -45,7 +45,7 @@ pub(crate) fn p_value(seen: Counts, alpha: f64) -> f64 {
     binomial_tail(without, seen.halted, 1.0 - alpha)
 }
 
-/// Whether gaps above α are more than chance explains with so many looks. The
+/// Whether gaps above α are more than chance explains with this many looks. The
 /// looks must be chosen without a look at the sequences: all steps, or those
 /// from where the rule opens.
 pub(crate) fn beyond_chance(looks: impl IntoIterator<Item = f64>) -> bool {

@@ -1,4 +1,4 @@
-//! What so many traces would buy, as a figure and in a sentence.
+//! What more traces would buy, as a figure and in a sentence.
 
 use haltwise::forecast::{Forecast, enough};
 

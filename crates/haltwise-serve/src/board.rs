@@ -36,7 +36,7 @@ impl std::fmt::Debug for Board {
 /// The most points of a history; of more, every other is left out.
 const MOST_HISTORY: usize = 1000;
 
-/// Answers that may be given once so many records are committed.
+/// Answers that may be given once this many records are committed.
 #[derive(Debug)]
 pub(crate) struct Answers {
     pub(crate) text: String,

@@ -942,7 +942,7 @@ impl Desk {
         (&self.done, self.alarm_at)
     }
 
-    /// The first so many are in a trace file now.
+    /// The first ones, this many, are in a trace file now.
     pub(crate) fn filed(&mut self, traces: usize) {
         self.done.drain(..traces.min(self.done.len()));
     }

@@ -23,7 +23,7 @@ impl Lines {
         }
     }
 
-    /// The same after so many lines.
+    /// The same after this many lines.
     pub(crate) fn starting(longest: usize, number: u64) -> Self {
         Self {
             number,

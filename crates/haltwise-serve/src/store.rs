@@ -43,7 +43,7 @@ pub(crate) struct Store {
     bytes: u64,
 }
 
-/// A log of so many bytes is long: reading it back takes a good part of a second.
+/// A log of this many bytes is long: reading it back takes a good part of a second.
 const LONG: u64 = 32 << 20;
 
 impl Store {

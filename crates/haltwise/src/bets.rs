@@ -59,7 +59,7 @@ impl Moments {
         (self.units > 0).then(|| self.sums[0] as f64 / most)
     }
 
-    /// Whether so many losses could have these sums.
+    /// Whether this many losses could have these sums.
     pub(crate) fn are_possible(self) -> bool {
         let most = i128::from(TOP) * i128::from(self.units);
         let [first, second, third] = self.sums.map(i128::from);
@@ -185,7 +185,7 @@ impl Bets {
         }
     }
 
-    /// The same for exactly so many, where nothing is expected.
+    /// The same for exactly this many, where nothing is expected.
     fn expecting_nothing(alpha: f64, delta: f64, units: u64) -> Self {
         Self {
             by_size: vec![of_size(&Profile::default(), alpha, delta)(size(units))],
@@ -217,7 +217,7 @@ impl Bets {
         exp(-(largest + ln(sum))).min(1.0)
     }
 
-    /// About how large the sum of so many losses may be for a p-value, if their
+    /// About how large the sum of this many losses may be for a p-value, if their
     /// powers stand to each other as in the profile.
     pub(crate) fn budget(&self, profile: &Profile, units: f64, level: f64) -> f64 {
         let (weight, q) = self.of(units as u64)[0];
@@ -259,7 +259,7 @@ fn of_size(profile: &Profile, alpha: f64, delta: f64) -> impl Fn(usize) -> Vec<(
     }
 }
 
-/// Which bets are for so many losses.
+/// Which bets are for this many losses.
 fn size(units: u64) -> usize {
     (2.0 * libm::log2(units.max(1) as f64)).floor() as usize
 }

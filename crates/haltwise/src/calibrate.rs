@@ -59,7 +59,7 @@ pub struct Calibrated {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Remark {
-    /// So many sequences say, step for step, what one of those says that the
+    /// This many sequences say, step for step, what one of those says that the
     /// candidates were made from. If they are the same, nothing is guaranteed.
     Alike(u64),
     /// The two sets have sequences of different lengths.
@@ -165,7 +165,7 @@ impl Plan {
     }
 
     /// The same where other sequences will certify, of up to `t_max` steps, or as
-    /// many as the longest of these; and so many, or as many as these.
+    /// many as the longest of these; and this many, or as many as these.
     pub fn propose_for_others<S: Source>(
         &self,
         given: Given<'_, S>,
@@ -377,7 +377,7 @@ impl Plan {
     }
 }
 
-/// The same survey of so many of the sequences, as far as it is known.
+/// The same survey of this many of the sequences, as far as it is known.
 fn of_size(mut survey: Survey, n: u64) -> Survey {
     let all = survey.sequences();
     if survey.unlabelled > 0 && survey.unlabelled < all {

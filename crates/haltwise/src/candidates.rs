@@ -70,7 +70,7 @@ pub(crate) struct Candidates {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Family {
-    /// The same threshold at every one of so many steps, from 1 down to 0.
+    /// The same threshold at every one of this many steps, from 1 down to 0.
     OneThreshold(Grid, usize),
     /// The screened thresholds, revealed from the last step back.
     Backward(Thresholds, AtNever),

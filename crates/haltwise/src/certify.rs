@@ -150,7 +150,7 @@ impl Proof {
     }
 }
 
-/// Where so many have a label, the shares of the three tests: of disagreements
+/// Where this share has a label, the shares of the three tests: of disagreements
 /// alone, of disagreements and labels together, and of the labelled alone.
 pub(crate) fn few_labels_shares(labelled: f64) -> [f64; 3] {
     let alone = 0.02 + 0.78 * labelled * labelled;
@@ -158,7 +158,7 @@ pub(crate) fn few_labels_shares(labelled: f64) -> [f64; 3] {
     [1.0 - both - alone, both, alone]
 }
 
-/// How many of the disagreements among so many halted may have the full prediction
+/// How many of the disagreements among this many halted may have the full prediction
 /// right: the least share that the labelled ones, if they are as expected, will show
 /// at this level; 1 where none will.
 pub(crate) fn rho(halted: f64, right: f64, labelled: f64, alpha: f64, level: f64) -> f64 {
@@ -202,7 +202,7 @@ pub(crate) struct Judge<'p> {
 }
 
 impl<'p> Judge<'p> {
-    /// For up to so many sequences or units.
+    /// For up to this many sequences or units.
     pub(crate) fn new(proof: &'p Proof, alpha: Alpha, delta: Delta, most: u64) -> Self {
         let bets = match proof {
             Proof::Bets(profile) => Some(Bets::at(profile, alpha, delta, most)),

@@ -30,7 +30,7 @@ const FOLDS: usize = 5;
 const ITERATIONS: usize = 12;
 const MORE_ITERATIONS: usize = 2;
 
-/// Below so many sequences, the fit is held back more, and fewer things are
+/// Below this many sequences, the fit is held back more, and fewer things are
 /// fitted.
 pub(crate) const FEW: usize = 500;
 

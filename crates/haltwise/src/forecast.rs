@@ -1,4 +1,4 @@
-//! What so many calibration traces would buy, foretold from a few.
+//! What more calibration traces would buy, foretold from a few.
 //!
 //! A pilot set is cut in two at random, again and again. From one half, as many
 //! sequences are drawn as would be set aside to fit or to screen; from the other,
@@ -57,7 +57,7 @@ impl Range {
     }
 }
 
-/// What so many traces would buy.
+/// What more traces would buy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// How many traces, before any are set aside.
@@ -71,7 +71,7 @@ pub struct Forecast {
     pub certified: f64,
 }
 
-/// Foretells what calibrating on so many traces would give. `done` is told after
+/// Foretells what calibrating on a given number of traces would give. `done` is told after
 /// every trial; returning `false` ends it.
 pub fn forecast(
     plan: &Plan,
@@ -155,7 +155,7 @@ impl Units {
         Ok(Self(by_key(keyed)))
     }
 
-    /// A rule calibrated on so many traces, drawn from the pilot.
+    /// A rule calibrated on this many traces, drawn from the pilot.
     fn calibrated(
         &self,
         plan: &Plan,

@@ -240,7 +240,7 @@ impl std::ops::AddAssign for Overlap {
 }
 
 impl Sketch {
-    /// An empty one of so many sequences at the most.
+    /// An empty one of this many sequences at the most.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
@@ -269,7 +269,7 @@ impl Sketch {
         }
     }
 
-    /// What can be looked up; nothing where so many of the sequences say the
+    /// What can be looked up; nothing where this many of the sequences say the
     /// same that finding one again would mean nothing.
     pub(crate) fn finish(self) -> Sketched {
         let all = self.smallest.into_sorted_vec();

@@ -36,7 +36,7 @@ impl Rows {
     }
 
     /// The coefficients that maximise the weighted, penalised likelihood,
-    /// reached from `start` in so many Newton steps at the most.
+    /// reached from `start` in this many Newton steps at the most.
     pub(crate) fn fit(
         &self,
         weights: &[f64],

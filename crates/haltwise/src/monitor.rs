@@ -68,10 +68,10 @@ const BETS: [(f64, f64); 3] = [(0.25, 1.7), (0.5, 2.4), (0.25, 4.0)];
 /// fail in production have failed from the beginning.
 const FIRST: f64 = 0.9;
 
-/// The weight of later starts hardly falls for so many blocks, then as 1/b².
+/// The weight of later starts hardly falls for this many blocks, then as 1/b².
 const LEVEL: f64 = 60.0;
 
-/// All of the latest so many blocks are starting points; of older ones every
+/// All of the latest blocks, this many, are starting points; of older ones every
 /// other, fourth, eighth … So the work does not grow with the time that a rule
 /// is in use. Leaving a product out only makes the mixture smaller.
 const RECENT: usize = 64;

@@ -4,7 +4,7 @@
 //! the step between a few knots, "never" before a first step. On the fitting
 //! traces the curve is sought that halts earliest on average while, by every
 //! step, the gaps stay within the budget that the test on the certifying traces
-//! will grant: how many gaps among so many halted still give a p-value below
+//! will grant: how many gaps among this many halted still give a p-value below
 //! δ's share. From that curve families are spun, each in the order in which it
 //! will be tested: stricter curves before it, bolder ones behind it; and the curve
 //! from ever earlier steps on. Beside them stand rules that depend on no trace at
@@ -57,7 +57,7 @@ struct Shares {
 }
 
 impl Shares {
-    /// Where so many certify. On average, the others are worth more where few traces
+    /// Where this many certify. On average, the others are worth more where few traces
     /// tell curves apart.
     fn of(promise: Promise, certifying: u64) -> Self {
         match promise {
@@ -98,10 +98,10 @@ const STRICT_LEVELS: [f64; 3] = [1e-3, 1e-2, 1e-1];
 /// so much, in log-odds, than the one behind them.
 const STRICTER: [f64; 3] = [0.5, 1.0, 2.0];
 
-/// So many curves are bolder than any that promise to pass.
+/// This many curves are bolder than any that promise to pass.
 const BOLDER_LEVELS: usize = 6;
 
-/// Each of them is screened with so many standard deviations of caution less.
+/// Each of them is screened with this many standard deviations of caution less.
 const LESS_CAUTION: f64 = 0.4;
 
 /// Rules of a walk before it comes to where its curve opens.
@@ -119,17 +119,17 @@ const OVER_BUDGET: f64 = 5.0;
 /// The price of a curve that is not flat.
 const NOT_FLAT: f64 = 0.002;
 
-/// Counts are raised by so many standard deviations: the certifying traces may
+/// Counts are raised by this many standard deviations: the certifying traces may
 /// be less kind than the fitting ones.
 const CAUTION: f64 = 0.7;
 
-/// So many more for the cautious curves, from the one next to the reference on,
-/// and so many less for the bold ones, where a thousand times as many certify
+/// This many more for the cautious curves, from the one next to the reference on,
+/// and this many less for the bold ones, where a thousand times as many certify
 /// as fit; where as many do, nothing. Many traces tell a gap just above α from
 /// one just below, which the fitting traces cannot.
 const MORE_CAUTION: [f64; 3] = [0.7, 1.4, 2.1];
 
-/// The labelled alone are looked at from so many on.
+/// The labelled alone are looked at from this many on.
 const LABELLED: usize = 150;
 
 /// Up to this step the clock may strike at each; after it, at ever fewer.
@@ -416,7 +416,7 @@ fn units(outputs: &Outputs, members: &[usize]) -> usize {
 
 /// The losses that bets are to expect: about those where a rule will be tested,
 /// with a mean of some three fifths of α. They are taken from the first step where
-/// all could stop at that price; or else from the cheapest, with so many more
+/// all could stop at that price; or else from the cheapest, with this many more
 /// losses of 0 that the price is right.
 pub(crate) fn profile(traces: &Traces, alpha: Alpha, by_unit: bool) -> Profile {
     let whole = (u64::from(TOP) / traces.measure().unit()) as u8;
@@ -492,7 +492,7 @@ fn plain_thresholds(t_max: usize) -> Vec<Thresholds> {
     (0..=100).rev().map(rule).collect()
 }
 
-/// For a p-value: how many gaps among so many halted give it.
+/// For a p-value: how many gaps among this many halted give it.
 struct Budget {
     /// Numbers of halted, rising, and the gaps; between two of them, linear.
     knots: Vec<(f64, f64)>,
@@ -552,7 +552,7 @@ impl Budget {
     }
 
     fn new(most: usize, level: f64, alpha: f64) -> Self {
-        // So many halted without a gap are just enough.
+        // This many halted without a gap are just enough.
         let enough = ln(level) / ln(1.0 - alpha);
         let tail = |gaps: u64, halted: u64| binomial_tail(gaps, halted, alpha);
         let mut knots = vec![(0.0, -1.0)];
@@ -605,7 +605,7 @@ fn first_failing(from: u64, passes: impl Fn(u64) -> bool) -> u64 {
     passing + 1
 }
 
-/// A budget that is another's until so many have halted, and the caution with
+/// A budget that is another's until this many have halted, and the caution with
 /// which it is kept to.
 struct Limit<'l> {
     early: &'l Budget,
@@ -658,7 +658,7 @@ impl Levels {
         }
     }
 
-    /// The limit of a bold curve, or of the reference, where so many certify
+    /// The limit of a bold curve, or of the reference, where this many certify
     /// for each that fits.
     fn bold(&self, i: usize, scale: f64) -> Limit<'_> {
         let less = i.checked_sub(1).map_or(0.0, |i| MORE_CAUTION[i]);
@@ -670,7 +670,7 @@ impl Levels {
         }
     }
 
-    /// The limit of a cautious curve, where so many certify for each that fits.
+    /// The limit of a cautious curve, where this many certify for each that fits.
     fn strict(&self, i: usize, scale: f64) -> Limit<'_> {
         let more = MORE_CAUTION[STRICT_LEVELS.len() - 1 - i];
         Limit {

@@ -29,7 +29,7 @@ pub struct FamilyRecord {
     pub share: f64,
     /// On how many sequences it was tested.
     pub sequences: u64,
-    /// How many of its candidates were tested: so many entries of the trail.
+    /// How many of its candidates were tested: as many entries of the trail.
     pub tests: usize,
 }
 
@@ -560,7 +560,7 @@ impl Record {
         fewer.then(|| "its families have fewer tests than the trail".into())
     }
 
-    /// Tests that stand in the trail behind so many others: each follows from its
+    /// Tests that stand in the trail behind this many others: each follows from its
     /// counts, at its share of δ, until one failed.
     fn family_contradiction(
         &self,
@@ -730,7 +730,7 @@ mod tests {
 
     use super::*;
 
-    /// A stored rule with so many tests, each on so many sequences.
+    /// A stored rule with this many tests, each on this many sequences.
     fn stored(method: &str, t_max: usize, tests: usize, halted: u64) -> Value {
         let test = |i: usize| {
             json!({

@@ -128,7 +128,7 @@ impl Drawn {
     }
 }
 
-/// Up to so many, without the last unit if it would be cut in two.
+/// Up to this many, without the last unit if it would be cut in two.
 fn whole_units(drawn: &[OneDrawn], most: usize) -> usize {
     match drawn.get(most) {
         Some(next) => drawn[..most].partition_point(|one| one.draw < next.draw),

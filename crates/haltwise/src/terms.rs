@@ -67,7 +67,7 @@ impl Cost {
         numbers.map_or_else(|_| Self::Column(text.to_owned()), Self::Steps)
     }
 
-    /// The cost of each of so many steps: past the last that is given, as much as
+    /// The cost of each of this many steps: past the last that is given, as much as
     /// that.
     pub(crate) fn of_steps(costs: &[f64], steps: usize) -> impl Iterator<Item = f64> {
         let last = costs.last().copied().unwrap_or(0.0);

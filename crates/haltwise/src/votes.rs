@@ -107,7 +107,7 @@ impl Standing {
 }
 
 impl Tally {
-    /// No votes yet, of so many.
+    /// No votes yet, of this many.
     pub fn new(of: usize) -> Result<Self, VoteError> {
         match (1..=MOST_VOTES).contains(&of) {
             true => Ok(Self {
@@ -263,7 +263,7 @@ fn rises(c: f64, most: usize) -> Vec<f64> {
     weights
 }
 
-/// The weights of so many votes for new answers, none of which gets more than
+/// The weights of this many votes for new answers, none of which gets more than
 /// `most`: the coefficients of `exp(θ Σ zʲ/j)` over `j ≤ most`, from its derivative.
 fn new_answers(most: usize, votes: usize) -> Vec<f64> {
     let mut weights = vec![1.0];

@@ -28,7 +28,7 @@ fn of_the_average() -> Monitor {
 /// The chance of a loss of the i-th stream, which halts at a step.
 type Truth = fn(u64, u32) -> f64;
 
-/// How many deployments, of so many audited streams each, raise an alarm.
+/// How many deployments, of this many audited streams each, raise an alarm.
 fn alarms(deployments: u64, audits: u64, run: impl Fn(&mut SmallRng, u64) -> bool + Sync) -> u64 {
     (0..deployments)
         .into_par_iter()
@@ -45,7 +45,7 @@ fn alarm_at(mut monitor: Monitor, rng: &mut SmallRng, truth: Truth, most: u64) -
     })
 }
 
-/// That so many alarms out of 10,000 bound their chance by δ, at 99% confidence.
+/// That this many alarms out of 10,000 bound their chance by δ, at 99% confidence.
 fn assert_rare(alarms: u64, what: &str) {
     let (_, most) = clopper_pearson(alarms, 10_000, 0.98);
     println!("{what}: {alarms} false alarms in 10,000 deployments, at most {most:.4}");

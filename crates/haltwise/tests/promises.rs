@@ -74,7 +74,7 @@ fn outputs<'d>(all: impl IntoIterator<Item = &'d Drawn>) -> Outputs {
     outputs
 }
 
-/// A population of so many, of which some have a gap.
+/// A population of this many, of which some have a gap.
 fn population(n: usize, gaps: usize) -> Vec<Drawn> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(n as u64);
     (0..n).map(|i| Drawn::new(i < gaps, &mut rng)).collect()

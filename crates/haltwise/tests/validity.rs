@@ -57,7 +57,7 @@ fn violations(process: &Process, method: Found, promise: Promise) -> u64 {
     (0..DRAWS).into_par_iter().map(violated).sum()
 }
 
-/// Whether so many violations are more than δ explains: P(Bin(draws, δ) ≥
+/// Whether this many violations are more than δ explains: P(Bin(draws, δ) ≥
 /// violations) below the level.
 fn too_many(violations: u64, draws: u64, delta: Delta) -> bool {
     violations > 0 && 1.0 - binomial_tail(violations - 1, draws, delta.get()) < LEVEL

@@ -35,7 +35,7 @@ const METHODS: [(Method, Option<Promise>); ROWS] = [
 
 pub(super) const ROWS: usize = 6;
 
-/// So many of them, the first, are swept over α: those that promise something.
+/// This many of them, the first, are swept over α: those that promise something.
 const SWEPT: usize = 3;
 
 /// What was found on a dataset.

@@ -237,7 +237,7 @@ fn gpu_large_networks_equal_the_reference() {
     }
 }
 
-/// From so many on, blocks take their sequences through all layers by themselves. The CPU is held to
+/// From this many on, blocks take their sequences through all layers by themselves. The CPU is held to
 /// the reference by its own tests.
 #[test]
 fn gpu_many_sequences_equal_the_cpu() {

@@ -206,7 +206,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// The end of a sentence about a gap, for which so many steps were looked at.
+    /// The end of a sentence about a gap, for which this many steps were looked at.
     fn words(self, alpha: f64, looks: usize) -> String {
         let tolerated = level(alpha);
         match (self, looks > 1) {
@@ -351,7 +351,7 @@ mod tests {
         rule
     }
 
-    /// In how many of so many evaluations the rule is accused, by the judgement
+    /// In how many of this many evaluations the rule is accused, by the judgement
     /// and by the old one: a step whose interval lies above α.
     fn accused(rule: &Rule, process: &Process, evaluations: u64, n: usize) -> (u64, u64) {
         let (mut now, mut once) = (0, 0);

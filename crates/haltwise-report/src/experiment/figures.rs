@@ -12,7 +12,7 @@ use crate::palette::{dashed, series};
 use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
 
 /// The share of all values on the curves that the gap axis must show, counting
-/// only those with at least so many sequences behind them: one sequence with a
+/// only those with at least this many sequences behind them: one sequence with a
 /// gap among two halted would stretch the axis to 50% and flatten the rest.
 const SHOWN: f64 = 0.99;
 const ENOUGH: u64 = 10;

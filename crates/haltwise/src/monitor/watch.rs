@@ -31,7 +31,7 @@ impl Watch {
     ///
     /// Only steps at which the rule may halt early are watched: who halts at any
     /// other came to its own end, without a gap, so the promise by that step
-    /// follows from the promise by the one before. Of more than 64, so many are
+    /// follows from the promise by the one before. Of more than 64, that many are
     /// taken, spread evenly.
     ///
     /// `None` where there is nothing to watch: the rule promises nothing, or
@@ -60,7 +60,7 @@ impl Watch {
         }
     }
 
-    /// Watches the same in each of so many groups, at least one.
+    /// Watches the same in each of this many groups, at least one.
     pub fn in_groups(mut self, groups: usize) -> Self {
         self.groups = groups.max(1);
         self
