@@ -179,11 +179,12 @@ $(OPENAI)/ready: | python
 DIST := target/dist
 DIST_VENV := target/dist-venv
 HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+DIST_ENV := PATH="$(CURDIR)/$(DIST_VENV)/bin:$$PATH"
 ifneq ($(findstring linux-gnu,$(HOST)),)
-DIST_BUILD := zigbuild --target $(HOST).2.17
-DIST_MATURIN := --zig --compatibility manylinux2014
-else
-DIST_BUILD := build --target $(HOST)
+DIST_ENV += ZIG_TARGET=$(subst -unknown,,$(HOST)).2.17 \
+    CC_$(subst -,_,$(HOST))=$(CURDIR)/scripts/zig-cc.sh \
+    CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_LINKER=$(CURDIR)/scripts/zig-cc.sh
+DIST_MATURIN := --compatibility manylinux2014
 endif
 BINARY := target/$(HOST)/release/haltwise$(if $(findstring windows,$(HOST)),.exe)
 
@@ -206,11 +207,11 @@ dist-npm: wasm npm
 dist-python: $(DIST_VENV)/ready
 	python3 scripts/licences.py haltwise-python $(HOST) > python/THIRD-PARTY-LICENSES.md
 	$(DIST_VENV)/bin/maturin sdist -m python/Cargo.toml --out $(DIST)
-	PATH="$(CURDIR)/$(DIST_VENV)/bin:$$PATH" maturin build -q --release --locked -m python/Cargo.toml \
+	$(DIST_ENV) maturin build -q --release --locked -m python/Cargo.toml \
 	    --target $(HOST) $(DIST_MATURIN) --out $(DIST)
 
 dist-archive: $(DIST_VENV)/ready
-	PATH="$(CURDIR)/$(DIST_VENV)/bin:$$PATH" $(CARGO) $(DIST_BUILD) -q --release --locked -p haltwise-cli
+	$(DIST_ENV) $(CARGO) build -q --release --locked --target $(HOST) -p haltwise-cli
 	strip $(BINARY)
 	python3 scripts/archive.py $(BINARY) $(HOST) $(DIST)
 

@@ -28,7 +28,8 @@ program=$empty/archive/haltwise
 haltwise() { env -i HOME="$empty" PATH=/nowhere "$program" "$@"; }
 haltwise simulate --sequences 3000 --steps 20 -o traces.jsonl >/dev/null
 haltwise calibrate traces.jsonl -o rule.json >/dev/null
-haltwise evaluate rule.json traces.jsonl --json >/dev/null
+haltwise simulate --sequences 500 --steps 20 --seed 1 -o others.jsonl >/dev/null
+haltwise evaluate rule.json others.jsonl --json >/dev/null
 for file in README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD-PARTY-LICENSES.md \
     completions/_haltwise completions/haltwise.fish man/haltwise.1 man/haltwise-calibrate.1; do
     [ -s archive/$file ] || { say "the archive has no $file"; exit 1; }
