@@ -76,14 +76,14 @@ fn writable(path: &Path) -> Result<PathBuf> {
     }
     let folder = folder_of(&target);
     if folder.exists() && !folder.is_dir() {
-        let problem = format_args!(
+        let problem = format!(
             "{} is a file, not a folder; name a file in a folder",
             folder.display()
         );
         return Err(cannot_write(path, problem));
     }
     if !folder.is_dir() {
-        let problem = format_args!(
+        let problem = format!(
             "the folder {} does not exist; create it first",
             folder.display()
         );
