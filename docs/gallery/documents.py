@@ -40,6 +40,6 @@ left.set(title="Questions answered", xlabel="tenths of the article read", ylim=(
 left.legend(loc="lower right")
 right.bar(list(lost), list(lost.values()), width=0.5, color=["C0", "C1"])
 right.axhline(0.2, color="0.5", linestyle="--", label="α")
-right.set(title="Right answers lost on new articles", ylim=(0, 0.25))
+right.set(title="New questions that lose a right answer", ylim=(0, 0.25))
 right.legend()
 figure.savefig("documents.svg", metadata={"Date": None})

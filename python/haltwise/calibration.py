@@ -107,7 +107,7 @@ def calibrate(
         at most alpha (``"risk"``) or that its p-value is at most delta (``"p-value"``).
     loss : str, optional
         What is lost by stopping early: ``"gap"``, a right answer (the default; labels may be
-        missing); ``"disagreement"``, the early answer is not the full one (needs no labels);
+        missing); ``"disagreement"``, the early answer differs from the full one (needs no labels);
         ``"given"``, whatever `losses` say; ``"absolute"``, how much further from the truth an
         early number is, in units of `scale`.
     losses : array of (n, T), optional

@@ -207,7 +207,8 @@ class Run:
             now, then = re.split(NUMBER, said), re.split(NUMBER, block.text)
             assert now == then, f"{block.name} has other words now"
             for a, b in zip(NUMBER.findall(said), NUMBER.findall(block.text), strict=True):
-                assert abs(float(a) - float(b)) <= max(1.0, abs(float(b)) / 3), f"{a} for {b}"
+                slack = 0.1 if "." in b else 1.0
+                assert abs(float(a) - float(b)) <= max(slack, abs(float(b)) / 3), f"{a} for {b}"
         else:
             assert said == block.text, f"{block.name} is not the output any more"
 

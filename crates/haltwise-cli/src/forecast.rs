@@ -153,7 +153,7 @@ fn object(pilot: &Outputs, foretold: &[Foretold]) -> serde_json::Value {
 
 fn describe(args: &Args, pilot: &Outputs, foretold: &[Foretold]) -> String {
     let pilot = count(pilot.len() as u64, "trace", "traces");
-    let mut text = styled(HEADING, format!("Foretold from {pilot}")) + "\n";
+    let mut text = styled(HEADING, format!("Forecast from {pilot}")) + "\n";
     for one in foretold {
         text += &format!("\n  {}\n", one.name);
         text += &format!(

@@ -70,7 +70,7 @@ fn every_promise_says_what_it_is_and_for_whom() {
     for (options, expected) in [
         (
             "--loss disagreement",
-            "the early answer is not the full one for at most 10%",
+            "the early answer differs from the full one for at most 10%",
         ),
         (
             "--loss given",

@@ -78,7 +78,7 @@ pub fn promise(rule: &Rule) -> String {
             format!("stopping early loses a right answer for at most {alpha} of {whom}")
         }
         Loss::Disagreement => {
-            format!("the early answer is not the full one for at most {alpha} of {whom}")
+            format!("the early answer differs from the full one for at most {alpha} of {whom}")
         }
         Loss::Given => format!(
             "the mean loss of stopping early is at most {} over {whom}",
@@ -128,12 +128,18 @@ fn some(names: &[String]) -> String {
 pub fn guarantee(rule: &Rule) -> String {
     let mut text = promise(rule);
     if let Some(set) = rule.certified_on() {
+        // Rules that depend on no trace are tested on the fitting traces, too.
+        let chosen = rule.chosen_family();
+        let sequences = chosen.map_or(set.sequences, |family| family.sequences);
+        let not_used = match sequences > set.sequences {
+            true => "to train the classifier",
+            false => "to train the classifier, to fit or to screen",
+        };
         text += &format!(
             " This holds for new sequences that come about like the {} it was certified on \
-             (independent draws from one source, none of them used to train the classifier, to \
-             fit or to screen), read by the same classifier. It says nothing about a source that \
-             has changed.",
-            count_of(set.sequences, "trace", "traces")
+             (independent draws from one source, none of them used {not_used}), read by the same \
+             classifier. It says nothing about a source that has changed.",
+            count_of(sequences, "trace", "traces")
         );
         text += &assumptions(rule);
         text += &lengths(rule);
@@ -292,11 +298,13 @@ pub fn certification(rule: &Rule) -> String {
     }
     let sequences = rule.certified_on().map_or(0, |set| set.sequences);
     let passed = rule.trail().iter().filter(|test| test.rejected).count() as u64;
-    let mut text = format!(
-        "{} on {}.",
-        count_of(passed, "rule passed its test", "rules passed their tests"),
-        count_of(sequences, "trace", "traces"),
-    );
+    let most = rule.families().iter().map(|family| family.sequences).max();
+    let on = match most.filter(|&most| most > sequences) {
+        Some(most) => format!("{} to {} traces", count(sequences), count(most)),
+        None => count_of(sequences, "trace", "traces"),
+    };
+    let passed_on = count_of(passed, "rule passed its test", "rules passed their tests");
+    let mut text = format!("{passed_on} on {on}.");
     if rule.method() == Method::Adaptive {
         return text + &of_families(rule, passed, sequences);
     }

@@ -78,6 +78,9 @@ pub enum Proof {
         right: f64,
         /// How many of the sequences are expected to have a label.
         labelled: f64,
+        /// The shares of the three tests: of disagreements alone, of disagreements and
+        /// labels together, and of the labelled alone.
+        shares: [f64; 3],
     },
 }
 
@@ -98,8 +101,15 @@ impl Proof {
     /// Whether its numbers are what they should be.
     pub(crate) fn is_sound(&self) -> bool {
         match self {
-            Self::FewLabels { right, labelled } => {
-                (0.0..=1.0).contains(right) && (0.0..=1.0).contains(labelled)
+            Self::FewLabels {
+                right,
+                labelled,
+                shares,
+            } => {
+                let are_shares = |shares: &[f64]| shares.iter().all(|s| (0.0..=1.0).contains(s));
+                are_shares(&[*right, *labelled])
+                    && are_shares(shares)
+                    && shares.iter().sum::<f64>() <= 1.0 + 1e-9
             }
             _ => true,
         }
@@ -112,9 +122,12 @@ impl Proof {
             // As if every disagreement had the full prediction right: then labels
             // and disagreements are tested apart. How many have a label says nothing
             // about losses.
-            Self::FewLabels { labelled, .. } => Self::FewLabels {
+            Self::FewLabels {
+                labelled, shares, ..
+            } => Self::FewLabels {
                 right: 1.0,
                 labelled: *labelled,
+                shares: *shares,
             },
             other => other.clone(),
         }
@@ -151,7 +164,10 @@ impl Proof {
 }
 
 /// Where this share has a label, the shares of the three tests: of disagreements
-/// alone, of disagreements and labels together, and of the labelled alone.
+/// alone, of disagreements and labels together, and of the labelled alone. Any shares
+/// that are fixed before losses are seen are valid (Bonferroni); who has a label says
+/// nothing about losses, which is assumed anyway. The numbers are a heuristic: with few
+/// labels nearly all goes to disagreements, with all of them to the labelled.
 pub(crate) fn few_labels_shares(labelled: f64) -> [f64; 3] {
     let alone = 0.02 + 0.78 * labelled * labelled;
     let both = 0.08;
@@ -179,7 +195,7 @@ pub(crate) fn rho(halted: f64, right: f64, labelled: f64, alpha: f64, level: f64
 pub struct Labelled {
     /// Labelled sequences that had halted.
     pub halted: u64,
-    /// Those of them whose early prediction is not the full one.
+    /// Those of them whose early prediction differs from the full one.
     pub disagreements: u64,
     /// Those of these whose full prediction is right.
     pub gaps: u64,
@@ -228,6 +244,7 @@ impl<'p> Judge<'p> {
         let Proof::FewLabels {
             right,
             labelled: share,
+            shares,
         } = *self.proof
         else {
             return 1.0;
@@ -235,7 +252,6 @@ impl<'p> Judge<'p> {
         let (all, labelled, alpha) = (found.counts, found.labelled, self.alpha.get());
         let free = binomial_tail(all.gaps, all.halted, alpha);
         let alone = binomial_tail(labelled.gaps, labelled.halted, alpha);
-        let shares = few_labels_shares(share);
         let level = self.delta.get() * shares[1] / 2.0;
         let rho = rho(all.halted as f64, right, share, alpha, level);
         let both = match rho < 1.0 {

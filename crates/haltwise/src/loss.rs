@@ -20,7 +20,7 @@ pub enum Loss {
     /// The full prediction is right and the early one is wrong.
     #[default]
     Gap,
-    /// The early prediction is not the full one.
+    /// The early prediction differs from the full one.
     Disagreement,
     /// What came with the sequences, in [0, 1].
     Given,

@@ -201,7 +201,7 @@ impl Word for ScreenBy {
 pub enum LossWord {
     /// The full prediction is right and the early one is wrong.
     Gap,
-    /// The early prediction is not the full one.
+    /// The early prediction differs from the full one.
     Disagreement,
     /// What comes with the traces.
     Given,
@@ -220,7 +220,7 @@ impl Word for LossWord {
         (
             Self::Disagreement,
             "disagreement",
-            "The early prediction is not the full one; needs no labels at all",
+            "The early prediction differs from the full one; needs no labels at all",
         ),
         (
             Self::Given,

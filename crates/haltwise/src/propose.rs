@@ -180,9 +180,9 @@ pub(crate) fn propose(
     let fixed = wanted.and_then(ScoreWord::plain);
     let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
     let (proof, views) = views(outputs, plan, promise, certifying, &plain_source)?;
-    let target = match proof {
-        Proof::FewLabels { .. } => Target::FewLabels,
-        _ => Target::Loss(plan.terms().loss),
+    let target = match plan.terms().loss {
+        Loss::Gap if !all_labelled(outputs) => Target::FewLabels,
+        loss => Target::Loss(loss),
     };
     let learned = match fixed {
         Some(_) => None,
@@ -344,7 +344,8 @@ fn views(
         let right = right_share(outputs);
         let labelled = 1.0 - certifying.unlabelled as f64 / certifying.sequences() as f64;
         let disagreements = Measure::of(Loss::Disagreement);
-        let [of_free, of_both, of_alone] = few_labels_shares(labelled);
+        let shares = few_labels_shares(labelled);
+        let [of_free, of_both, of_alone] = shares;
         let free = view(disagreements, false, (of_free, Kind::Binomial(alpha)));
         let kind = Kind::FewLabels {
             right,
@@ -362,10 +363,20 @@ fn views(
             let alone = (of_alone, Kind::Binomial(alpha));
             views.push(view(Measure::default(), true, alone));
         }
-        return Ok((Proof::FewLabels { right, labelled }, views));
+        let proof = Proof::FewLabels {
+            right,
+            labelled,
+            shares,
+        };
+        return Ok((proof, views));
     }
     if loss.is_binary() && terms.unit.is_none() {
-        let only = view(Measure::of(loss), false, (1.0, Kind::Binomial(alpha)));
+        // Where fitting traces lack labels, a disagreement may be a gap.
+        let seen = match loss {
+            Loss::Gap if !all_labelled(outputs) => Loss::Disagreement,
+            loss => loss,
+        };
+        let only = view(Measure::of(seen), false, (1.0, Kind::Binomial(alpha)));
         return Ok((Proof::Binomial, vec![only]));
     }
     let exact = Measure {
@@ -382,6 +393,11 @@ fn views(
     let kind = Kind::Bets(&profile, alpha, delta);
     let only = view(exact, false, (1.0, kind));
     Ok((Proof::Bets(profile), vec![only]))
+}
+
+/// Fitting traces may lack labels that the certifying ones have.
+fn all_labelled(outputs: &Outputs) -> bool {
+    (0..outputs.len()).all(|i| outputs.is_labelled(i))
 }
 
 /// The sequences of each group; of one without a name where there are none.

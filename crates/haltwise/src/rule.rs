@@ -387,6 +387,15 @@ impl Rule {
         })
     }
 
+    /// The family of the rule that was chosen.
+    pub fn chosen_family(&self) -> Option<&FamilyRecord> {
+        let (chosen, mut tests) = (self.0.chosen?, 0);
+        self.families().iter().find(|family| {
+            tests += family.tests;
+            chosen <= tests
+        })
+    }
+
     /// The test, in the trail, of the rule that was chosen; `None` if none
     /// passed.
     pub fn chosen(&self) -> Option<&Test> {

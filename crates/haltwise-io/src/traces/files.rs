@@ -28,7 +28,10 @@ pub fn trace_files<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> {
             files.push(path.to_path_buf());
         }
         if files.len() == before {
-            let none = Error::new(path, "there is no trace file in it");
+            let none = Error::new(
+                path,
+                "there is no trace file in it (NPZ, Parquet, Arrow, JSONL or CSV)",
+            );
             return Err(none.of_kind(ErrorKind::NotFound));
         }
     }

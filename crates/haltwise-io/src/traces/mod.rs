@@ -272,7 +272,7 @@ fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
     intake: &mut Intake<'_>,
 ) -> Checked {
     if intake.file_size() == 0 {
-        return Err(Problem::format("it is empty"));
+        return Err(Problem::format("it is empty; write it again"));
     }
     let reader = || open().map_err(Problem::unreadable);
     match format {
