@@ -76,8 +76,10 @@ impl Browser {
         std::thread::spawn(move || lines.for_each(drop));
         let host = address.trim_start_matches("ws://").split('/').next();
         let stream = TcpStream::connect(host.expect("a host")).expect("a connection");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        // Only then a limit: with one, a process that was stopped for a while is interrupted.
         let (socket, _) = tungstenite::client(address, stream).expect("a socket");
+        let limited = socket.get_ref().set_read_timeout(Some(PATIENCE));
+        limited.expect("a limit");
         Self {
             child,
             socket,
