@@ -1,5 +1,6 @@
-//! docs/rule-file.md against the code: every field and every word of the format is described, and
-//! the example is what is written.
+//! The rule on disk reads back equal, and is refused where it is damaged; docs/rule-file.md against
+//! the code: every field and every word of the format is described, and the example is what is
+//! written.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
@@ -8,7 +9,8 @@ use std::path::Path;
 use haltwise::simulate::{Atom, Process};
 use haltwise::traces::{Certifying, Screening};
 use haltwise::{Method, Plan, Rule};
-use haltwise_io::{parse_rule, rule_json};
+use haltwise_io::{parse_rule, read_rule, rule_json, write_rule};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rule-file.md");
@@ -26,7 +28,180 @@ fn rule() -> Rule {
     let (screening, certifying) = (process.draw(3_000, 1), process.draw(3_000, 2));
     let (screening, certifying) = (Screening::new(screening), Certifying::new(certifying));
     let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
-    rule.unwrap()
+    let rule = rule.unwrap();
+    assert!(rule.halts_early() && rule.trail().len() > 1);
+    rule
+}
+
+#[test]
+fn what_is_written_reads_back_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rule.json");
+    write_rule(&path, &rule()).unwrap();
+    assert_eq!(read_rule(&path).unwrap(), rule());
+}
+
+#[test]
+fn the_file_is_meant_to_be_read() {
+    let text = rule_json(&rule()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[1], r#"  "format": "haltwise-rule","#);
+    assert!(
+        lines
+            .iter()
+            .any(|l| l.starts_with("  \"thresholds\": [null, ")),
+        "{text}"
+    );
+    assert!(
+        lines.iter().any(|l| l.starts_with("    {\"opens\": 5, ")),
+        "{text}"
+    );
+    assert!(lines.iter().all(|l| !l.ends_with(' ')), "{text}");
+}
+
+/// What a change to the file's text makes of it.
+fn refusal(change: impl Fn(&str) -> String) -> String {
+    let text = rule_json(&rule()).unwrap();
+    let changed = change(&text);
+    assert_ne!(changed, text);
+    parse_rule(changed.as_bytes()).unwrap_err()
+}
+
+#[test]
+fn damaged_and_newer_files_are_refused() {
+    for (expected, found) in [
+        (
+            "written by haltwise",
+            refusal(|t| t.replace("\"version\": 2", "\"version\": 3")),
+        ),
+        (
+            "no valid \"version\"",
+            refusal(|t| t.replace("\"version\": 2", "\"version\": 0")),
+        ),
+        ("not a rule file", refusal(|t| t[..t.len() / 2].into())),
+        (
+            "not a rule file",
+            refusal(|t| t.replace("haltwise-rule", "other")),
+        ),
+        (
+            "alpha must lie strictly",
+            refusal(|t| t.replace("\"alpha\": 0.1", "\"alpha\": 1.5")),
+        ),
+        (
+            "missing field `delta`",
+            refusal(|t| t.replace("  \"delta\": 0.01,\n", "")),
+        ),
+        (
+            "unknown field",
+            refusal(|t| t.replace("\"delta\"", "\"detla\"")),
+        ),
+        (
+            "thresholds for t_max",
+            refusal(|t| t.replace("\"t_max\": 5", "\"t_max\": 6")),
+        ),
+        (
+            "does not follow from its counts",
+            refusal(|t| t.replace("\"gaps\": ", "\"gaps\": 1")),
+        ),
+        (
+            "the promise it states",
+            refusal(|t| {
+                t.replacen(
+                    "\"promise\": \"conditional\"",
+                    "\"promise\": \"marginal\"",
+                    1,
+                )
+            }),
+        ),
+        (
+            "tests that passed",
+            refusal(|t| t.replace("\"thresholds\": [null, ", "\"thresholds\": [0.5, ")),
+        ),
+        // A later threshold, the kind of promise, the order of the tests.
+        (
+            "tests that passed",
+            refusal(|t| t.replacen("0.0],", "1.0],", 1)),
+        ),
+        (
+            "not those of its method",
+            refusal(|t| t.replace("\": \"conditional\"", "\": \"marginal\"")),
+        ),
+        (
+            "tests that passed",
+            refusal(|t| t.replacen("{\"opens\": 5, ", "{\"opens\": 3, ", 1)),
+        ),
+        (
+            "no certifying traces",
+            refusal(|t| {
+                let at = t.find("\"certified_on\"").unwrap();
+                let end = at + t[at..].find('\n').unwrap();
+                format!("{}\"certified_on\": null,{}", &t[..at], &t[end..])
+            }),
+        ),
+        (
+            "more sequences than there are",
+            refusal(|t| t.replace("\"sequences\": 3000", "\"sequences\": 3")),
+        ),
+        (
+            "more certifying traces than can be",
+            refusal(|t| t.replace("\"sequences\": 3000", "\"sequences\": 9000000000000000000")),
+        ),
+    ] {
+        assert!(found.contains(expected), "{expected:?} not in {found:?}");
+    }
+}
+
+/// Rules that the first version of the format stored, one of each method.
+#[test]
+fn rules_of_the_first_version_are_read_and_audited() {
+    for (name, text) in [
+        ("marginal", include_str!("fixtures/rule-v1-marginal.json")),
+        (
+            "conditional",
+            include_str!("fixtures/rule-v1-conditional.json"),
+        ),
+        (
+            "conditional",
+            include_str!("fixtures/rule-v1-conditional-gap.json"),
+        ),
+        ("adaptive", include_str!("fixtures/rule-v1-adaptive.json")),
+        (
+            "adaptive",
+            include_str!("fixtures/rule-v1-adaptive-gap.json"),
+        ),
+        (
+            "screen-only",
+            include_str!("fixtures/rule-v1-screen-only.json"),
+        ),
+    ] {
+        let rule = parse_rule(text.as_bytes()).unwrap();
+        assert!(!rule.reads_on(), "{name}: a stream was over at t_max");
+        let again = parse_rule(rule_json(&rule).unwrap().as_bytes()).unwrap();
+        assert_eq!(again, rule, "{name}");
+        if name == "screen-only" {
+            continue;
+        }
+        // Another first threshold is noticed.
+        let at = text.find("\"thresholds\"").unwrap();
+        let digits = at + text[at..].find("0.").unwrap() + 2;
+        let changed = format!("{}1{}", &text[..digits], &text[digits..]);
+        assert!(parse_rule(changed.as_bytes()).is_err(), "{name}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_change_of_bytes_makes_the_reader_panic(
+        at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+    ) {
+        let mut bytes = rule_json(&rule()).unwrap().into_bytes();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if cut {
+            bytes.truncate(at);
+        }
+        let _ = parse_rule(&bytes);
+    }
 }
 
 /// The file of a rule, as a certain version wrote it.

@@ -66,8 +66,7 @@ impl Target {
             Self::Loss(loss) => all(loss),
             Self::FewLabels => {
                 let mut losses = all(Loss::Disagreement);
-                let labelled = (0..outputs.len()).filter(|&i| outputs.is_labelled(i));
-                if 2 * labelled.count() < outputs.len() {
+                if 2 * outputs.labelled() < outputs.len() {
                     return losses;
                 }
                 let gaps = all(Loss::Gap);

@@ -206,6 +206,11 @@ impl Outputs {
         }
     }
 
+    /// How many sequences have a label.
+    pub(crate) fn labelled(&self) -> usize {
+        self.labels.iter().flatten().count()
+    }
+
     /// Whether a sequence has a label.
     pub(crate) fn is_labelled(&self, i: usize) -> bool {
         self.labels[i].is_some()

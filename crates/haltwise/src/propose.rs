@@ -355,11 +355,7 @@ fn views(
         };
         let mut views = vec![free, view(disagreements, false, (of_both, kind))];
         // From a handful of labelled traces, curves cannot be told apart.
-        if (0..outputs.len())
-            .filter(|&i| outputs.is_labelled(i))
-            .count()
-            >= LABELLED
-        {
+        if outputs.labelled() >= LABELLED {
             let alone = (of_alone, Kind::Binomial(alpha));
             views.push(view(Measure::default(), true, alone));
         }
@@ -397,7 +393,7 @@ fn views(
 
 /// Fitting traces may lack labels that the certifying ones have.
 fn all_labelled(outputs: &Outputs) -> bool {
-    (0..outputs.len()).all(|i| outputs.is_labelled(i))
+    outputs.labelled() == outputs.len()
 }
 
 /// The sequences of each group; of one without a name where there are none.

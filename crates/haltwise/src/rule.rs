@@ -389,11 +389,10 @@ impl Rule {
 
     /// The family of the rule that was chosen.
     pub fn chosen_family(&self) -> Option<&FamilyRecord> {
-        let (chosen, mut tests) = (self.0.chosen?, 0);
-        self.families().iter().find(|family| {
-            tests += family.tests;
-            chosen <= tests
-        })
+        let chosen = self.chosen()?;
+        let made_it = |tests: &[Test]| tests.iter().any(|test| std::ptr::eq(test, chosen));
+        let mut families = self.tests_by_family();
+        Some(families.find(|(_, tests)| made_it(tests))?.0)
     }
 
     /// The test, in the trail, of the rule that was chosen; `None` if none
