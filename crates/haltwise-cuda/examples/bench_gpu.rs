@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let in_a_row = f64::from(before.milliseconds_to(&after)?) / 50.0;
         let mut scored = Vec::new();
         let (few, many) = (512, network.capacity(usize::MAX, steps, false));
-        for n in [256, few, 1024, 4096, many] {
+        for n in [BATCH, 256, few, 1024, 4096, many] {
             if n > many {
                 continue;
             }
