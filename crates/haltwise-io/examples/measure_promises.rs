@@ -1,9 +1,9 @@
 //! Measures promises on the golden traces: what few labels buy, how often a
-//! forecast from 300 traces holds for 1,000 others, and how `adaptive` fares beside
-//! `conditional` where few traces calibrate.
+//! forecast from 300 traces holds for 1,000 others, how `adaptive` fares beside
+//! `conditional` where few traces calibrate, and when its two promises halt.
 //!
 //! `cargo run --release -p haltwise-io --example measure_promises -- FOLDER
-//! few-labels|forecast|small|votes` where FOLDER has `NAME.traces.npz`, for votes
+//! few-labels|forecast|small|votes|large` where FOLDER has `NAME.traces.npz`, for votes
 //! `Votes.traces.npz`. LABELS says how many of the labels are kept (200).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -29,17 +29,22 @@ const NAMES: [&str; 4] = [
     "WalkingSittingStanding",
 ];
 
+/// With the questions about documents, whose file is `QuALITY.traces.npz`.
+const LARGE: [&str; 5] = [NAMES[0], NAMES[1], NAMES[2], NAMES[3], "QuALITY"];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let folder = Path::new(&arguments[0]);
     let names: &[&str] = match arguments[1].as_str() {
         "votes" => &["Votes"],
+        "large" => &LARGE,
         _ => &NAMES,
     };
     for name in names {
         let file = folder.join(format!("{name}.traces.npz"));
         match arguments[1].as_str() {
             "few-labels" => few_labels(name, &file),
+            "large" => both_promises(name, &file),
             "small" => {
                 for n in [150, 300, 600] {
                     beside_conditional(name, &file, n, 0.1, 64);
@@ -217,5 +222,33 @@ fn beside_conditional(name: &str, file: &Path, n: usize, alpha: f64, draws: u64)
         mean(1),
         mean(2),
         start.elapsed().as_secs_f64()
+    );
+}
+
+/// When `adaptive` halts under either promise, calibrated on two thirds.
+fn both_promises(name: &str, file: &Path) {
+    let whole = read_outputs(&[file], &Columns::default(), &mut |_, _| {}).unwrap();
+    let draws = std::env::var("DRAWS").map_or(100, |n| n.parse().unwrap());
+    let found: Vec<[f64; 2]> = (0..draws)
+        .into_par_iter()
+        .map(|seed| {
+            let order = shuffled(whole.len(), seed);
+            let (test, calibrating) = order.split_at(whole.len() / 3);
+            let calibrating = whole.select(calibrating.iter().copied());
+            let test = whole.select(test.iter().copied());
+            [Promise::Conditional, Promise::Marginal].map(|promise| {
+                let ask = Ask {
+                    promise: Some(promise),
+                    ..Ask::default()
+                };
+                t_avg(&calibrated(ask, &calibrating), &test)
+            })
+        })
+        .collect();
+    let mean = |i: usize| found.iter().map(|t| t[i]).sum::<f64>() / draws as f64;
+    println!(
+        "{name}: halted by {:.4}, on average {:.4}",
+        mean(0),
+        mean(1)
     );
 }
