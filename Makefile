@@ -1,5 +1,9 @@
 # `make test` does everything a fresh machine needs to pass all tests.
 CARGO ?= cargo
+# Tests of real data look for it in this folder, from other folders than this one.
+ifdef HALTWISE_DATA
+export HALTWISE_DATA := $(abspath $(HALTWISE_DATA))
+endif
 FUZZ_SECONDS ?= 30
 FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule stream model_pt model_safetensors questions
 VENV := target/bench-venv
@@ -25,7 +29,7 @@ test-python: python java servers
 	python3 -m venv --clear $(PYTHON_VENV)
 	$(PYTHON_VENV)/bin/pip install -q -r python/requirements-test.txt
 	rm -rf target/wheels
-	$(PYTHON_VENV)/bin/maturin build -q -m python/Cargo.toml --out target/wheels
+	$(PYTHON_VENV)/bin/maturin build -q -m python/Cargo.toml --features as-tested --out target/wheels
 	$(PYTHON_VENV)/bin/pip install -q --no-deps target/wheels/haltwise-*.whl
 	$(BUILD_COMMAND)
 	$(PYTHON_VENV)/bin/ruff check -q python
@@ -227,13 +231,15 @@ $(DIST_VENV)/ready: scripts/requirements-dist.txt | python
 npm: node
 	@command -v npm >/dev/null || (apt-get update -q && apt-get install -qy --no-install-recommends npm)
 
-# Spelling, shell scripts, the Dockerfile, the citation, and that every crate can be packed: seconds.
+# Spelling, shell scripts, the Dockerfile, the citation, that `make test` compiles nothing twice, and that
+# every crate can be packed: seconds.
 HABITS := target/habits
 check-habits: $(HABITS)/ready
 	$(HABITS)/bin/typos
 	$(HABITS)/bin/shellcheck .ci/run $$(git ls-files '*.sh')
 	$(HABITS)/bin/hadolint Dockerfile
 	$(HABITS)/bin/cffconvert --validate
+	python3 scripts/compiled_once.py
 	scripts/version.sh "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" > /dev/null
 	$(CARGO) package -q --locked --no-verify --allow-dirty --workspace --exclude haltwise-python \
 	    --exclude haltwise-wasm

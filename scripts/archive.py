@@ -2,7 +2,7 @@
 """Packs the command line for people without Rust: archive.py BINARY TARGET FOLDER.
 
 Writes FOLDER/haltwise-VERSION-TARGET.tar.gz (.zip for Windows): the binary, its manual pages, completions
-for five shells, the README, the changelog and all licences. The same input gives the same bytes.
+for five shells, a README of its own, the changelog and all licences. The same input gives the same bytes.
 """
 
 import gzip
@@ -34,7 +34,8 @@ def run(*command):
 def contents(binary, target):
     """Names in the archive, and bytes."""
     files = {binary.name: binary.read_bytes()}
-    for name in ("README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"):
+    files["README.md"] = (ROOT / "scripts/archive-readme.md").read_bytes()
+    for name in ("CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"):
         files[name] = (ROOT / name).read_bytes()
     files["THIRD-PARTY-LICENSES.md"] = run(
         sys.executable, str(ROOT / "scripts/licences.py"), "haltwise-cli", target

@@ -194,13 +194,12 @@ def summary(field: Field) -> Iterator[str]:
         later = [name for name, win in judged.items() if win[0] > 0]
         little = sum(0 < win[0] <= LITTLE for win in judged.values())
         points, of = (sum(win[i] for win in judged.values()) for i in (1, 2))
-        goal = -(-len(judged) * 8 // 10)
         runs = [r for r in field.rows if r.method == method]
         kept = sum(r["gap" if method == AVERAGE else "worst_gap"] <= float(r.knob) for r in runs)
         won, of_all = len(judged) - len(later), len(judged)
         yield (
             f"- {CLASS[method]} is **no later than the best peer at the peer's own gap on {won} of "
-            f"{of_all} sets** (the goal is {goal}), and later by at most {100 * LITTLE:g}% of a "
+            f"{of_all} sets**, and later by at most {100 * LITTLE:g}% of a "
             f"series on {little} more; setting by setting, it is no later at {points} of {of}. "
             + (f"Later on {', '.join(later)}. " if later else "")
             + f"Of {len(runs):,} rules, over all α, {kept:,} kept on the new series what they "

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT
 
 from haltwise import calibrate, votes
 
@@ -66,9 +65,9 @@ def test_what_cannot_be_counted_is_explained():
 
 
 def test_real_votes_are_settled_early_without_a_label():
-    data = Path(os.environ.get("HALTWISE_DATA", ROOT / "no data"))
-    path = data / "votes/gsm8k.qwen2.5-coder-1.5b.jsonl"
-    if not path.is_file():
+    data = os.environ.get("HALTWISE_DATA")
+    path = Path(data or "") / "votes/gsm8k.qwen2.5-coder-1.5b.jsonl"
+    if not data or not path.is_file():
         pytest.skip("no votes; set HALTWISE_DATA to the folder that has them")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     answers, gold = [row["answers"] for row in rows], [row["gold"] for row in rows]

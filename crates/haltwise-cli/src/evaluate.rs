@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use haltwise::Rule;
 use haltwise::evaluate::Evaluation;
-use haltwise_io::{Columns, Files, read_rule, trace_files};
+use haltwise_io::{Columns, Files, trace_files};
 use haltwise_report::format::short;
 use haltwise_report::{
     Compared, Context, Standing, judge, report_comparison, report_evaluation, words,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// A rule, and what it does to the traces of files, of which none is kept.
 fn evaluated(path: &Path, traces: &[PathBuf]) -> anyhow::Result<Evaluated> {
-    let rule = read_rule(path)?;
+    let rule = show::read_rule(path, traces)?;
     let found = show::reading(|progress| {
         let columns = Columns::of(rule.terms()).where_there();
         Files::new(traces, u64::MAX, progress)?
@@ -95,6 +95,14 @@ fn evaluated(path: &Path, traces: &[PathBuf]) -> anyhow::Result<Evaluated> {
              remembers); the results flatter it",
             number(found.remembered),
             Rule::REMEMBERED
+        ));
+    }
+    if found.longest < rule.t_max() {
+        show::warn(format_args!(
+            "none of these traces has more than {}, and the rule is for {}: they say nothing about \
+             the later ones",
+            count(found.longest as u64, "step", "steps"),
+            rule.t_max()
         ));
     }
     Ok((path.to_path_buf(), rule, found.evaluation))

@@ -100,8 +100,20 @@ enum Verb {
 
 /// Ends the program as wrong usage does, with exit code 2.
 fn usage_error(message: &str) -> ! {
-    let kind = ErrorKind::ArgumentConflict;
-    Cli::command().error(kind, message).exit()
+    verb().error(ErrorKind::ArgumentConflict, message).exit()
+}
+
+/// The verb that was asked for, whose usage an error shows.
+fn verb() -> Command {
+    let mut command = Cli::command();
+    command.build();
+    for word in std::env::args_os().skip(1) {
+        match command.find_subcommand(&word) {
+            Some(verb) => command = verb.clone(),
+            None => break,
+        }
+    }
+    command
 }
 
 /// The arguments, or the end of the program where they cannot be meant.
@@ -110,18 +122,18 @@ fn arguments() -> Cli {
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| match error.kind() {
-        ErrorKind::ValueValidation => match plain_words(&error) {
-            Some(words) => {
-                let said = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-                let (value, option) = (
-                    said(ContextKind::InvalidValue),
-                    said(ContextKind::InvalidArg),
-                );
-                let message = format!("invalid value '{value}' for '{option}': {words}");
-                Cli::command().error(error.kind(), message).exit()
-            }
-            None => error.exit(),
-        },
+        ErrorKind::ValueValidation => {
+            let said = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+            let (value, option) = (
+                said(ContextKind::InvalidValue),
+                said(ContextKind::InvalidArg),
+            );
+            let Some(words) = plain_words(&error, &value) else {
+                error.exit()
+            };
+            let message = format!("invalid value '{value}' for '{option}': {words}");
+            verb().error(error.kind(), message).exit()
+        }
         _ => error.exit(),
     })
 }
@@ -140,20 +152,29 @@ fn negative_numbers(command: Command) -> Command {
 
 /// What is wrong with a number, where the standard library's words would not tell
 /// what to do.
-fn plain_words(error: &clap::Error) -> Option<&'static str> {
+fn plain_words(error: &clap::Error, value: &str) -> Option<String> {
     use std::error::Error as _;
     let source = error.source()?;
     if source.is::<std::num::ParseFloatError>() {
-        return Some("it is not a number");
+        let percent = value.strip_suffix('%').and_then(|p| p.trim().parse().ok());
+        let meant = percent
+            .map(|percent: f64| percent / 100.0)
+            .or_else(|| value.replace(',', ".").parse().ok())
+            .filter(|meant| meant.is_finite());
+        return Some(match meant {
+            Some(meant) => format!("write {meant}"),
+            None => "it is not a number".into(),
+        });
     }
     let error = source.downcast_ref::<std::num::ParseIntError>()?;
-    match error.kind() {
-        IntErrorKind::Empty => Some("it is empty; give a whole number"),
-        IntErrorKind::InvalidDigit => Some("give a whole number, 0 or more"),
-        IntErrorKind::Zero => Some("give a whole number, 1 or more"),
-        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => Some("it is too large"),
-        _ => None,
-    }
+    let words = match error.kind() {
+        IntErrorKind::Empty => "it is empty; give a whole number",
+        IntErrorKind::InvalidDigit => "give a whole number, 0 or more",
+        IntErrorKind::Zero => "give a whole number, 1 or more",
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "it is too large",
+        _ => return None,
+    };
+    Some(words.into())
 }
 
 fn main() -> ExitCode {

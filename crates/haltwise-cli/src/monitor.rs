@@ -9,7 +9,7 @@ use haltwise::monitor::{BLOCK, Monitor, Verdict, Watch, audit};
 use haltwise::plan::Delta;
 use haltwise::terms::Terms;
 use haltwise::traces::SetRecord;
-use haltwise_io::{Columns, read_rule, trace_files, visit_traces};
+use haltwise_io::{Columns, trace_files, visit_traces};
 use haltwise_report::words;
 use haltwise_serve::Stored;
 use serde::Serialize;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(delta) => delta,
         Err(error) => crate::usage_error(&format!("--delta: {error}")),
     };
-    let rule = read_rule(&args.rule)?;
+    let rule = show::read_rule(&args.rule, &args.audits)?;
     let Some(watch) = Watch::of(&rule, delta) else {
         bail!(
             "{}: there is no promise to watch: the rule was screened only, or is about another \

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
-use anyhow::{Context, bail};
-use haltwise::Outputs;
+use anyhow::{Context, anyhow, bail};
 use haltwise::traces::Classifier;
+use haltwise::{Outputs, Rule};
 use haltwise_io::{CLASSIFIER, Columns, check_writable, read_metadata, trace_files, write_whole};
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -148,6 +148,21 @@ pub(crate) fn bar(style: &str) -> anyhow::Result<ProgressBar> {
         bar.set_draw_target(indicatif::ProgressDrawTarget::stderr_with_hz(8));
     }
     Ok(bar)
+}
+
+/// Reads the rule that is named before traces; where one of those is it, says so.
+pub(crate) fn read_rule(path: &Path, traces: &[PathBuf]) -> anyhow::Result<Rule> {
+    haltwise_io::read_rule(path).map_err(|error| {
+        let rule = traces.iter().find(|t| haltwise_io::read_rule(t).is_ok());
+        match rule {
+            Some(rule) => anyhow!(
+                "{}: it is not the rule, but {} is; name the rule first, then the traces",
+                file(path),
+                file(rule)
+            ),
+            None => error.into(),
+        }
+    })
 }
 
 /// Reads trace files, with all that they say.

@@ -19,7 +19,10 @@ impl Drop for Nginx {
     fn drop(&mut self) {
         // Asked, so that it takes its workers along.
         let id = self.0.id().to_string();
-        let _ = Command::new("kill").args(["-TERM", &id]).status();
+        let asked = Command::new("kill").args(["-TERM", &id]).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            let _ = self.0.kill();
+        }
         let _ = self.0.wait();
     }
 }

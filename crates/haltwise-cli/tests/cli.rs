@@ -212,6 +212,10 @@ fn too_few_traces_still_succeed_and_say_how_many_are_needed() {
             text.contains("No saving: every sequence is read to its end."),
             "{text}"
         );
+        assert!(
+            text.starts_with("What is guaranteed That nothing is lost: no rule that stops early"),
+            "{text}"
+        );
         assert!(text.contains(needed), "{text}");
         let rule: Value =
             serde_json::from_slice(&fs::read(folder.path().join("rule.json")).unwrap()).unwrap();
@@ -349,6 +353,9 @@ fn wrong_usage_ends_with_2() {
 fn numbers_that_cannot_be_meant_are_refused_in_plain_words() {
     for (option, value, expected) in [
         ("--alpha", "-0.1", "strictly between 0 and 1"),
+        ("--alpha", "10%", ": write 0.1\n"),
+        ("--alpha", "0,05", ": write 0.05\n"),
+        ("--alpha", "ten", ": it is not a number\n"),
         ("--seed", "x", "give a whole number, 0 or more"),
         ("--seed", "-3", "give a whole number, 0 or more"),
         ("--memory", "99999999999GiB", "give less"),
@@ -357,7 +364,84 @@ fn numbers_that_cannot_be_meant_are_refused_in_plain_words() {
         assert_eq!(run.code, 2, "{option} {value}");
         assert!(run.stderr.contains(expected), "{}", run.stderr);
         assert!(run.stderr.contains(option), "{}", run.stderr);
+        // clap's own words about a value come without the usage.
+        if option != "--memory" {
+            let usage = "Usage: haltwise calibrate [OPTIONS] --output <RULE> <TRACES>...";
+            assert!(run.stderr.contains(usage), "{}", run.stderr);
+        }
     }
+}
+
+#[test]
+fn files_in_the_wrong_place_or_under_a_wrong_name_get_the_remedy() {
+    let folder = calibrated();
+    let copy = |from: &str, to: &str| {
+        fs::copy(folder.path().join(from), folder.path().join(to)).unwrap();
+    };
+    write_traces(&folder.path().join("lines.jsonl"), 100, 3);
+    for (file, name, remedy) in [
+        (
+            "test.parquet",
+            "a.npz",
+            "it is a Parquet file, whatever its name says; rename it to end in .parquet",
+        ),
+        ("test.parquet", "a.csv", "rename it to end in .parquet"),
+        ("cal.npz", "b.parquet", "rename it to end in .npz"),
+        ("lines.jsonl", "c.arrow", "rename it to end in .jsonl"),
+        (
+            "rule.json",
+            "d.json",
+            "it is JSON, as rules are, and no trace file",
+        ),
+    ] {
+        copy(file, name);
+        for args in [
+            &["calibrate", name, "-o", "r.json"][..],
+            &["evaluate", "rule.json", name],
+        ] {
+            fails(&folder, args, &[name, remedy]);
+        }
+    }
+    for verb in ["evaluate", "monitor"] {
+        let swapped = "it is not the rule, but rule.json is; name the rule first";
+        fails(
+            &folder,
+            &[verb, "test.parquet", "rule.json"],
+            &["test.parquet", swapped],
+        );
+    }
+    fails(
+        &folder,
+        &["evaluate", "test.parquet", "cal.npz"],
+        &["it is not a rule file but a Parquet file"],
+    );
+    let whole = fs::read(folder.path().join("rule.json")).unwrap();
+    for part in [whole.len() / 2, whole.len() - 3, 0] {
+        fs::write(folder.path().join("half.json"), &whole[..part]).unwrap();
+        let remedy = "calibrate again, or copy it again";
+        fails(
+            &folder,
+            &["evaluate", "half.json", "cal.npz"],
+            &["half.json", remedy],
+        );
+    }
+}
+
+#[test]
+fn traces_that_end_before_the_rule_does_are_pointed_out() {
+    let folder = calibrated();
+    let rows = "id,t,label,prediction,score\na,1,1,1,0.5\na,2,1,1,0.6\n";
+    fs::write(folder.path().join("short.csv"), rows).unwrap();
+    let evaluate = |traces| {
+        ran(haltwise()
+            .current_dir(&folder)
+            .args(["evaluate", "rule.json", traces]))
+    };
+    let run = evaluate("short.csv");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let said = "none of these traces has more than 2 steps, and the rule is for 5";
+    assert!(run.stderr.contains(said), "{}", run.stderr);
+    assert_eq!(evaluate("test.parquet").stderr, "");
 }
 
 #[test]
@@ -545,7 +629,7 @@ fn damaged_and_newer_rules_are_refused() {
     );
     for (name, expected) in [
         ("newer.json", "use a newer haltwise"),
-        ("cut.json", "damaged"),
+        ("cut.json", "cut short"),
         ("forged.json", "does not follow from its counts"),
         ("absent.json", "cannot read it"),
     ] {

@@ -6,7 +6,7 @@
 #![allow(clippy::expect_used)]
 
 use std::hint::black_box;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use haltwise::traces::{Certifying, Screening};
@@ -14,14 +14,13 @@ use haltwise::{Method, Plan};
 use haltwise_io::{read_integers, read_traces};
 
 fn electric_devices(c: &mut Criterion) {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let data = std::env::var_os("HALTWISE_DATA").map_or(default, PathBuf::from);
-    let golden = data.join("../golden");
-    let file = |name: &str| golden.join(format!("ElectricDevices.{name}.npz"));
-    if !file("traces").exists() {
+    let golden =
+        std::env::var_os("HALTWISE_DATA").map(|data| PathBuf::from(data).join("../golden"));
+    let Some(golden) = golden.filter(|golden| golden.is_dir()) else {
         eprintln!("SKIPPED electric_devices: no golden files; set HALTWISE_DATA");
         return;
-    }
+    };
+    let file = |name: &str| golden.join(format!("ElectricDevices.{name}.npz"));
     let all = read_traces(&[file("traces")], &mut |_, _| {}).expect("golden traces");
     let order = read_integers(&file("splits"), "order").expect("golden splits");
     let n_test = read_integers(&file("splits"), "n_test")

@@ -13,6 +13,7 @@ use crate::evidence_file::EVIDENCE;
 use crate::problem::{Checked, Problem};
 use crate::proposal_file::PROPOSAL;
 use crate::rule_file::RULE;
+use crate::traces::Format;
 use crate::write::write_whole;
 
 /// A kind of file.
@@ -102,7 +103,14 @@ impl Kind {
             false => "a",
         };
         let mut fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|e| {
-            let what = format_args!("it is not {a} {name} file, or a damaged one: {e}");
+            let what = match Format::seen(bytes) {
+                _ if bytes.is_empty() => format!("it is empty; {remedy}, or copy it again"),
+                _ if e.is_eof() => format!("it is cut short: {e}; {remedy}, or copy it again"),
+                Some((found, is, _)) if found != Format::Jsonl => {
+                    format!("it is not {a} {name} file but {is}; {a} {name} file is JSON")
+                }
+                _ => format!("it is not {a} {name} file, or a damaged one: {e}"),
+            };
             Problem::format(what).caused_by(e)
         })?;
         let found = fields.remove("format");

@@ -166,17 +166,19 @@ impl<'p> Files<'p> {
         let mut runs: Vec<Run> = states.into_iter().flatten().collect();
         runs.sort_by_key(|run| run.start);
         let mut all = Evaluator::for_rule(rule);
-        let (mut set, mut remembered) = (SetRecord::default(), 0);
+        let (mut set, mut remembered, mut longest) = (SetRecord::default(), 0, 0);
         for run in runs {
             all.append(run.evaluator).map_err(refuse)?;
             set += run.set;
             remembered += run.remembered;
+            longest = longest.max(run.longest);
         }
         let evaluation = all.finish().map_err(refuse)?;
         Ok(Evaluated {
             evaluation,
             own: rule.made_from(set),
             remembered,
+            longest,
         })
     }
 }
@@ -192,6 +194,8 @@ pub struct Evaluated {
     /// How many of them the rule is known to have been made from; see
     /// [`Rule::remembers`].
     pub remembered: u64,
+    /// The steps of the longest.
+    pub longest: usize,
 }
 
 /// What a sequence is split by.
@@ -246,6 +250,7 @@ struct Run {
     evaluator: Evaluator,
     set: SetRecord,
     remembered: u64,
+    longest: usize,
 }
 
 impl Run {
@@ -256,12 +261,14 @@ impl Run {
             evaluator: Evaluator::for_rule(rule),
             set: SetRecord::default(),
             remembered: 0,
+            longest: 0,
         }
     }
 
     fn push(&mut self, rule: &Rule, trace: &Trace<'_>) -> std::result::Result<(), String> {
         let key = Key::new(trace.id(), self.next);
         self.next += 1;
+        self.longest = self.longest.max(trace.len());
         let print = self.evaluator.push(key, trace).map_err(|e| e.to_string())?;
         if let Some(print) = print {
             self.set += SetRecord::one(print);

@@ -78,7 +78,7 @@ fn damaged_and_newer_files_are_refused() {
             "no valid \"version\"",
             refusal(|t| t.replace("\"version\": 2", "\"version\": 0")),
         ),
-        ("not a rule file", refusal(|t| t[..t.len() / 2].into())),
+        ("it is cut short", refusal(|t| t[..t.len() / 2].into())),
         (
             "not a rule file",
             refusal(|t| t.replace("haltwise-rule", "other")),

@@ -126,6 +126,13 @@ fn some(names: &[String]) -> String {
 
 /// What the rule promises, and for whom that holds.
 pub fn guarantee(rule: &Rule) -> String {
+    if let (Some(set), false) = (rule.certified_on(), rule.halts_early()) {
+        return format!(
+            "That nothing is lost: no rule that stops early could be certified on {}, so every \
+             sequence is read to its end.",
+            count_of(set.sequences, "trace", "traces")
+        );
+    }
     let mut text = promise(rule);
     if let Some(set) = rule.certified_on() {
         // Rules that depend on no trace are tested on the fitting traces, too.

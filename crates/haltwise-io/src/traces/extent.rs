@@ -26,7 +26,7 @@ impl Extent {
         let mut extent = Self::default();
         for path in files {
             let bytes = size(path)?;
-            let (sequences, steps, reading) = match Format::of(path)? {
+            let (sequences, steps, reading) = match Format::of_file(path)? {
                 Format::Parquet => {
                     let opened = Opened::open(path).map_err(|p| p.in_file(path))?;
                     match opened.has_row_per_step() {

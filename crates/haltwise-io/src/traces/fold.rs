@@ -145,7 +145,7 @@ fn pieces(files: &[PathBuf], columns: &Columns) -> Result<Option<Vec<Piece>>> {
     let mut pieces = Vec::new();
     let mut position = 0;
     for (file, path) in files.iter().enumerate() {
-        if Format::of(path)? != Format::Parquet {
+        if Format::of_file(path)? != Format::Parquet {
             return Ok(None);
         }
         let in_file = |p: Problem| p.in_file(path);

@@ -22,7 +22,7 @@ pub const CLASSIFIER: &str = "classifier";
 /// Reads the remarks of a trace file, as [`WriteOptions`](super::WriteOptions)
 /// stored them. JSONL and CSV have none.
 pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
-    let format = Format::of(path)?;
+    let format = Format::of_file(path)?;
     let read = || {
         let file = File::open(path).map_err(Problem::unreadable)?;
         if file.metadata().is_ok_and(|about| about.len() == 0) {
@@ -37,8 +37,13 @@ pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
 /// The same, of a file that is held in memory. `name` stands for it in messages.
 pub fn metadata_of_bytes(name: &str, bytes: &[u8]) -> Result<Vec<(String, String)>> {
     let path = Path::new(name);
-    let chunks = bytes::Bytes::copy_from_slice(bytes);
-    remarks(Format::of(path)?, Cursor::new(bytes), chunks).map_err(|problem| problem.in_file(path))
+    let format = Format::of(path)?;
+    let read = || {
+        format.refuse_another(bytes)?;
+        let chunks = bytes::Bytes::copy_from_slice(bytes);
+        remarks(format, Cursor::new(bytes), chunks)
+    };
+    read().map_err(|problem| problem.in_file(path))
 }
 
 #[cfg(feature = "columnar")]

@@ -35,7 +35,7 @@ mod writer;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{self, BufReader, Cursor};
+use std::io::{self, BufReader, Cursor, Read as _};
 use std::path::Path;
 
 #[cfg(feature = "columnar")]
@@ -85,6 +85,7 @@ impl Format {
             "arrow" | "feather" | "ipc" => Self::Arrow,
             "jsonl" | "ndjson" => Self::Jsonl,
             "csv" => Self::Csv,
+            "json" => return Err(Error::new(path, JSON).of_kind(ErrorKind::Unsupported)),
             _ => return Err(Error::new(path, UNKNOWN).of_kind(ErrorKind::Unsupported)),
         };
         match format {
@@ -96,7 +97,53 @@ impl Format {
             format => Ok(format),
         }
     }
+
+    /// The format of a file that is there, which must not begin as those of another do.
+    fn of_file(path: &Path) -> Result<Self> {
+        let format = Self::of(path)?;
+        let mut start = Vec::new();
+        // What cannot be read is told by whoever reads it.
+        if let Ok(file) = File::open(path) {
+            let _ = file.take(256).read_to_end(&mut start);
+        }
+        let fits = format.refuse_another(&start);
+        fits.map_err(|problem| problem.in_file(path))?;
+        Ok(format)
+    }
+
+    /// Refuses what begins as another format does: its name is wrong.
+    fn refuse_another(self, start: &[u8]) -> Checked {
+        match Self::seen(start) {
+            Some((found, is, ending)) if found != self => Err(Problem::format(format_args!(
+                "it is {is}, whatever its name says; rename it to end in {ending}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The format that the first bytes of a file tell, what to call it, and its extension.
+    pub(crate) fn seen(start: &[u8]) -> Option<(Self, &'static str, &'static str)> {
+        // A zip archive of other things is none of ours.
+        let first_entry = |length: &[u8]| {
+            let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
+            start.get(30..30 + length)
+        };
+        Some(match start {
+            [b'P', b'A', b'R', b'1', ..] => (Self::Parquet, "a Parquet file", ".parquet"),
+            [b'A', b'R', b'R', b'O', b'W', b'1', ..] => (Self::Arrow, "an Arrow file", ".arrow"),
+            [b'P', b'K', 3, 4, ..] => {
+                let name = first_entry(start.get(26..28)?)?;
+                name.ends_with(b".npy")
+                    .then_some((Self::Npz, "an archive of NumPy's", ".npz"))?
+            }
+            [b'{', ..] => (Self::Jsonl, "JSON", ".jsonl"),
+            _ => return None,
+        })
+    }
 }
+
+const JSON: &str = "it is JSON, as rules are, and no trace file; traces in JSON have one sequence per \
+    line, and end in .jsonl";
 
 const UNKNOWN: &str = "its extension is none of a trace file; known are .npz, .parquet, \
     .arrow, .feather, .ipc, .jsonl, .ndjson and .csv";
@@ -206,7 +253,7 @@ fn visit_places<P: AsRef<Path>>(
     let mut intake = Intake::new(columns, &mut ids, &mut visit, progress, total);
     for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();
-        let format = Format::of(path)?;
+        let format = Format::of_file(path)?;
         number.set(i);
         intake.start_file(size);
         read_file(path, format, &mut intake)
@@ -246,7 +293,9 @@ pub fn visit_bytes(
     intake.start_file(bytes.len() as u64);
     let open = || Ok(Cursor::new(bytes));
     let shared = || bytes::Bytes::copy_from_slice(bytes);
-    read_format(format, &open, shared, &mut intake)
+    format
+        .refuse_another(bytes)
+        .and_then(|()| read_format(format, &open, shared, &mut intake))
         .and_then(|()| intake.end_file())
         .map_err(|problem| problem.in_file(Path::new(name)))?;
     Ok(intake.classes.into_names())
