@@ -44,6 +44,21 @@ fn filled(
     Ok(batch)
 }
 
+/// Milliseconds to score `n` sequences, in as many batches as they need: the GPU works on the next
+/// while the last is fetched.
+fn score(network: &mut Network, n: usize, batch: &Batch) -> Result<f64, Box<dyn Error>> {
+    let before = network.gpu().moment()?;
+    let mut under_way = network.start_scoring(batch)?;
+    for _ in 1..n.div_ceil(batch.sequences()) {
+        let next = network.start_scoring(batch)?;
+        network.finish_scoring(std::mem::replace(&mut under_way, next))?;
+    }
+    network.finish_scoring(under_way)?;
+    let after = network.gpu().moment()?;
+    network.gpu().wait()?;
+    Ok(f64::from(before.milliseconds_to(&after)?))
+}
+
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
@@ -94,39 +109,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         network.gpu().wait()?;
         let in_a_row = f64::from(before.milliseconds_to(&after)?) / 50.0;
         let mut scored = Vec::new();
-        let (few, many) = (512, network.capacity(usize::MAX, steps, false));
-        for n in [BATCH, 256, few, 1024, 4096, many] {
-            if n > many {
-                continue;
-            }
-            let batch = filled(&network, n, steps, sizes, false)?;
-            let scoring = network.start_scoring(&batch)?;
-            network.finish_scoring(scoring)?;
-            let mut times = Vec::new();
-            for _ in 0..10 {
-                let before = network.gpu().moment()?;
-                let scoring = network.start_scoring(&batch)?;
-                network.finish_scoring(scoring)?;
-                let after = network.gpu().moment()?;
-                network.gpu().wait()?;
-                times.push(f64::from(before.milliseconds_to(&after)?));
-            }
-            scored.push((n.to_string(), 1e3 * n as f64 / median(times)));
-        }
-        // As a large set is scored: the GPU works on the next batch while the last is fetched.
-        for n in [few.min(many), many] {
-            let batch = filled(&network, n, steps, sizes, false)?;
-            let before = network.gpu().moment()?;
-            let mut under_way = network.start_scoring(&batch)?;
-            for _ in 1..16 {
-                let next = network.start_scoring(&batch)?;
-                network.finish_scoring(std::mem::replace(&mut under_way, next))?;
-            }
-            network.finish_scoring(under_way)?;
-            let after = network.gpu().moment()?;
-            network.gpu().wait()?;
-            let rate = 16e3 * n as f64 / f64::from(before.milliseconds_to(&after)?);
-            scored.push((format!("16 x {n}"), rate));
+        let many = network.capacity(usize::MAX, steps, false);
+        // The last as a large set is scored: batch after batch.
+        for n in [BATCH, 256, 512, 1024, 4096, many, 16 * many] {
+            let together = network.capacity(n, steps, false).min(n);
+            let batch = filled(&network, together, steps, sizes, false)?;
+            score(&mut network, n, &batch)?;
+            let times: Result<Vec<f64>, _> =
+                (0..10).map(|_| score(&mut network, n, &batch)).collect();
+            let rounded = n.next_multiple_of(together);
+            scored.push((n.to_string(), 1e3 * rounded as f64 / median(times?)));
         }
         println!(
             "{{\"shape\": [{steps}, {features}, {classes}, {hidden}, {layers}], \

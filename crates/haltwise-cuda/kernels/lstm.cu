@@ -12,7 +12,8 @@
 // enough: a block writes step t only after it has read step t - 1 of all others, which they
 // wrote only after they had read step t - 2, whose slot is the one written to.
 //
-// Where there are many sequences to score, nothing is handed over at all: see `many`.
+// To score with two layers, both are gone through at the same time: see `wave`. Where there are
+// many sequences to score, nothing is handed over at all: see `many`.
 //
 // Products. Tensor cores multiply 16-bit numbers and add up in 32 bits. Each float is
 // split into a high and a low half; high·high + high·low + low·high leaves out only low·low. On
@@ -20,7 +21,6 @@
 // are taken times 64, so that their low halves stay normal numbers. On the way back they are
 // bfloat16, 16 bits with the range of float32, because gradients have no natural size.
 
-#ifndef HALTWISE_EMULATE
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -47,6 +47,25 @@ __device__ __forceinline__ void publish4(uint4 *to, uint4 v) {
                  "r"(v.z), "r"(v.w)
                  : "memory");
 }
+
+__device__ __forceinline__ void publish2(uint2 *to, uint2 v) {
+    asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(v.x), "r"(v.y)
+                 : "memory");
+}
+
+// Copies from global to shared memory that go on by themselves; the first past all caches but the
+// one that blocks share.
+__device__ __forceinline__ void copy_fresh(uint4 *to, const uint4 *from) {
+    const u32 address = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void copy_float(float *to, const float *from) {
+    const u32 address = (u32)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address), "l"(from) : "memory");
+}
+
+__device__ __forceinline__ void copies_done() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ u32 bits_of(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ float float_of(u32 x) { return __uint_as_float(x); }
@@ -89,7 +108,6 @@ struct Brain {
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
 };
-#endif
 
 #define THREADS 256
 // Threads of a block that scores many sequences.
@@ -130,12 +148,27 @@ __device__ __forceinline__ void words(u32 (&to)[4], uint4 v) {
     to[3] = v.w;
 }
 
+// Without a care for numbers below the normal ones; beyond the largest, the limits are right.
+__device__ __forceinline__ float power_of_two(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#define LOG2_E 1.4426950408889634f
+
 __device__ __forceinline__ float sigmoid(float x) {
-    return __fdividef(1.0f, 1.0f + __expf(-fmaxf(fminf(x, 80.0f), -80.0f)));
+    return reciprocal(1.0f + power_of_two(-LOG2_E * x));
 }
 
 __device__ __forceinline__ float tangent(float x) {
-    return 1.0f - __fdividef(2.0f, 1.0f + __expf(2.0f * fmaxf(fminf(x, 40.0f), -40.0f)));
+    return 1.0f - 2.0f * reciprocal(1.0f + power_of_two(2.0f * LOG2_E * x));
 }
 
 // One layer over all steps. KS: summed indices of a warp, in sixteens, at the most; NT:
@@ -761,6 +794,278 @@ __device__ __forceinline__ void many(const float *__restrict__ parameters,
     }
 }
 
+// Two layers of 256 units over all steps, as a wave: in phase s the first does step s and the second
+// step s - 1, so that one exchange serves both, and the second takes the first's states from where
+// the first needs them itself. A group of 16 blocks does a slice of PARTS parts of 8 * NT
+// sequences, in turns; while it works on one part, the states of the other arrive.
+//
+// Warps 0 to 7 have the first eight units of the block, the others the second: four of them the input
+// and forget gates of both layers and four the new cells and output gates, each of the four a quarter
+// of what is summed over. The weights of the second layer are in registers, the recurrent ones of
+// the first in shared memory. The sums of a layer and eight sequences are an item: of each eight
+// warps, warp i adds up item i from the shares of all, and has all four gates of its units.
+//   parameters  of both layers
+//   inputs      [steps][batch][features], up to 16 features
+//   ring        [2][slice][part][layer][16][8 * NT][4] chunks of 16 bytes, all ones
+//   states      [steps + 1][batch][256], those of the second layer; the first row is not touched
+#define WAVE_UNITS 256
+#define WAVE_THREADS 512
+
+template <int NT, int PARTS>
+__device__ __forceinline__ void wave(const float *__restrict__ parameters,
+                                     const float *__restrict__ inputs, uint4 *ring,
+                                     float *__restrict__ states, int steps, int features,
+                                     int batch) {
+    constexpr int N = 8 * NT, KS = 4, ITEMS = 2 * NT, WARPS = WAVE_THREADS / 32;
+    constexpr int GROUPS = WAVE_UNITS / UNITS, CHUNKS = 2 * GROUPS * N * 4, MATRIX = 4 * 256 * 256;
+    // The shares in the sums take the room of the states that they were made of.
+    static_assert(CHUNKS == 2 * ITEMS * 4 * 2 * 32, "there is just room for the shares");
+    SHARED(uint4, memory);
+    uint4 *operands = memory + WARPS * KS * 2 * 32;
+    float2 *cells = reinterpret_cast<float2 *>(operands + PARTS * CHUNKS);
+    // Of each unit of this block, four gates: biases of the second layer, of the first, and the
+    // weights of the inputs.
+    float4 *small = reinterpret_cast<float4 *>(cells + PARTS * WAVE_THREADS);
+    // Features in fours, the last filled up with zeros.
+    const int rows = (features + 3) / 4 * 4;
+    float *values = reinterpret_cast<float *>(small + (rows + 2) * UNITS);
+
+    const int group = blockIdx.x, slice = blockIdx.y, slices = gridDim.y;
+    const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
+    const int eight = warp >> 3, item = warp & 7, gates = item >> 2, quarter = warp & 3;
+    const int pair = 2 * (lane & 3), r = (lane >> 2) & 3;
+    const int unit = 8 * eight + lane / 4;
+    const float *first_own = parameters + 4 * WAVE_UNITS * features;
+    const float *below = first_own + MATRIX + 4 * WAVE_UNITS, *own = below + MATRIX;
+
+    u32 below_high[KS][4], below_low[KS][4], own_high[KS][4], own_low[KS][4];
+    uint4 *tile = memory + warp * KS * 2 * 32 + lane;
+#pragma unroll
+    for (int k = 0; k < KS; k++) {
+        const auto take = [&](u32(&high)[4], u32(&low)[4], const float *weights) {
+            uint4 row[2];
+            for (int i = 0; i < 2; i++) {
+                const float *w = weights + 16 * (quarter + 4 * k) + 2 * pair +
+                                 ((2 * gates + i) * WAVE_UNITS + group * UNITS + unit) * WAVE_UNITS;
+                row[i] = split<Half>(Half::WEIGHTS * w[0], Half::WEIGHTS * w[1],
+                                     Half::WEIGHTS * w[2], Half::WEIGHTS * w[3]);
+            }
+            row_pair(high, low, row[0], row[1]);
+        };
+        take(below_high[k], below_low[k], below);
+        take(own_high[k], own_low[k], own);
+        u32 high[4], low[4];
+        take(high, low, first_own);
+        tile[2 * k * 32] = make_uint4(high[0], high[1], high[2], high[3]);
+        tile[(2 * k + 1) * 32] = make_uint4(low[0], low[1], low[2], low[3]);
+    }
+    for (int i = 0; i < PARTS; i++)
+        cells[i * WAVE_THREADS + thread] = make_float2(0.0f, 0.0f);
+    for (int i = thread; i < PARTS * CHUNKS; i += WAVE_THREADS)
+        operands[i] = make_uint4(0, 0, 0, 0);
+    for (int i = thread; i < PARTS * rows * N; i += WAVE_THREADS)
+        values[i] = 0.0f;
+    for (int i = thread; i < (rows + 2) * UNITS * 4; i += WAVE_THREADS) {
+        const int row = i / (UNITS * 4), q = i & 3;
+        const int at = q * WAVE_UNITS + group * UNITS + i / 4 % UNITS;
+        const float *from = row == 0   ? own + MATRIX + at
+                            : row == 1 ? first_own + MATRIX + at
+                                       : parameters + at * features + row - 2;
+        reinterpret_cast<float *>(small)[i] = row < features + 2 ? *from : 0.0f;
+    }
+
+    const bool second = item >= NT;
+    const int sequence = 8 * (item % NT) + pair;
+    const size_t slot = (size_t)slices * PARTS * CHUNKS;
+    ring += slice * PARTS * CHUNKS;
+    const int chunk = ((second ? GROUPS : 0) + group) * N + sequence + (r & 1);
+    uint2 *out = reinterpret_cast<uint2 *>(ring + 4 * chunk + 2 * eight + lane / 16) + r / 2;
+    // Where the states of a turn go, and where its inputs come from, kept as [feature][sequence].
+    float *state =
+        states + (size_t)(slice * PARTS * N + sequence) * WAVE_UNITS + group * UNITS + unit;
+    const bool brings = thread < N * features;
+    const float *input = inputs + (size_t)slice * PARTS * N * features;
+    if (brings)
+        input += thread % N * features + thread / N;
+    const auto fetch_inputs = [&](int turn) {
+        if (brings && turn < steps * PARTS) {
+            copy_float(values + turn % PARTS * N * rows + thread, input);
+            input += ((turn + 1) % PARTS ? N : batch - (PARTS - 1) * N) * features;
+        }
+    };
+    __syncthreads();
+    fetch_inputs(0);
+    copies_done();
+
+    for (int turn = 0; turn < (steps + 1) * PARTS; turn++) {
+        const int s = turn / PARTS, part = turn % PARTS;
+        const int next = (turn + 1) / PARTS, next_part = (turn + 1) % PARTS;
+        const bool fetch = next > 0 && next <= steps;
+        const uint4 *from = ring + (next & 1 ? 0 : slot) + next_part * CHUNKS + thread;
+        uint4 *arriving = operands + next_part * CHUNKS + thread;
+        uint4 *operand = operands + part * CHUNKS + lane;
+        float4 *shares = reinterpret_cast<float4 *>(operand) + eight * ITEMS * 8 * 32;
+        __syncthreads();
+        if (s > 0) {
+            float acc[2][NT][4];
+#pragma unroll
+            for (int j = 0; j < 2 * NT * 4; j++)
+                acc[j / (4 * NT)][j / 4 % NT][j % 4] = 0.0f;
+#pragma unroll
+            for (int k = 0; k < KS; k++) {
+                const uint4 *at = operand + (quarter + 4 * k) * N * 4;
+                u32 high[4], low[4];
+                words(high, tile[2 * k * 32]);
+                words(low, tile[(2 * k + 1) * 32]);
+                // Several tiles at a time, so that no instruction waits for the last.
+#define EACH(COUNT) _Pragma("unroll") for (int n = g; n < g + COUNT && n < NT; n++)
+#pragma unroll
+                for (int g = 0; g < NT; g += 2) {
+                    uint4 b[NT];
+#pragma unroll
+                    for (int n = g; n < g + 2 && n < NT; n++)
+                        b[n] = at[8 * n * 4];
+                    EACH(2) Half::multiply(acc[0][n], high, b[n].z, b[n].w);
+                    EACH(2) Half::multiply(acc[1][n], below_high[k], b[n].z, b[n].w);
+                    EACH(2) Half::multiply(acc[0][n], low, b[n].x, b[n].y);
+                    EACH(2) Half::multiply(acc[1][n], below_low[k], b[n].x, b[n].y);
+                    EACH(2) Half::multiply(acc[0][n], high, b[n].x, b[n].y);
+                    EACH(2) Half::multiply(acc[1][n], below_high[k], b[n].x, b[n].y);
+                }
+#pragma unroll
+                for (int g = 0; g < NT; g += 4) {
+                    uint4 b[NT];
+#pragma unroll
+                    for (int n = g; n < g + 4 && n < NT; n++)
+                        b[n] = at[(GROUPS * N + 8 * n) * 4];
+                    EACH(4) Half::multiply(acc[1][n], own_high[k], b[n].z, b[n].w);
+                    EACH(4) Half::multiply(acc[1][n], own_low[k], b[n].x, b[n].y);
+                    EACH(4) Half::multiply(acc[1][n], own_high[k], b[n].x, b[n].y);
+                }
+#undef EACH
+                // Late enough that most of what is asked for has been handed over.
+                if (PARTS > 1 && k >= KS / 2)
+#pragma unroll
+                    for (int c = (k - KS / 2) * CHUNKS / 2; c < (k - KS / 2 + 1) * CHUNKS / 2;
+                         c += WAVE_THREADS)
+                        copy_fresh(arriving + c, from + c);
+            }
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < ITEMS; i++) {
+                const float(&sum)[4] = acc[i / NT][i % NT];
+                shares[((i * 4 + quarter) * 2 + gates) * 32] =
+                    make_float4(sum[0], sum[1], sum[2], sum[3]);
+            }
+            __syncthreads();
+        } else if (PARTS > 1 && fetch) {
+#pragma unroll
+            for (int c = 0; c < CHUNKS; c += WAVE_THREADS)
+                copy_fresh(arriving + c, from + c);
+        }
+        if (PARTS > 1)
+            fetch_inputs(turn + 1);
+        if (item < ITEMS) {
+            float z[4][2], sum[2][4] = {}, cell[2], h[2];
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float4 v = shares[(item * 8 + i) * 32];
+                sum[i & 1][0] += v.x;
+                sum[i & 1][1] += v.y;
+                sum[i & 1][2] += v.z;
+                sum[i & 1][3] += v.w;
+            }
+#pragma unroll
+            for (int q = 0; q < 8; q++)
+                z[q >> 1][q & 1] = sum[q >> 2][q & 3] * (1.0f / Half::WEIGHTS);
+            const auto add = [&](float4 w, float2 x) {
+                const float four[4] = {w.x, w.y, w.z, w.w};
+#pragma unroll
+                for (int q = 0; q < 4; q++) {
+                    z[q][0] = fmaf(four[q], x.x, z[q][0]);
+                    z[q][1] = fmaf(four[q], x.y, z[q][1]);
+                }
+            };
+            add(small[(second ? 0 : UNITS) + unit], make_float2(1.0f, 1.0f));
+            // The inputs in plain float32: nothing is known of their size.
+            const float *x = values + part * N * rows + sequence;
+            if (!second)
+#pragma unroll 1
+                for (int f = 0; f < rows; f += 4)
+#pragma unroll
+                    for (int g = 0; g < 4; g++)
+                        add(small[(f + g + 2) * UNITS + unit],
+                            *reinterpret_cast<const float2 *>(x + (f + g) * N));
+            float2 &kept = cells[part * WAVE_THREADS + thread];
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                cell[j] = sigmoid(z[1][j]) * (j ? kept.y : kept.x) +
+                          sigmoid(z[0][j]) * tangent(z[2][j]);
+                if (second && s == 0)
+                    cell[j] = 0.0f;
+                h[j] = sigmoid(z[3][j]) * tangent(cell[j]);
+            }
+            kept = make_float2(cell[0], cell[1]);
+            // The even ones of each pair carry the lap in the lowest bit of both halves.
+            const u32 mask = r & 1 ? 0u : 0x10001u, lap = (s >> 1) & 1 ? mask : 0u;
+            const u32 hi = (Half::pack(h[0], h[1]) & ~mask) | lap;
+            const u32 lo = (Half::pack(h[0] - Half::low(hi), h[1] - Half::high(hi)) & ~mask) | lap;
+            // Four threads have four units of two sequences. Each gathers half a chunk: the high or
+            // the low halves of all four units, of one sequence.
+            const u32 got = __shfl_xor_sync(0xffffffffu, r & 2 ? hi : lo, 8);
+            const u32 a = r & 2 ? got : hi, b = r & 2 ? lo : got;
+            const u32 zero = __byte_perm(a, b, 0x5410), one = __byte_perm(a, b, 0x7632);
+            const u32 other = __shfl_xor_sync(0xffffffffu, r & 1 ? zero : one, 4);
+            const u32 even = r & 1 ? other : zero, odd = r & 1 ? one : other;
+            if (s < steps)
+                publish2(out + 2 * ((s & 1 ? slot : 0) + part * CHUNKS),
+                         make_uint2(__byte_perm(even, odd, 0x5410),
+                                    __byte_perm(even, odd, 0x7632)));
+            if (second && s > 0) {
+                state[0] = h[0];
+                state[WAVE_UNITS] = h[1];
+            }
+        }
+        state += (part < PARTS - 1 ? N : batch - (PARTS - 1) * N) * WAVE_UNITS;
+        if (PARTS == 1) {
+            __syncthreads();
+            fetch_inputs(turn + 1);
+        }
+        if (fetch) {
+            const u32 lap = ((next - 1) >> 1) & 1;
+            const auto stale = [lap](uint4 v) {
+                return ((v.x ^ lap) | (v.y ^ lap) | (v.z ^ lap) | (v.w ^ lap)) & 1;
+            };
+            u32 late = PARTS == 1;
+            if (PARTS > 1) {
+                copies_done();
+#pragma unroll
+                for (int c = 0; c < CHUNKS; c += WAVE_THREADS)
+                    late |= stale(arriving[c]);
+            }
+            if (late)
+#pragma unroll 1
+                for (int c = 0; c < CHUNKS; c += WAVE_THREADS * 2) {
+                    uint4 v[2];
+                    u32 waiting;
+                    do {
+                        waiting = 0;
+#pragma unroll
+                        for (int j = 0; j < 2; j++)
+                            v[j] = fresh4(from + c + WAVE_THREADS * j);
+#pragma unroll
+                        for (int j = 0; j < 2; j++)
+                            waiting |= stale(v[j]);
+                    } while (waiting);
+#pragma unroll
+                    for (int j = 0; j < 2; j++)
+                        arriving[c + WAVE_THREADS * j] = v[j];
+                }
+        }
+        copies_done();
+    }
+}
+
 extern "C" {
 
 // TWICE: blocks that a multiprocessor runs at the same time on the way forward: while one waits for
@@ -807,6 +1112,18 @@ MANY(3, 2)
 MANY(4, 2)
 MANY(6, 1)
 MANY(9, 1)
+
+#define WAVE(EIGHTS, NT, PARTS)                                                                    \
+    __global__ void __launch_bounds__(WAVE_THREADS, 1)                                             \
+        wave_##EIGHTS(const float *parameters, const float *inputs, uint4 *ring, float *states,    \
+                      int steps, int features, int batch) {                                        \
+        wave<NT, PARTS>(parameters, inputs, ring, states, steps, features, batch);                 \
+    }
+
+WAVE(1, 1, 1)
+WAVE(2, 1, 2)
+WAVE(4, 2, 2)
+WAVE(8, 4, 2)
 
 // The weights of a layer as `many` takes them: for eight units at a time, sixteen summed indices at
 // a time, what each thread hands to the matrix instruction. The first 16 rows of an eight are its
@@ -947,37 +1264,53 @@ __device__ __forceinline__ size_t head_bias(int output, int classes, int hidden)
                             : head_weights(output, classes, hidden) + hidden;
 }
 
-// The logits of every row and its prediction, the first of the largest. A warp does a row.
+// The logits of every row and its prediction, the first of the largest. A warp does four rows; as it
+// adds up, each eight lanes end up with the sum of one.
 __global__ void __launch_bounds__(THREADS)
     logits(const float *__restrict__ states, const float *__restrict__ heads, float *__restrict__ out,
            int *__restrict__ predictions, int rows, int hidden, int classes, int outputs) {
-    const int row = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x & 31;
-    if (row >= rows)
+    const int first = 4 * (blockIdx.x * (THREADS / 32) + threadIdx.x / 32), lane = threadIdx.x & 31;
+    if (first >= rows)
         return;
+    const int row = first + lane / 8;
     float best = 0.0f;
     int prediction = 0;
-    float x[16];
+    float x[4][16];
 #pragma unroll
-    for (int i = 0; i < 16; i++)
-        x[i] = lane + 32 * i < hidden ? states[(size_t)row * hidden + lane + 32 * i] : 0.0f;
-    for (int o = 0; o < outputs; o++) {
-        const float *w = heads + head_weights(o, classes, hidden);
-        float sum = 0.0f;
+    for (int r = 0; r < 4; r++)
 #pragma unroll
         for (int i = 0; i < 16; i++)
-            if (32 * i < hidden)
-                sum = fmaf(w[lane + 32 * i], x[i], sum);
-        for (int other = 16; other > 0; other /= 2)
+            x[r][i] = lane + 32 * i < hidden && first + r < rows
+                          ? states[(size_t)(first + r) * hidden + lane + 32 * i]
+                          : 0.0f;
+    for (int o = 0; o < outputs; o++) {
+        const float *w = heads + head_weights(o, classes, hidden);
+        float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+        for (int i = 0; i < 16; i++)
+            if (32 * i < hidden) {
+                const float weight = w[lane + 32 * i];
+#pragma unroll
+                for (int r = 0; r < 4; r++)
+                    sums[r] = fmaf(weight, x[r][i], sums[r]);
+            }
+        const bool later = lane & 16, odd = lane & 8;
+        const float a = (later ? sums[2] : sums[0]) +
+                        __shfl_xor_sync(0xffffffffu, later ? sums[0] : sums[2], 16);
+        const float b = (later ? sums[3] : sums[1]) +
+                        __shfl_xor_sync(0xffffffffu, later ? sums[1] : sums[3], 16);
+        float sum = (odd ? b : a) + __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
+        for (int other = 4; other > 0; other /= 2)
             sum += __shfl_xor_sync(0xffffffffu, sum, other);
         sum += heads[head_bias(o, classes, hidden)];
         if (o < classes && (o == 0 || sum > best)) {
             best = sum;
             prediction = o;
         }
-        if (lane == 0)
+        if (lane % 8 == 0 && row < rows)
             out[(size_t)row * outputs + o] = sum;
     }
-    if (lane == 0)
+    if (lane % 8 == 0 && row < rows)
         predictions[row] = prediction;
 }
 

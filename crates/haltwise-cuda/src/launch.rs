@@ -155,12 +155,22 @@ impl Waiting {
             *slot = Some(unsafe { gpu.stream.context().alloc_pinned(values.len())? });
         }
         let Some(slot) = slot else { return Ok(()) };
-        slot.as_mut_slice()?[..values.len()].copy_from_slice(values);
-        // The rest of a larger slot goes along, as far as there is room for it.
+        let slot = &mut slot.as_mut_slice()?[..values.len()];
+        slot.copy_from_slice(values);
         to.reserve(gpu, slot.len())?;
         gpu.stream.memcpy_htod(slot, &mut to.0)?;
         *copied = Some(gpu.stream.record_event(None)?);
         Ok(())
+    }
+}
+
+impl Drop for Waiting {
+    /// What the GPU is still reading must not go.
+    fn drop(&mut self) {
+        for copied in self.copied.iter().flatten() {
+            // It fails only where nothing runs any more.
+            let _ = copied.synchronize();
+        }
     }
 }
 
@@ -177,8 +187,13 @@ impl<T: DeviceRepr + ValidAsZeroBits + Copy + Default + Send + Sync> Arriving<T>
     pub(crate) fn ask(&mut self, gpu: &Gpu, from: &Buffer<T>, len: usize) -> Result<()> {
         if self.0.as_ref().is_none_or(|s| s.len() < len) {
             self.0 = None;
-            // SAFETY: any bits are valid numbers.
-            self.0 = Some(unsafe { gpu.stream.context().alloc_pinned(len.max(1))? });
+            // SAFETY: any bits are valid numbers. No flags: the usual ones make reading slow.
+            let slot = unsafe {
+                gpu.stream
+                    .context()
+                    .alloc_pinned_with_flags(len.max(1), 0)?
+            };
+            self.0 = Some(slot);
         }
         match (&mut self.0, from.0.try_slice(..len)) {
             (Some(to), Some(from)) => Ok(gpu.stream.memcpy_dtoh(&from, to)?),
@@ -269,12 +284,29 @@ impl Spread {
 pub(crate) struct Recurrence {
     pub(crate) steps: usize,
     pub(crate) hidden: usize,
-    /// Sequences of a slice, in eights: 1, 2, 4 or 8; of [`MANY`] where there are many.
+    /// Sequences of a slice, in eights: 1, 2, 4 or 8 layer by layer, of [`WAVE`] or [`MANY`] else.
     pub(crate) eights: usize,
     pub(crate) slices: usize,
-    /// Whether a slice is one block's, for all layers; else a group of blocks does it, layer by layer.
-    pub(crate) many: bool,
+    pub(crate) way: Way,
 }
+
+/// How the layers are gone through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// One after the other, a group of blocks for each slice.
+    Layers,
+    /// Both of two together, the second a step behind, a group of blocks for each slice.
+    Wave,
+    /// All by one block for each slice.
+    Many,
+}
+
+/// Threads of a block of a wave.
+const WAVE_THREADS: usize = 512;
+/// Units of each layer of a wave.
+pub(crate) const WAVE_UNITS: usize = 256;
+/// Sequences of a slice of a wave, in eights: the cuts that there are.
+pub(crate) const WAVE: [usize; 4] = [1, 2, 4, 8];
 
 /// Sequences of a block that takes them through all layers, in eights: the cuts that there are.
 pub(crate) const MANY: [usize; 5] = [2, 3, 4, 6, 9];
@@ -332,6 +364,16 @@ impl Recurrence {
     /// layer, and of one more.
     pub(crate) fn shared_by_many(hidden: usize, layers: usize, eights: usize) -> usize {
         (layers + 1) * hidden * 8 * eights * 4
+    }
+
+    /// Shared memory of a block of a wave: weights, the states of both layers, the cells, and inputs
+    /// with their weights.
+    pub(crate) fn shared_by_wave(features: usize, eights: usize) -> usize {
+        let (states, features) = (
+            8 * eights * WAVE_UNITS * 2 * 4,
+            features.next_multiple_of(4),
+        );
+        (64 << 10) + states + (8 << 10) + (features + 2) * UNITS * 16 + 8 * eights * features * 4
     }
 
     fn spread(&self, shared: usize) -> Spread {
@@ -564,6 +606,43 @@ impl Gpu {
         // SAFETY: every range that the kernel addresses was asked for above; cells are written at
         // the first step before they are read.
         unsafe { self.launch(&format!("many_{}", sizes.eights), &spread, &mut arguments) }
+    }
+
+    /// Two layers over all steps; only the states of the second are kept.
+    #[allow(clippy::too_many_arguments)] // the kernel's own
+    pub(crate) fn wave(
+        &mut self,
+        sizes: Recurrence,
+        features: usize,
+        parameters: &Buffer<f32>,
+        inputs: &Buffer<f32>,
+        ring: &mut Buffer<u32>,
+        states: &mut Buffer<f32>,
+    ) -> Result<()> {
+        let (rows, hidden) = (sizes.rows(), sizes.hidden);
+        if hidden != WAVE_UNITS {
+            return Err(Error::Driver("a wave is of layers of 256 units".into()));
+        }
+        // States of both layers.
+        let words = 2 * sizes.ring(false);
+        ring.reserve(self, words)?;
+        ring.fill(self, words, true)?;
+        let weights = 4 * hidden * (features + hidden + 1) + 4 * hidden * (2 * hidden + 1);
+        let mut arguments = [
+            parameters.at(self, 0, weights)?,
+            inputs.at(self, 0, rows * features)?,
+            ring.at(self, 0, words)?,
+            states.at(self, 0, (rows + sizes.batch()) * hidden)?,
+            int(sizes.steps)?,
+            int(features)?,
+            int(sizes.batch())?,
+        ];
+        let spread = Spread {
+            threads: WAVE_THREADS,
+            ..sizes.spread(Recurrence::shared_by_wave(features, sizes.eights))
+        };
+        // SAFETY: every range that the kernel addresses was asked for above.
+        unsafe { self.launch(&format!("wave_{}", sizes.eights), &spread, &mut arguments) }
     }
 
     /// The way back through a layer: from the gradients of its states to the slopes of its gates.
@@ -820,7 +899,13 @@ impl Gpu {
             int(sizes.outputs)?,
         ];
         // SAFETY: every range that the kernel addresses was asked for above.
-        unsafe { self.launch("logits", &Spread::over(32 * rows), &mut arguments) }
+        unsafe {
+            self.launch(
+                "logits",
+                &Spread::over(32 * rows.div_ceil(4)),
+                &mut arguments,
+            )
+        }
     }
 
     /// The loss of every row, added to `total`; with `weight`, the logits become their slopes.

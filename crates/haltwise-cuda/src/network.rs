@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::launch::{
     Arriving, Buffer, Gpu, Heads, MANY, Moment, Recurrence, ScoreBuffers, Sums, Targets, UNITS,
-    Waiting,
+    WAVE, WAVE_UNITS, Waiting, Way,
 };
 use crate::layout::{Layout, Sizes};
 
@@ -291,22 +291,49 @@ impl Network {
         }
     }
 
-    /// How many sequences groups of blocks can work on together, layer by layer.
+    /// How many slices of a wave run at the same time, for scoring; none where the network
+    /// is not the one that they are for, or the inputs are so wide that float32 is too slow.
+    fn waves(&self) -> usize {
+        let sizes = self.layout.padded();
+        let widest = WAVE[WAVE.len() - 1];
+        let shared = Recurrence::shared_by_wave(sizes.features, widest);
+        let shape = (sizes.layers, sizes.hidden) == (2, WAVE_UNITS);
+        if shape && sizes.features <= 16 && shared <= self.gpu.shared {
+            self.gpu.blocks / (WAVE_UNITS / UNITS)
+        } else {
+            0
+        }
+    }
+
+    /// How many sequences groups of blocks can work on together.
     fn by_groups(&self, backward: bool) -> usize {
+        if !backward && self.waves() > 0 {
+            return 8 * WAVE[WAVE.len() - 1] * self.waves();
+        }
         let widest = self.cuts(backward).into_iter().next_back();
         widest.map_or(0, |eights| 8 * eights * self.slices(eights, backward))
     }
 
+    /// Up to how many sequences groups of blocks are faster than a block for every slice.
+    fn enough_for_many(&self, eights: usize) -> usize {
+        if self.waves() > 0 {
+            8 * eights * self.gpu.blocks
+        } else {
+            2 * self.by_groups(false)
+        }
+    }
+
     /// How many of `sequences` sequences of `steps` steps can be worked on together. Groups of
-    /// blocks are the faster the fewer there are; from three times what they take, a block of its
-    /// own for every slice is faster.
+    /// blocks are the faster the fewer there are; from three times what they take layer by layer, a
+    /// block of its own for every slice is faster. Waves in a row are faster than one round of
+    /// those, but not than several.
     pub fn capacity(&self, sequences: usize, steps: usize, backward: bool) -> usize {
         let sizes = self.layout.padded();
         let (hidden, outputs) = (sizes.hidden, self.layout.outputs());
         let groups = self.by_groups(backward);
         let widest = self.many_cuts().into_iter().next_back();
         let (by_blocks, sequence) = match widest {
-            Some(eights) if !backward && sequences > 2 * groups => {
+            Some(eights) if !backward && sequences > self.enough_for_many(eights) => {
                 let step = hidden + sizes.features + 2 * outputs + 4;
                 let sequence = (steps + 1) * step + sizes.layers * hidden;
                 // What comes back has to fit on this side too.
@@ -328,14 +355,16 @@ impl Network {
     /// [`capacity`](Network::capacity). `backward` says whether it is to be learnt from.
     pub fn batch(&self, sequences: usize, steps: usize, backward: bool) -> Result<Batch> {
         let sizes = self.layout.padded();
-        let many = !backward && sequences > self.by_groups(backward);
-        let eights = if many {
-            let fits = |eights: &usize| sequences.div_ceil(8 * eights) <= self.gpu.blocks;
-            self.many_cuts().into_iter().find(fits)
+        let slices = |eights: &usize| sequences.div_ceil(8 * eights);
+        let (way, eights) = if !backward && sequences > self.by_groups(backward) {
+            let fits = |eights: &usize| slices(eights) <= self.gpu.blocks;
+            (Way::Many, self.many_cuts().into_iter().find(fits))
+        } else if !backward && self.waves() > 0 {
+            let fits = |eights: &usize| slices(eights) <= self.waves();
+            (Way::Wave, WAVE.into_iter().find(fits))
         } else {
-            let fits =
-                |eights: &usize| sequences.div_ceil(8 * eights) <= self.slices(*eights, backward);
-            self.cuts(backward).into_iter().find(fits)
+            let fits = |eights: &usize| slices(eights) <= self.slices(*eights, backward);
+            (Way::Layers, self.cuts(backward).into_iter().find(fits))
         };
         let Some(eights) = eights.filter(|_| sequences > 0) else {
             return Err(Error::TooLarge(format!(
@@ -346,8 +375,8 @@ impl Network {
             steps,
             hidden: sizes.hidden,
             eights,
-            slices: sequences.div_ceil(8 * eights),
-            many,
+            slices: slices(&eights),
+            way,
         };
         let width = recurrence.batch();
         Ok(Batch {
@@ -478,10 +507,10 @@ impl Network {
         room.targets.write(gpu, &batch.lengths, &batch.labels)?;
         room.logits.reserve(gpu, rows * heads.outputs)?;
         room.predictions.reserve(gpu, rows)?;
-        if sizes.many {
-            self.run_many(sizes)?;
-        } else {
-            self.run_layers(sizes, keep)?;
+        match sizes.way {
+            Way::Layers => self.run_layers(sizes, keep)?,
+            Way::Wave => self.run_wave(sizes)?,
+            Way::Many => self.run_many(sizes)?,
         }
         match self.room.layers.last() {
             Some(top) => self.gpu.logits(
@@ -495,6 +524,25 @@ impl Network {
             ),
             None => Ok(()),
         }
+    }
+
+    /// From the inputs to the states of the second of two layers.
+    fn run_wave(&mut self, sizes: Recurrence) -> Result<()> {
+        let (gpu, room) = (&mut self.gpu, &mut self.room);
+        let Some(top) = room.layers.last_mut() else {
+            return Ok(());
+        };
+        let features = self.layout.padded().features;
+        let rows = sizes.rows() + sizes.batch();
+        top.states.reserve(gpu, rows * sizes.hidden)?;
+        gpu.wave(
+            sizes,
+            features,
+            &self.parameters,
+            &room.inputs,
+            &mut room.ring,
+            &mut top.states,
+        )
     }
 
     /// From the inputs to the states of the last layer, a block for each slice.

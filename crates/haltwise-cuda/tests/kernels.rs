@@ -36,6 +36,7 @@ fn every_kernel_that_is_launched_is_there() {
             }
         }
     }
+    names.extend([1, 2, 4, 8].map(|eights| format!("wave_{eights}")));
     names.extend([2, 3, 4, 6, 9].map(|eights| format!("many_{eights}")));
     for name in names {
         assert!(ptx.contains(&format!(".entry {name}(")), "{name}");

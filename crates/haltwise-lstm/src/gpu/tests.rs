@@ -234,6 +234,10 @@ fn gpu_large_networks_equal_the_reference() {
         ] {
             equals_the_reference(&Sample::new(shape(2, hidden, 1, 5, true), n, 3));
         }
+        // Two layers at the same time, in narrow and wide slices, and in parts of them.
+        for (features, n) in [(1, 60), (5, 100), (3, 250), (16, 300), (3, 500)] {
+            equals_the_reference(&Sample::new(shape(features, 256, 2, 6, true), n, 5));
+        }
     }
 }
 
