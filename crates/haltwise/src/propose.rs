@@ -57,10 +57,16 @@ struct Shares {
 }
 
 impl Shares {
-    /// Where this many certify. On average, the others are worth more where few traces
-    /// tell curves apart.
+    /// Where this many certify. The others are worth more where few traces tell curves
+    /// apart: of all, the clock needs none to fit to.
     fn of(promise: Promise, certifying: u64) -> Self {
         match promise {
+            Promise::Conditional if certifying < 300 => Self {
+                best: 0.5,
+                walk: 0.05,
+                plain: 0.1 / PLAIN_THRESHOLDS.len() as f64,
+                clock: 0.35,
+            },
             Promise::Conditional => Self {
                 best: 0.5,
                 walk: 0.2,
@@ -762,6 +768,8 @@ struct Screen<'v> {
     /// What has been spent by each step.
     costs: Option<&'v [f64]>,
     t_max: usize,
+    /// The logarithm of each step, counted from 1.
+    logs: Vec<f64>,
     /// How many fitting traces there are.
     len: usize,
     /// Certifying traces per fitting trace.
@@ -800,6 +808,7 @@ impl<'v> Screen<'v> {
             promise: view.promise,
             costs,
             t_max: outputs.t_max(),
+            logs: logs_of_steps(outputs.t_max()),
             len,
             scale: certifying as f64 / len.max(1) as f64,
             groups,
@@ -809,11 +818,11 @@ impl<'v> Screen<'v> {
     /// The thresholds of a curve.
     fn curve(&self, opens: usize, knots: &[f64]) -> Vec<f32> {
         let mut thresholds = vec![f32::INFINITY; self.t_max];
-        let (from, to) = (ln((opens + 1) as f64), ln(self.t_max as f64));
+        let (from, to) = (self.logs[opens], self.logs[self.t_max - 1]);
         let links = (knots.len() - 1) as f64;
         for (t, threshold) in thresholds.iter_mut().enumerate().skip(opens) {
             let along = match to > from && links > 0.0 {
-                true => (ln((t + 1) as f64) - from) / (to - from) * links,
+                true => (self.logs[t] - from) / (to - from) * links,
                 false => 0.0,
             };
             let k = (along as usize).min(knots.len().saturating_sub(2));
@@ -1016,7 +1025,7 @@ impl<'v> Screen<'v> {
         let mut curve = self.curve(opens, &knots);
         let height = curve[opens];
         curve[..opens].fill(height);
-        let (from, to) = (ln((opens + 1) as f64), ln(self.t_max as f64));
+        let (from, to) = (self.logs[opens], self.logs[self.t_max - 1]);
         let links = f64::from(WALK_LINKS);
         let after = (1..WALK_LINKS).rev().map(|k| {
             let along = from + (to - from) * f64::from(k) / links;
@@ -1033,6 +1042,10 @@ impl<'v> Screen<'v> {
         };
         after.chain(before).map(rule).collect()
     }
+}
+
+fn logs_of_steps(t_max: usize) -> Vec<f64> {
+    (1..=t_max).map(|t| ln(t as f64)).collect()
 }
 
 /// How the rules of a family follow each other.
@@ -1120,6 +1133,7 @@ mod tests {
             groups: Vec::new(),
             costs: None,
             t_max: 16,
+            logs: logs_of_steps(16),
             len: 1,
             scale: 1.0,
         };
