@@ -34,7 +34,8 @@ for file in README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE THIRD-PARTY-LICENS
     completions/_haltwise completions/haltwise.fish man/haltwise.1 man/haltwise-calibrate.1; do
     [ -s archive/$file ] || { say "the archive has no $file"; exit 1; }
 done
-for link in $(grep -ho '](.[^)]*)' archive/README.md archive/CHANGELOG.md | grep -v '://' | sed 's/^](//; s/[)#].*//' | sort -u); do
+grep -ho '](.[^)]*)' archive/README.md archive/CHANGELOG.md | grep -v '://' | sed 's/^](//; s/[)#].*//' | sort -u |
+    while read -r link; do
     [ -e "archive/$link" ] || { say "the archive's pages link to $link, which is not in it"; exit 1; }
 done
 bash -n archive/completions/haltwise.bash
