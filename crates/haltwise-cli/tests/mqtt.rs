@@ -264,7 +264,9 @@ fn sensors_speak_mqtt() {
     broker.publish("haltwise/rule/in", &step("c", 1, 0.1, 0));
     broker.publish("haltwise/rule/in", &step("c", 2, 1.0, 0));
     let _server = broker.serve(folder);
-    assert_eq!(answers.next()["id"], "c");
+    // What was not acknowledged before comes again: the label that no one waited for.
+    let answer = std::iter::repeat_with(|| answers.next()).find(|answer| answer["error"].is_null());
+    assert_eq!(answer.unwrap()["id"], "c");
 }
 
 #[test]
