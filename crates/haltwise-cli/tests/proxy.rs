@@ -354,15 +354,20 @@ fn what_cannot_be_mended_is_passed_back_with_its_status() {
         (429, Some("later"))
     );
     assert!(head.contains("retry-after: 0"), "{head}");
-    let before = server.requests().len();
-    assert!((3..=9).contains(&before), "{before}");
+    let asked = server.requests().len();
+    assert!((3..=9).contains(&asked), "{asked}");
     let (status, _, body) = proxy.chat(&question(2));
     assert_eq!(
         (status, parsed(&body)["error"]["message"].as_str()),
         (401, Some("bad key"))
     );
-    // That is not asked again: three votes at the most.
-    assert!(server.requests().len() - before <= 3);
+    // That is not asked again: three votes at the most. Of the first question, some may still be
+    // on their way.
+    let requests = server.requests();
+    let second = requests
+        .iter()
+        .filter(|r| !r.prompt().contains("difficulty 1"));
+    assert!((1..=3).contains(&second.count()));
     assert!(proxy.stop().contains("; 2 failed"));
 
     let silent = Server::start("vllm", |_, _| Response::Silence);
