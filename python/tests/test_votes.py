@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
+from book import at_hand
 
 from haltwise import calibrate, votes
 
@@ -65,10 +64,7 @@ def test_what_cannot_be_counted_is_explained():
 
 
 def test_real_votes_are_settled_early_without_a_label():
-    data = os.environ.get("HALTWISE_DATA")
-    path = Path(data or "") / "votes/gsm8k.qwen2.5-coder-1.5b.jsonl"
-    if not data or not path.is_file():
-        pytest.skip("no votes; set HALTWISE_DATA to the folder that has them")
+    path = at_hand("votes/gsm8k.qwen2.5-coder-1.5b.jsonl")
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     answers, gold = [row["answers"] for row in rows], [row["gold"] for row in rows]
     truth = votes(answers, gold)

@@ -1,6 +1,7 @@
 //! Versioned JSON: what rules, candidates and evidence are stored as.
 
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read as _, Write};
 use std::path::Path;
 
 use serde::Serialize;
@@ -83,7 +84,14 @@ impl Kind {
             };
             problem.of_kind(ErrorKind::of_reading(&e)).caused_by(e)
         };
-        let bytes = std::fs::read(path).map_err(unreadable)?;
+        let mut file = File::open(path).map_err(unreadable)?;
+        let mut bytes = Vec::new();
+        let mut start = (&mut file).take(Format::START);
+        start.read_to_end(&mut bytes).map_err(unreadable)?;
+        // Of another kind of file, which may be huge, the start tells enough.
+        if Format::seen(&bytes).is_none_or(|(found, ..)| found == Format::Jsonl) {
+            file.read_to_end(&mut bytes).map_err(unreadable)?;
+        }
         self.parse(&bytes).map_err(|problem| problem.in_file(path))
     }
 

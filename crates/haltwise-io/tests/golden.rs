@@ -6,10 +6,14 @@
 // Also what tests share may panic here.
 #![allow(clippy::unwrap_used)]
 
+#[allow(unreachable_pub)]
+mod common;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use common::data_folder;
 use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
@@ -26,11 +30,8 @@ const DATASETS: [&str; 4] = [
 
 /// The folder of golden files, if there is one.
 fn golden(test: &str) -> Option<PathBuf> {
-    let folder =
-        std::env::var_os("HALTWISE_DATA").map(|data| PathBuf::from(data).join("../golden"));
-    let found = folder.filter(|folder| folder.is_dir());
+    let found = Some(data_folder()?.join("../golden")).filter(|folder| folder.is_dir());
     if found.is_none() {
-        // Past the test runner, which keeps what passing tests print to itself.
         let note = "no golden files; set HALTWISE_DATA to the folder beside them";
         let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {note}");
     }

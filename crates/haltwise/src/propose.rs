@@ -61,18 +61,16 @@ impl Shares {
     /// apart: of all, the clock needs none to fit to.
     fn of(promise: Promise, certifying: u64) -> Self {
         match promise {
-            Promise::Conditional if certifying < 300 => Self {
-                best: 0.5,
-                walk: 0.05,
-                plain: 0.1 / PLAIN_THRESHOLDS.len() as f64,
-                clock: 0.35,
-            },
-            Promise::Conditional => Self {
-                best: 0.5,
-                walk: 0.2,
-                plain: 0.1 / PLAIN_THRESHOLDS.len() as f64,
-                clock: 0.2,
-            },
+            Promise::Conditional => {
+                let few = certifying < 300;
+                let (walk, clock) = if few { (0.05, 0.35) } else { (0.2, 0.2) };
+                Self {
+                    best: 0.5,
+                    walk,
+                    plain: 0.1 / PLAIN_THRESHOLDS.len() as f64,
+                    clock,
+                }
+            }
             Promise::Marginal if certifying < 1000 => Self {
                 best: 0.6,
                 walk: 0.1,

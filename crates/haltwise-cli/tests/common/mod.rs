@@ -1,9 +1,13 @@
 //! What the end-to-end tests share.
 #![allow(dead_code, unreachable_pub)]
 
+#[path = "../../../haltwise-io/tests/common/mod.rs"]
+mod data;
 pub mod server;
 pub mod serving;
 pub mod voter;
+
+pub use data::data_folder;
 
 use std::fs::File;
 use std::io::Write;
@@ -92,19 +96,4 @@ pub fn write_npz(path: &Path, arrays: &[(&str, &[usize], &[i64])]) {
         .collect();
     let entries: Vec<(&str, &[u8])> = files.iter().map(|(n, b)| (n.as_str(), &b[..])).collect();
     write_zip(path, &entries);
-}
-
-/// The folder of real data, or `None`, said aloud, where there is none.
-pub fn data_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("HALTWISE_DATA").map(PathBuf::from);
-    let found = folder.filter(|folder| folder.is_dir());
-    if found.is_none() {
-        // Past the test runner, which keeps what passing tests print to itself.
-        let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED {test}: no data; set HALTWISE_DATA"
-        );
-    }
-    found
 }

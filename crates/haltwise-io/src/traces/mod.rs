@@ -98,13 +98,16 @@ impl Format {
         }
     }
 
+    /// This many bytes of a file tell its format.
+    pub(crate) const START: u64 = 256;
+
     /// The format of a file that is there, which must not begin as those of another do.
     fn of_file(path: &Path) -> Result<Self> {
         let format = Self::of(path)?;
         let mut start = Vec::new();
         // What cannot be read is told by whoever reads it.
         if let Ok(file) = File::open(path) {
-            let _ = file.take(256).read_to_end(&mut start);
+            let _ = file.take(Self::START).read_to_end(&mut start);
         }
         let fits = format.refuse_another(&start);
         fits.map_err(|problem| problem.in_file(path))?;

@@ -1,26 +1,16 @@
 //! Real data for tests, where the machine has it.
 #![allow(dead_code)] // not every test uses all of it
 
-use std::io::Write;
+#[allow(unreachable_pub)]
+#[path = "../../../haltwise-io/tests/common/mod.rs"]
+mod data;
+
 use std::path::{Path, PathBuf};
 
 use haltwise_io::series::{Missing, Part, SeriesSet, read};
 use haltwise_io::{Columns, read_integers, visit_traces};
 
-/// The folder of the real data, or `None`, saying so.
-pub(crate) fn data_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("HALTWISE_DATA").map(PathBuf::from);
-    let found = folder.filter(|folder| folder.is_dir());
-    if found.is_none() {
-        // Past the test runner, which keeps what passing tests print to itself.
-        let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED {test}: no data; set HALTWISE_DATA"
-        );
-    }
-    found
-}
+pub(crate) use data::data_folder;
 
 /// The rows of a dataset that `golden/NAME.rows.npz` lists under `part`,
 /// `limit` at the most.
