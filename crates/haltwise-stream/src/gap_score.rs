@@ -12,8 +12,9 @@
 //! steps before ([`Memory`]), so a live stream is scored by the very code that
 //! scored the traces.
 
-use libm::{exp, log as ln, log1p as ln_1p};
+use libm::{exp, log1p as ln_1p};
 
+use crate::ln::ln;
 use crate::step::{Step, StepError};
 
 /// Weight of the newest step in what is smoothed over time.
@@ -138,7 +139,8 @@ pub fn probability(log_odds: f64) -> f32 {
 /// The log-odds of a probability, kept finite.
 pub fn log_odds(p: f64) -> f64 {
     let p = p.clamp(1e-6, 1.0 - 1e-6);
-    ln(p / (1.0 - p))
+    let [log] = ln([p / (1.0 - p)]);
+    log
 }
 
 /// What is carried from step to step of one sequence: a handful of numbers, and
@@ -277,7 +279,7 @@ impl Features {
         };
         let now = t as f64 + 1.0;
         let when = now / self.t_max as f64;
-        let run = ln(f64::from(memory.run));
+        let [run, ln_now] = ln([f64::from(memory.run), now]);
         let smoothed = memory.smoothed;
         let of_score: [f64; OF_SCORE] = [
             odds,
@@ -286,7 +288,7 @@ impl Features {
             memory.highest,
             smoothed,
             when,
-            ln(now),
+            ln_now,
             odds - smoothed,
             when * odds,
             when * run,
@@ -298,11 +300,17 @@ impl Features {
             return Ok(());
         };
         let (first, second) = (f64::from(first), f64::from(second));
-        let spread: f64 = probs
-            .iter()
-            .map(|&p| f64::from(p.clamp(0.0, 1.0)))
-            .map(|p| -p * ln(p + 1e-9))
-            .sum();
+        let clamped = |p: &f32| f64::from(p.clamp(0.0, 1.0));
+        let (mut spread, mut logs) = (0.0, [[0.0; 2]; MOST_CLASSES]);
+        for probs in probs.chunks(MOST_CLASSES) {
+            for (logs, p) in logs.iter_mut().zip(probs.iter().map(clamped)) {
+                *logs = ln([p + 1e-9, p + 1e-3]);
+            }
+            for (logs, p) in logs.iter().zip(probs.iter().map(clamped)) {
+                spread -= p * logs[0];
+            }
+        }
+        let [of_first, of_second] = ln([first + 1e-6, second + 1e-6]);
         let (_, smoothed) = memory.halves();
         let smoothed = smoothed.get(prediction as usize).copied().unwrap_or(0.0);
         // Without a score of its own, the largest is the confidence.
@@ -316,7 +324,7 @@ impl Features {
             spread,
             memory.drift,
             f64::from(smoothed),
-            ln(first + 1e-6) - ln(second + 1e-6),
+            of_first - of_second,
             when * top_odds,
             when * spread,
             when * (first - second),
@@ -325,8 +333,8 @@ impl Features {
         if self.by_class() {
             let is = |k: u32| if k == prediction { 1.0 } else { 0.0 };
             (0..self.classes as u32).map(is).for_each(&mut *out);
-            let logs = probs.iter().map(|&p| f64::from(p.clamp(0.0, 1.0)));
-            logs.map(|p| ln(p + 1e-3)).for_each(&mut *out);
+            let logs = logs.iter().take(self.classes);
+            logs.for_each(|&[_, log]| out(log));
         }
         Ok(())
     }
@@ -439,10 +447,10 @@ mod tests {
         }
         assert!(all.iter().all(|found| found.len() == BOTH.count()));
         let third = &all[2];
-        let three = ln(3.0);
+        let three = libm::log(3.0);
         assert_eq!(third[0], 0.0, "even odds");
         assert_eq!(third[1], 0.0, "the prediction is new");
-        assert_eq!(third[2], ln(2.0), "it changed once");
+        assert_eq!(third[2], libm::log(2.0), "it changed once");
         assert!((third[3] - three).abs() < 1e-12, "the highest odds were 3");
         assert!((third[4] - 0.7 * 0.3 * three).abs() < 1e-12, "smoothed");
         assert_eq!(third[5], 0.75);

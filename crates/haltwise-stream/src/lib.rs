@@ -16,6 +16,7 @@
 extern crate std;
 
 mod gap_score;
+mod ln;
 mod rule;
 mod score;
 mod state;
