@@ -7,7 +7,6 @@
 //! Every door goes through [`Plan::calibrate`], whatever its sequences come
 //! from; or through its halves, where the evidence is gathered elsewhere.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::error::CalibrateError;
@@ -402,8 +401,9 @@ fn groups_of(
     let outputs = fitting.outputs();
     let mut fit: BTreeMap<String, usize> = BTreeMap::new();
     for i in (0..outputs.len()).take_while(|_| !all.groups.is_empty()) {
-        let group = outputs.show(i, |trace| plan.terms().group(trace).map(Cow::into_owned));
-        *fit.entry(group.flatten().unwrap_or_default()).or_default() += 1;
+        let trace = outputs.trace(i);
+        let group = plan.terms().group(&trace).unwrap_or_default();
+        *fit.entry(group.into_owned()).or_default() += 1;
     }
     let of_group = |group: &str| fit.get(group).copied().unwrap_or(0);
     check_groups(plan, all, "fitting", same_set, of_group)

@@ -436,17 +436,18 @@ pub(crate) fn p_value(halted: Counts, alpha: Alpha) -> f64 {
 ///
 /// A tail costs O(√n), so most are ruled out by a bound that costs two
 /// logarithms: from the largest bound down, until the next bound is below the
-/// largest p-value found. What is skipped cannot change the result.
+/// largest p-value found. What is skipped cannot change the result, nor can a step
+/// by which nobody else has halted.
 fn largest_p_value(by_step: &[Counts], alpha: Alpha) -> (usize, f64) {
-    let mut bounds: Vec<(f64, usize)> = by_step
-        .iter()
-        .enumerate()
-        .map(|(t, &halted)| (p_value_bound(halted, alpha), t))
+    let changed = |&t: &usize| t == 0 || by_step[t] != by_step[t - 1];
+    let mut bounds: Vec<(f64, usize)> = (0..by_step.len())
+        .filter(changed)
+        .map(|t| (log_of_bound(by_step[t], alpha), t))
         .collect();
     bounds.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
     let mut largest = (usize::MAX, -1.0);
-    for (bound, t) in bounds {
-        if bound < largest.1 {
+    for (log, t) in bounds {
+        if libm::exp(log) < largest.1 {
             break;
         }
         let p = p_value(by_step[t], alpha);
@@ -457,18 +458,23 @@ fn largest_p_value(by_step: &[Counts], alpha: Alpha) -> (usize, f64) {
     largest
 }
 
-/// At least the p-value: Chernoff's bound exp(−m·KL(gap ‖ α)) where the gap is
-/// below α, else 1; a little more, to cover its rounding.
+/// At least the p-value.
 pub(crate) fn p_value_bound(halted: Counts, alpha: Alpha) -> f64 {
+    libm::exp(log_of_bound(halted, alpha))
+}
+
+/// The logarithm of Chernoff's bound exp(−m·KL(gap ‖ α)) where the gap is below α, else
+/// of 1; a little more, to cover its rounding.
+fn log_of_bound(halted: Counts, alpha: Alpha) -> f64 {
     let a = alpha.get();
     match halted.gap() {
         Some(gap) if gap < a => {
             let part = |x: f64, y: f64| if x > 0.0 { x * libm::log(x / y) } else { 0.0 };
             let divergence = part(gap, a) + part(1.0 - gap, 1.0 - a);
             let m = halted.halted as f64;
-            libm::exp(1e-9 + 1e-15 * m - m * divergence)
+            1e-9 + 1e-15 * m - m * divergence
         }
-        _ => 1.0,
+        _ => 0.0,
     }
 }
 
@@ -518,9 +524,11 @@ mod tests {
 
         #[test]
         fn skipping_by_the_bound_finds_the_first_largest(
-            by_step in prop::collection::vec(counts(), 1..20),
+            by_step in prop::collection::vec((counts(), 1..4_usize), 1..20),
         ) {
             let alpha = Alpha::default();
+            let repeated = |(counts, times)| std::iter::repeat_n(counts, times);
+            let by_step: Vec<Counts> = by_step.into_iter().flat_map(repeated).collect();
             let plain: Vec<f64> = by_step.iter().map(|&c| p_value(c, alpha)).collect();
             let largest = plain.iter().copied().fold(0.0, f64::max);
             let first = plain.iter().position(|&p| p == largest).unwrap();

@@ -305,8 +305,7 @@ impl Proposal {
             let outputs = certifying.outputs().ok_or(EvidenceError::NoTerms)?;
             let mut counting = Counting::new(Arc::new(self.clone()))?;
             for i in 0..outputs.len() {
-                let visited = outputs.show(i, |trace| counting.visit(outputs.key(i), trace));
-                visited.transpose()?;
+                counting.visit(outputs.key(i), &outputs.trace(i))?;
             }
             return Ok(counting.finish()?);
         }
@@ -320,33 +319,44 @@ impl Proposal {
         Ok(evidence)
     }
 
-    /// The evidence of many parts of one set, given by positions: for repeated
-    /// experiments, where parts overlap.
-    ///
-    /// What a part is to certify must not have been proposed from it.
-    pub fn count_parts(
-        &self,
-        outputs: &Outputs,
-        parts: &[&[usize]],
-    ) -> Result<Vec<Evidence>, CalibrateError> {
-        let strands = self.strands();
-        let [strand] = strands[..] else {
+    /// A set with each score that candidates judge: the proposal's own first, then the
+    /// plain one, where there are candidates for it.
+    pub fn scored(&self, outputs: &Outputs) -> Result<Vec<Traces>, CalibrateError> {
+        let [strand] = self.strands()[..] else {
             return Err(EvidenceError::NoTerms.into());
         };
         if !self.groups().is_empty() || strand.tallied == Tallied::Units {
             return Err(EvidenceError::NoTerms.into());
         }
         let scored = |source: &ScoreSource| outputs.measured(source, strand.measure);
+        let sources = self.sources().into_iter();
+        Ok(sources.map(scored).collect::<Result<_, _>>()?)
+    }
+
+    /// The evidence of many parts of one [scored](Self::scored) set, given by positions:
+    /// for repeated experiments, where parts overlap.
+    ///
+    /// What a part is to certify must not have been proposed from it.
+    pub fn count_parts(
+        &self,
+        scored: &[Traces],
+        parts: &[&[usize]],
+    ) -> Result<Vec<Evidence>, CalibrateError> {
         let sources = self.sources();
-        let scored: Vec<Traces> = sources.into_iter().map(scored).collect::<Result<_, _>>()?;
-        let prints = scored[0].fingerprints();
-        let lengths: Vec<usize> = scored[0].lengths().collect();
+        for (source, traces) in std::iter::zip(&sources, scored) {
+            check_score(traces, source)?;
+        }
+        let Some(first) = scored.first().filter(|_| scored.len() == sources.len()) else {
+            return Err(EvidenceError::NoTerms.into());
+        };
+        let prints = first.fingerprints();
+        let lengths: Vec<usize> = first.lengths().collect();
         let mut found = Vec::with_capacity(parts.len());
         let mut none = Evidence::none(self)?;
         none.tables.clear();
         for part in parts {
             let mut evidence = none.clone();
-            for &i in part.iter().filter(|&&i| i < outputs.len()) {
+            for &i in part.iter().filter(|&&i| i < first.len()) {
                 evidence.counted += SetRecord::one(prints[i]);
                 evidence.survey.shortest = evidence.survey.shortest.min(lengths[i]);
                 evidence.survey.longest = evidence.survey.longest.max(lengths[i]);

@@ -7,8 +7,8 @@
 //! Candidates are screened on the same traces. Screened with scores that were
 //! fitted to them, they would look better than they are, so for screening each
 //! sequence is scored by a fit that left it and a fifth of the others out
-//! (cross-fitting; roughly, as that fit starts from the full one). None of this touches the guarantee: that needs only
-//! that the certifying traces took no part.
+//! (cross-fitting; roughly, as that fit is two steps away from the full one). None of
+//! this touches the guarantee: that needs only that the certifying traces took no part.
 
 use rayon::prelude::*;
 
@@ -18,7 +18,8 @@ use crate::logistic::Rows;
 use crate::loss::{Loss, TOP};
 use crate::outputs::Outputs;
 use crate::parts::Fitting;
-use haltwise_stream::{Features, StepError, log_odds, probability};
+use crate::score::ScoreSource;
+use haltwise_stream::{Features, StepError, log_odds};
 
 /// Steps of a sequence that are fitted to, at the most.
 const FITTED_STEPS: usize = 24;
@@ -26,9 +27,8 @@ const FITTED_STEPS: usize = 24;
 /// Parts of which one is left out at a time.
 const FOLDS: usize = 5;
 
-/// Newton steps from scratch, and from a fit to nearly the same rows.
+/// Newton steps of a fit, at the most.
 const ITERATIONS: usize = 12;
-const MORE_ITERATIONS: usize = 2;
 
 /// Below this many sequences, the fit is held back more, and fewer things are
 /// fitted.
@@ -54,7 +54,7 @@ impl Target {
     fn losses(self, outputs: &Outputs) -> Vec<Vec<f32>> {
         let of = |loss: Loss, i: usize| {
             let mut levels = Vec::new();
-            outputs.show(i, |trace| loss.levels(trace, &mut levels));
+            loss.levels(&outputs.trace(i), &mut levels);
             let loss = |level| f32::from(level) / f32::from(TOP);
             levels.into_iter().map(loss).collect::<Vec<f32>>()
         };
@@ -89,13 +89,12 @@ impl Target {
 pub(crate) fn right_share(outputs: &Outputs) -> f64 {
     let (mut disagreements, mut gaps, mut sequences) = (1.0, 0.5, 1.0);
     for i in (0..outputs.len()).filter(|&i| outputs.is_labelled(i)) {
-        outputs.show(i, |trace| {
-            let found = trace.disagrees().filter(|&d| d).count() as f64;
-            disagreements += found;
-            sequences += f64::from(found > 0.0);
-            let full = trace.right().last().unwrap_or(false);
-            gaps += trace.right().filter(|&r| full && !r).count() as f64;
-        });
+        let trace = outputs.trace(i);
+        let found = trace.disagrees().filter(|&d| d).count() as f64;
+        disagreements += found;
+        sequences += f64::from(found > 0.0);
+        let full = trace.right().last().unwrap_or(false);
+        gaps += trace.right().filter(|&r| full && !r).count() as f64;
     }
     let share: f64 = gaps / disagreements;
     (share + (share * (1.0 - share) / sequences).sqrt()).min(1.0)
@@ -135,34 +134,18 @@ pub(crate) fn fit(
     let weights = decision_weights(outputs, &scale.score(features, &first), &steps, alpha)?;
     let beta = rows.fit(&weights, ridge, first, ITERATIONS);
 
-    let held_out: Vec<GapScore> = (0..FOLDS)
-        .into_par_iter()
-        .map(|fold| {
-            let kept = std::iter::zip(&weights, &sequences);
-            let kept = kept.map(|(&w, &i)| if i % FOLDS == fold { 0.0 } else { w });
-            let kept: Vec<f64> = kept.collect();
-            let beta = rows.fit(&kept, ridge, beta.clone(), MORE_ITERATIONS);
-            scale.score(features, &beta)
-        })
+    let folds: Vec<usize> = sequences.iter().map(|i| i % FOLDS).collect();
+    let held_out: Vec<ScoreSource> = rows
+        .without_each(&weights, &folds, FOLDS, ridge, &beta)
+        .iter()
+        .map(|beta| ScoreSource::Gap(Box::new(scale.score(features, beta))))
         .collect();
-    let scores = |i: usize| -> Result<Vec<f32>, StepError> {
-        let odds = odds(outputs, i, &held_out[i % FOLDS])?;
-        Ok(odds.into_iter().map(probability).collect())
-    };
+    let scores = |i: usize| held_out[i % FOLDS].scores(outputs.steps(i));
     let held_out = (0..outputs.len()).into_par_iter().map(scores);
     Ok(Some(Fit {
         held_out: held_out.collect::<Result<_, _>>()?,
         score: scale.score(features, &beta),
     }))
-}
-
-/// The log-odds of no gap at each step of a sequence.
-fn odds(outputs: &Outputs, i: usize, score: &GapScore) -> Result<Vec<f64>, StepError> {
-    let (score, mut memory) = (score.live(), score.memory());
-    let steps = outputs.steps(i).enumerate();
-    steps
-        .map(|(t, step)| score.log_odds(&step, t, &mut memory))
-        .collect()
 }
 
 /// The 0-based steps to fit to: all but the last, or some of them, closer
@@ -290,16 +273,22 @@ fn decision_weights(
 ) -> Result<Vec<f64>, StepError> {
     let level = log_odds(1.0 - 1.2 * alpha.get());
     let of_sequence = |i: usize| -> Result<Vec<f64>, StepError> {
-        let odds = odds(outputs, i, score)?;
-        let mut highest = f64::NEG_INFINITY;
-        let mut weights = Vec::new();
-        for (t, &odds) in odds.iter().enumerate().take(odds.len() - 1) {
-            if steps.binary_search(&t).is_ok() {
-                let running = if highest < level + 0.5 { 1.0 } else { 0.02 };
+        let (live, mut memory) = (score.live(), score.memory());
+        let (mut running, mut weights) = (true, Vec::new());
+        let last = outputs.steps(i).count().saturating_sub(1);
+        for (t, step) in outputs.steps(i).enumerate().take(last) {
+            let fitted = steps.binary_search(&t).is_ok();
+            if !fitted && !running {
+                live.features().pass(&step, &mut memory)?;
+                continue;
+            }
+            let odds = live.log_odds(&step, t, &mut memory)?;
+            if fitted {
+                let running = if running { 1.0 } else { 0.02 };
                 let near = libm::exp(-0.5 * ((odds - level) / 1.5).powi(2));
                 weights.push(running * (near + 0.05) + 0.02);
             }
-            highest = highest.max(odds);
+            running &= odds < level + 0.5;
         }
         Ok(weights)
     };
@@ -315,7 +304,6 @@ fn decision_weights(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::score::ScoreSource;
     use crate::sequence::Sequence;
     use rand::rngs::Xoshiro256PlusPlus;
     use rand::{RngExt, SeedableRng};

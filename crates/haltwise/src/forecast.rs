@@ -147,10 +147,8 @@ impl Units {
         let who = plan.admission();
         let mut keyed = Vec::new();
         for i in 0..pilot.len() {
-            let admitted = pilot.show(i, |trace| who.admit(pilot.key(i), trace));
-            if let Some(key) = admitted.transpose()?.flatten() {
-                keyed.push((key, i));
-            }
+            let admitted = who.admit(pilot.key(i), &pilot.trace(i))?;
+            keyed.extend(admitted.map(|key| (key, i)));
         }
         Ok(Self(by_key(keyed)))
     }

@@ -24,7 +24,8 @@ pub struct Outputs {
     t_max: usize,
     /// Class probabilities per step; 0 where there are none.
     classes: usize,
-    /// Whether scores came with the steps.
+    /// Whether scores came with the steps; else those below are the largest
+    /// probabilities.
     scored: bool,
     /// Behind the last step of each sequence.
     ends: Vec<usize>,
@@ -134,8 +135,7 @@ impl Outputs {
     /// Adds one sequence under its key: where it is picked from a larger set,
     /// its position is not the one it has here.
     pub fn add(&mut self, key: Key, trace: &Trace<'_>) -> Result<(), SequenceError> {
-        let (classes, given) = (trace.classes(), trace.given_scores());
-        let kind = (classes, given.is_some(), trace.predicts());
+        let kind = (trace.classes(), trace.scores_given, trace.predicts());
         if self.is_empty() {
             (self.classes, self.scored, self.predicts) = kind;
         }
@@ -144,7 +144,7 @@ impl Outputs {
         }
         self.predictions.extend_from_slice(trace.predictions());
         self.labels.push(trace.label());
-        self.scores.extend_from_slice(given.unwrap_or_default());
+        self.scores.extend_from_slice(trace.scores());
         self.probs
             .extend_from_slice(trace.probs().unwrap_or_default());
         self.keys.push(key);
@@ -189,17 +189,20 @@ impl Outputs {
         })
     }
 
-    /// The sequence as it was given.
-    pub(crate) fn given(&self, i: usize) -> Sequence<'_> {
+    /// A sequence, complete.
+    pub(crate) fn trace(&self, i: usize) -> Trace<'_> {
         let span = self.span(i);
         let probs = span.start * self.classes..span.end * self.classes;
         let more = self.more[i].as_deref();
-        Sequence {
+        Trace {
             id: self.ids[i].as_deref(),
             label: self.labels[i],
-            predictions: self.predicts.then(|| &self.predictions[span.clone()]),
-            scores: self.scored.then(|| &self.scores[span]),
-            probs: (self.classes > 0).then(|| (&self.probs[probs], self.classes)),
+            predictions: &self.predictions[span.clone()],
+            scores: &self.scores[span],
+            scores_given: self.scored,
+            probs: (self.classes > 0).then(|| &self.probs[probs]),
+            classes: self.classes,
+            predicts: self.predicts,
             numbers: more.and_then(More::numbers),
             losses: more.and_then(|more| more.losses.as_deref()),
             about: more.map(More::about).unwrap_or_default(),
@@ -219,14 +222,6 @@ impl Outputs {
     /// What each step of a sequence costs, where that is known.
     pub(crate) fn costs(&self, i: usize) -> Option<&[f32]> {
         self.more[i].as_ref()?.costs.as_deref()
-    }
-
-    /// Shows a sequence, complete again.
-    pub(crate) fn show<R>(&self, i: usize, see: impl FnOnce(&Trace<'_>) -> R) -> Option<R> {
-        // It was sound when it came in.
-        let mut checker = Checker::new();
-        let trace = checker.check(self.given(i)).ok()?;
-        Some(see(&trace))
     }
 
     /// What a learned score can look at here.
@@ -254,9 +249,7 @@ impl Outputs {
             part.predictions
                 .extend_from_slice(&self.predictions[span.clone()]);
             part.labels.push(self.labels[i]);
-            if self.scored {
-                part.scores.extend_from_slice(&self.scores[span.clone()]);
-            }
+            part.scores.extend_from_slice(&self.scores[span.clone()]);
             let probs = span.start * self.classes..span.end * self.classes;
             part.probs.extend_from_slice(&self.probs[probs]);
             part.ids.push(self.ids[i].clone());
@@ -325,9 +318,7 @@ impl Outputs {
         let mut builder = Traces::builder().source(source).measured(measure);
         for i in indices {
             let print = Some(self.prints[i]);
-            self.show(i, |trace| {
-                builder.add_scored(self.keys[i], print, scores(i), trace);
-            });
+            builder.add_scored(self.keys[i], print, scores(i), &self.trace(i));
         }
         builder.finish()
     }

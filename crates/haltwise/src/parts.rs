@@ -5,7 +5,7 @@
 use crate::identity::{Fingerprint, Key, SetAside, SetRecord, Sketch};
 use crate::outputs::Outputs;
 use crate::score::ScoreSource;
-use crate::sequence::{Checker, SequenceError};
+use crate::sequence::SequenceError;
 use crate::survey::Survey;
 use crate::terms::Admission;
 use crate::trace::Traces;
@@ -110,12 +110,9 @@ impl Set {
                 ..Survey::default()
             },
             Self::Said(outputs) => {
-                let (mut survey, mut checker) = (Survey::default(), Checker::new());
+                let mut survey = Survey::default();
                 for i in 0..outputs.len() {
-                    // They were sound when they came in.
-                    if let Ok(trace) = checker.check(outputs.given(i)) {
-                        survey.note(&trace, outputs.fingerprint(i), None);
-                    }
+                    survey.note(&outputs.trace(i), outputs.fingerprint(i), None);
                 }
                 survey
             }
@@ -182,17 +179,14 @@ impl Certifying {
         };
         let mut survey = Survey::default();
         for i in 0..outputs.len() {
-            let noted: Option<Result<(), SequenceError>> = outputs.show(i, |trace| {
-                match who.admit(outputs.key(i), trace)? {
-                    None => survey.thinned += 1,
-                    Some(_) => {
-                        let group = who.terms.group(trace);
-                        survey.note(trace, outputs.fingerprint(i), group.as_deref());
-                    }
+            let trace = outputs.trace(i);
+            match who.admit(outputs.key(i), &trace)? {
+                None => survey.thinned += 1,
+                Some(_) => {
+                    let group = who.terms.group(&trace);
+                    survey.note(&trace, outputs.fingerprint(i), group.as_deref());
                 }
-                Ok(())
-            });
-            noted.unwrap_or(Ok(()))?;
+            }
         }
         Ok(survey)
     }

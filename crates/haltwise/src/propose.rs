@@ -16,6 +16,8 @@
 //! families, their order and their shares of δ were fixed without the
 //! certifying traces; see `docs/validity.md`.
 
+use std::collections::HashMap;
+
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -412,12 +414,11 @@ fn members_of_groups(
     let names = certifying.groups.keys().cloned();
     let mut groups: Vec<(String, Vec<usize>)> = names.map(|name| (name, Vec::new())).collect();
     for i in 0..outputs.len() {
-        outputs.show(i, |trace| {
-            let name = terms.group(trace).unwrap_or_default();
-            if let Ok(g) = groups.binary_search_by(|group| group.0.as_str().cmp(&name)) {
-                groups[g].1.push(i);
-            }
-        });
+        let trace = outputs.trace(i);
+        let name = terms.group(&trace).unwrap_or_default();
+        if let Ok(g) = groups.binary_search_by(|group| group.0.as_str().cmp(&name)) {
+            groups[g].1.push(i);
+        }
     }
     groups
 }
@@ -790,7 +791,7 @@ impl<'v> Screen<'v> {
         costs: Option<&'v [f64]>,
     ) -> Self {
         let screened = |group: &'v Group| {
-            let members = group.members.iter().copied();
+            let members = as_they_halt(&group.members, scores);
             let traces = outputs.with_scores(source.clone(), view.measure, members, |i| &scores[i]);
             Screened {
                 scale: group.levels.certifying as f64 / traces.len().max(1) as f64,
@@ -863,64 +864,13 @@ impl<'v> Screen<'v> {
         mean + OVER_BUDGET * worst + not_flat * bends
     }
 
-    /// Goes from one curve to ever cheaper ones: a knot, all knots, or two
-    /// neighbours against each other, up or down, in steps of falling size.
-    fn descend(&self, mut start: Start, limit: &Limited, sizes: &[f64], sweeps: usize) -> Start {
-        let n = start.knots.len();
-        let mut directions: Vec<Vec<f64>> = Vec::new();
-        let unit = |at: usize| (0..n).map(|i| f64::from(i == at)).collect::<Vec<_>>();
-        directions.extend((0..n).map(unit));
-        if n > 1 {
-            directions.push(vec![1.0; n]);
-        }
-        for j in 1..n {
-            let mut against = unit(j - 1);
-            against[j] = -1.0;
-            directions.push(against);
-        }
-        start.value = self.value(start.opens, &start.knots, limit);
-        for &size in sizes {
-            for _ in 0..sweeps {
-                let before = start.value;
-                for direction in &directions {
-                    for sign in [size, -size] {
-                        while self.improve(&mut start, direction, sign, limit) {}
-                    }
-                }
-                if start.value == before {
-                    break;
-                }
-            }
-        }
-        start
-    }
-
-    fn improve(&self, start: &mut Start, direction: &[f64], by: f64, limit: &Limited) -> bool {
-        let moved = std::iter::zip(&start.knots, direction).map(|(k, d)| k + by * d);
-        let knots: Vec<f64> = moved.collect();
-        let value = self.value(start.opens, &knots, limit);
-        let better = value < start.value - 1e-9;
-        if better {
-            (start.knots, start.value) = (knots, value);
-        }
-        better
-    }
-
     /// The best curve that opens at a step.
     fn start(&self, opens: usize) -> Start {
         let wanted = if self.len < FEW { 2 } else { 4 };
         let left = self.t_max.saturating_sub(opens + 1);
         let n = wanted.min(left).max(1);
-        let limit = Limited::Bold(0);
-        let flat = |level: i32| {
-            let knots = vec![f64::from(level) / 4.0; n];
-            let value = self.value(opens, &knots, &limit);
-            Start {
-                opens,
-                knots,
-                value,
-            }
-        };
+        let mut search = self.search(opens, &Limited::Bold(0));
+        let mut flat = |level: i32| search.start(vec![f64::from(level) / 4.0; n]);
         // From even odds down to a thousandth.
         let mut best = flat(-4);
         for other in (-3..28).map(flat) {
@@ -928,7 +878,23 @@ impl<'v> Screen<'v> {
                 best = other;
             }
         }
-        self.descend(best, &limit, &[1.0, 0.5, 0.25, 0.12], 6)
+        search.descend(best.knots, &[1.0, 0.5, 0.25, 0.12], 6)
+    }
+
+    /// A search among the curves that open at a step.
+    fn search<'s>(&'s self, opens: usize, limit: &'s Limited) -> Search<'s, 'v> {
+        Search {
+            screen: self,
+            opens,
+            limit,
+            known: HashMap::new(),
+        }
+    }
+
+    /// The best curve near another one that opens at the same step.
+    fn descend(&self, start: &Start, limit: &Limited) -> Start {
+        let mut search = self.search(start.opens, limit);
+        search.descend(start.knots.clone(), &FINE, 3)
     }
 
     /// The best step to open at, sought on a coarse grid and then around its
@@ -964,7 +930,7 @@ impl<'v> Screen<'v> {
 
     /// From the strictest to the boldest, some between each two.
     fn ever_bolder(&self, start: &Start) -> Vec<Vec<f32>> {
-        let descend = |from: &Start, limit| self.descend(from.clone(), &limit, &FINE, 3);
+        let descend = |from: &Start, limit| self.descend(from, &limit);
         let mut chain = vec![start.clone()];
         for i in (0..STRICT_LEVELS.len()).rev() {
             chain.insert(0, descend(&chain[0], Limited::Strict(i)));
@@ -1019,7 +985,7 @@ impl<'v> Screen<'v> {
     /// that too few halt, so do all. Here the first is safe, and each only adds
     /// halts before those of the last.
     fn walk(&self, start: &Start) -> Vec<Vec<f32>> {
-        let Start { opens, knots, .. } = self.descend(start.clone(), &Limited::Bold(1), &FINE, 3);
+        let Start { opens, knots, .. } = self.descend(start, &Limited::Bold(1));
         let mut curve = self.curve(opens, &knots);
         let height = curve[opens];
         curve[..opens].fill(height);
@@ -1040,6 +1006,87 @@ impl<'v> Screen<'v> {
         };
         after.chain(before).map(rule).collect()
     }
+}
+
+/// A search for cheap curves.
+struct Search<'s, 'v> {
+    screen: &'s Screen<'v>,
+    opens: usize,
+    limit: &'s Limited,
+    /// The price of every curve that was looked at, by the bits of its knots: a quarter
+    /// of all looks are at curves that were seen before.
+    known: HashMap<Vec<u64>, f64>,
+}
+
+impl Search<'_, '_> {
+    /// A curve with its price.
+    fn start(&mut self, knots: Vec<f64>) -> Start {
+        let bits = knots.iter().map(|knot| knot.to_bits()).collect();
+        let price = || self.screen.value(self.opens, &knots, self.limit);
+        let value = *self.known.entry(bits).or_insert_with(price);
+        Start {
+            opens: self.opens,
+            knots,
+            value,
+        }
+    }
+
+    /// Goes from one curve to ever cheaper ones: a knot, all knots, or two
+    /// neighbours against each other, up or down, in steps of falling size.
+    fn descend(&mut self, knots: Vec<f64>, sizes: &[f64], sweeps: usize) -> Start {
+        let n = knots.len();
+        let mut directions: Vec<Vec<f64>> = Vec::new();
+        let unit = |at: usize| (0..n).map(|i| f64::from(i == at)).collect::<Vec<_>>();
+        directions.extend((0..n).map(unit));
+        if n > 1 {
+            directions.push(vec![1.0; n]);
+        }
+        for j in 1..n {
+            let mut against = unit(j - 1);
+            against[j] = -1.0;
+            directions.push(against);
+        }
+        let mut best = self.start(knots);
+        for &size in sizes {
+            for _ in 0..sweeps {
+                let before = best.value;
+                for direction in &directions {
+                    for sign in [size, -size] {
+                        while self.improve(&mut best, direction, sign) {}
+                    }
+                }
+                if best.value == before {
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    fn improve(&mut self, best: &mut Start, direction: &[f64], by: f64) -> bool {
+        let moved = std::iter::zip(&best.knots, direction).map(|(k, d)| k + by * d);
+        let moved = self.start(moved.collect());
+        let better = moved.value < best.value - 1e-9;
+        if better {
+            *best = moved;
+        }
+        better
+    }
+}
+
+/// Those who halt at about the same step side by side, as far as can be told without a
+/// curve: by the step at which their scores are first as high as those of three quarters
+/// ever get. Nothing that is counted depends on the order, but words of sequences that
+/// halt together are counted in less time.
+fn as_they_halt(members: &[usize], scores: &[Vec<f32>]) -> Vec<usize> {
+    let highest = |&i: &usize| scores[i].iter().copied().fold(0.0, f32::max);
+    let mut heights: Vec<f32> = members.iter().map(highest).collect();
+    heights.sort_unstable_by(f32::total_cmp);
+    let high = heights.get(heights.len() / 4).copied().unwrap_or(0.0);
+    let first = |&i: &usize| scores[i].iter().position(|&score| score >= high);
+    let mut members = members.to_vec();
+    members.sort_by_cached_key(|i| first(i).unwrap_or(usize::MAX));
+    members
 }
 
 fn logs_of_steps(t_max: usize) -> Vec<f64> {

@@ -50,6 +50,19 @@ impl Rows {
     }
 }
 
+impl Rows {
+    /// The highest score of each word; none of bins, which are compared as fast.
+    pub(crate) fn highest(&self) -> Vec<f32> {
+        match self {
+            Self::Exact(rows) => {
+                let highest = |lanes: &Lanes<f32>| lanes.iter().copied().fold(0.0, f32::max);
+                rows.iter().map(highest).collect()
+            }
+            Self::Binned(_) => Vec::new(),
+        }
+    }
+}
+
 impl Row<'_> {
     /// One bit per sequence of a word: does its score reach the threshold?
     #[inline(always)]

@@ -59,18 +59,18 @@ pub struct About<'a> {
 /// One sequence, checked and complete: at every step a prediction and a score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trace<'a> {
-    id: Option<&'a str>,
-    label: Option<u32>,
-    predictions: &'a [u32],
-    scores: &'a [f32],
-    scores_given: bool,
-    probs: Option<&'a [f32]>,
-    classes: usize,
+    pub(crate) id: Option<&'a str>,
+    pub(crate) label: Option<u32>,
+    pub(crate) predictions: &'a [u32],
+    pub(crate) scores: &'a [f32],
+    pub(crate) scores_given: bool,
+    pub(crate) probs: Option<&'a [f32]>,
+    pub(crate) classes: usize,
     /// Whether there are predictions of classes; else those above mean nothing.
-    predicts: bool,
-    numbers: Option<Numbers<'a>>,
-    losses: Option<&'a [f32]>,
-    about: About<'a>,
+    pub(crate) predicts: bool,
+    pub(crate) numbers: Option<Numbers<'a>>,
+    pub(crate) losses: Option<&'a [f32]>,
+    pub(crate) about: About<'a>,
 }
 
 impl<'a> Trace<'a> {

@@ -15,7 +15,7 @@ use crate::outputs::Outputs;
 use crate::parts::Fitting;
 use crate::proposal::{Proposal, Role};
 use crate::score::ScoreSource;
-use crate::sequence::{Checker, SequenceError, Trace};
+use crate::sequence::{SequenceError, Trace};
 use crate::survey::Survey;
 use crate::table::EvidenceError;
 use crate::terms::Admission;
@@ -333,9 +333,7 @@ struct Owned(Outputs);
 
 impl Owned {
     fn append_to(&self, outputs: &mut Outputs) -> Result<(), SequenceError> {
-        let mut checker = Checker::new();
-        let trace = checker.check(self.0.given(0))?;
-        outputs.add(self.0.key(0), &trace)
+        outputs.add(self.0.key(0), &self.0.trace(0))
     }
 }
 
@@ -499,10 +497,9 @@ impl Fold for Outputs {
         start: impl Fn() -> S + Sync,
         visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
     ) -> Result<Vec<S>, CalibrateError> {
-        let (mut state, mut checker) = (start(), Checker::new());
+        let mut state = start();
         for i in 0..self.len() {
-            let trace = checker.check(self.given(i))?;
-            visit(&mut state, self.key(i), &trace)?;
+            visit(&mut state, self.key(i), &self.trace(i))?;
         }
         Ok(vec![state])
     }

@@ -461,7 +461,10 @@ fn count_rule_in<S: Simd>(simd: S, block: &Block, thresholds: &[Threshold], pack
     for word in 0..block.words() {
         let mut running = block.valid(word);
         for t in opens..block.steps {
-            let reached = block.scores(t).reach_of(simd, word, thresholds[t], running);
+            let reached = match block.may_reach(t, word, thresholds[t]) {
+                true => block.scores(t).reach_of(simd, word, thresholds[t], running),
+                false => 0,
+            };
             let halts = running & (reached | block.ends(word, t));
             packed[t] += pack(halts, block.gaps(t, word));
             running &= !halts;

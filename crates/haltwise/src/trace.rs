@@ -44,6 +44,8 @@ pub(crate) struct Block {
     pub(crate) steps: usize,
     /// `steps` rows of scores; 0 past a sequence's end.
     scores: Rows,
+    /// Of exact scores, the highest of each word, in the same rows.
+    highest: Vec<f32>,
     /// `steps` rows of bits: was the prediction right?
     correct: Vec<u64>,
     /// One row of bits: was the full prediction right?
@@ -118,6 +120,13 @@ impl Block {
     #[inline(always)]
     pub(crate) fn scores(&self, t: usize) -> Row<'_> {
         self.scores.words(t * self.words()..(t + 1) * self.words())
+    }
+
+    /// Whether any sequence of a word may reach a threshold at step `t`.
+    #[inline(always)]
+    pub(crate) fn may_reach(&self, t: usize, word: usize, threshold: Threshold) -> bool {
+        let highest = self.highest.get(t * self.words() + word);
+        highest.is_none_or(|&highest| highest >= threshold.exact)
     }
 
     /// For each sequence, whether its prediction at step `t` was right.
@@ -566,11 +575,13 @@ impl TracesBuilder {
         let len = self.keys.len();
         let steps = std::mem::take(&mut self.steps);
         let words = len.div_ceil(LANES);
+        let scores = self.scores.rows(&self.starts, steps);
         let mut block = Block {
             start: self.start(),
             len,
             steps,
-            scores: self.scores.rows(&self.starts, steps),
+            highest: scores.highest(),
+            scores,
             correct: bits(&self.correct, &self.starts, steps),
             full: vec![0; words],
             losses: match self.measure {

@@ -285,7 +285,8 @@ proptest! {
         let slices: Vec<&[usize]> = parts.iter().map(|part| &part[..]).collect();
         let survey = Survey { longest: traces.t_max(), scores_given: true, ..Survey::default() };
         let proposal = plan(Method::Marginal, 0.1).fix((), &survey).unwrap();
-        let together = proposal.count_parts(&outputs(&data, 0), &slices).unwrap();
+        let scored = proposal.scored(&outputs(&data, 0)).unwrap();
+        let together = proposal.count_parts(&scored, &slices).unwrap();
         for (part, evidence) in std::iter::zip(parts, together) {
             let alone = proposal.count(&Certifying::new(traces.select(part))).unwrap();
             prop_assert_eq!(evidence.counts(), alone.counts());

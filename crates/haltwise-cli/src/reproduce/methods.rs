@@ -94,18 +94,25 @@ pub(super) fn run(
         progress.advance(1);
         found
     };
-    let own = adaptive(&own_plans)?;
-    let average =
-        dataset.adaptive(&own_plans.asking(|ask| ask.promise = Some(Promise::Marginal)))?;
-    let free =
-        dataset.adaptive(&own_plans.asking(|ask| ask.loss = Some(LossWord::Disagreement)))?;
-    // One after the other: each is parallel inside, and holds much while it runs.
-    let adaptive: Vec<Vec<Adaptive>> = swept.iter().map(adaptive).collect::<anyhow::Result<_>>()?;
+    let average = own_plans.asking(|ask| ask.promise = Some(Promise::Marginal));
+    let free = own_plans.asking(|ask| ask.loss = Some(LossWord::Disagreement));
+    let (own, (average, free)) = rayon::join(
+        || adaptive(&own_plans),
+        || rayon::join(|| dataset.adaptive(&average), || dataset.adaptive(&free)),
+    );
+    let (own, average, free) = (own?, average?, free?);
+    let scored = dataset.scored([&own, &average, &free])?;
+    // Two at a time: each is parallel inside, and holds much while it runs, but not all of it is.
+    let two = |two: &[Plans]| two.par_iter().map(adaptive).collect::<Vec<_>>();
+    let adaptive: Vec<Vec<Adaptive>> = swept
+        .chunks(2)
+        .flat_map(two)
+        .collect::<anyhow::Result<_>>()?;
     progress.stage("split", splits.len());
     let found = (0..splits.len()).into_par_iter().map(|s| {
         let parts = Parts::new(&dataset, splits.split(s));
         let of_split = [&own, &average, &free].map(|rules| &rules[s].rule);
-        let results = parts.results(&own_plans, of_split)?;
+        let results = parts.results(&own_plans, of_split, &scored)?;
         let sweep = std::iter::zip(&swept, &adaptive)
             .map(|(plans, rules)| parts.t_avgs(plans, &rules[s]))
             .collect::<anyhow::Result<_>>()?;
@@ -195,22 +202,33 @@ impl Dataset<'_> {
         };
         survey.set.sequences = certifying.first().map_or(0, |part| part.len()) as u64;
         let proposal = plans.adaptive(true, None).fix(fitting, &survey)?;
-        let evidence = proposal.count_parts(self.outputs, &certifying)?;
-        let scored = self.outputs.traces(proposal.score())?;
+        let scored = proposal.scored(self.outputs)?;
+        let evidence = proposal.count_parts(&scored, &certifying)?;
         let of_split = |(s, evidence): (usize, &Evidence)| {
             let rule = proposal.certify(evidence)?;
             let thresholds = self.over(&rule)?;
-            // The score of the rule is the proposal's, or the plain one.
-            let traces = match rule.source() == scored.source() {
-                true => &scored,
-                false => &self.traces,
-            };
+            // Without the proposal's own score it is the plain one.
+            let scored = scored.iter().find(|set| set.source() == rule.source());
+            let traces = scored.unwrap_or(&self.traces);
             let steps = halt_steps(&thresholds, traces)?;
             let test = self.splits.split(s).test.iter().map(|&i| steps[i]);
             let t_avg = mean(test, thresholds.t_max());
             Ok(Adaptive { rule, t_avg })
         };
         evidence.par_iter().enumerate().map(of_split).collect()
+    }
+
+    /// All traces with each score that rules of several splits judge.
+    fn scored(&self, rules: [&[Adaptive]; 3]) -> anyhow::Result<Vec<Traces>> {
+        let mut scored: Vec<Traces> = Vec::new();
+        // Fitted to each split anew, no two scores are alike.
+        let rules = rules.into_iter().flatten();
+        for Adaptive { rule, .. } in rules.filter(|_| self.fitting.is_some()) {
+            if scored.iter().all(|set| set.source() != rule.source()) {
+                scored.push(self.outputs.traces(rule.source())?);
+            }
+        }
+        Ok(scored)
     }
 
     fn part(&self, positions: &[usize]) -> Outputs {
@@ -251,20 +269,31 @@ impl<'d> Parts<'d> {
         }
     }
 
-    fn results(&self, plans: &Plans, adaptive: [&Rule; 3]) -> anyhow::Result<[SplitResult; ROWS]> {
+    fn results(
+        &self,
+        plans: &Plans,
+        adaptive: [&Rule; 3],
+        scored: &[Traces],
+    ) -> anyhow::Result<[SplitResult; ROWS]> {
         let measured = |rule: &Rule, test: &Traces| -> anyhow::Result<SplitResult> {
             Ok((&evaluate(&self.dataset.over(rule)?, test)?).into())
         };
-        let test = self.dataset.part(self.split.test);
         // Held to what labels say, whatever it was calibrated with.
-        let scored = |rule: &Rule| measured(rule, &test.traces(rule.source())?);
+        let judged = |rule: &Rule| {
+            let all = scored.iter().find(|set| set.source() == rule.source());
+            let test = match all {
+                Some(all) => all.select(self.split.test.iter().copied()),
+                None => self.dataset.part(self.split.test).traces(rule.source())?,
+            };
+            measured(rule, &test)
+        };
         let screened = plans.screen_only.screened_rule(&self.screening)?;
         Ok([
             measured(&self.marginal(plans)?, &self.test)?,
             measured(&self.conditional(plans)?, &self.test)?,
-            scored(adaptive[0])?,
-            scored(adaptive[1])?,
-            scored(adaptive[2])?,
+            judged(adaptive[0])?,
+            judged(adaptive[1])?,
+            judged(adaptive[2])?,
             measured(&screened, &self.test)?,
         ])
     }
