@@ -242,7 +242,7 @@ const VOTE: [&str; 13] = [
 fn sums() -> TempDir {
     let folder = TempDir::new().unwrap();
     let question = |i: usize| json!({"id": i, "question": format!("What is {i} + {}?", i + 1)});
-    let text: Vec<String> = (2..8).map(|i| question(i).to_string()).collect();
+    let text: Vec<String> = (2..6).map(|i| question(i).to_string()).collect();
     fs::write(folder.path().join("sums.jsonl"), text.join("\n")).unwrap();
     let template = "{{ question }} Answer with the number alone.";
     fs::write(folder.path().join("template.txt"), template).unwrap();
@@ -263,14 +263,14 @@ fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
             .assert()
             .success();
         let before = killed(folder.path(), &args("t.parquet"), 4);
-        assert!((4..25).contains(&before), "killed after {before} lines");
+        assert!((4..17).contains(&before), "killed after {before} lines");
         let said = ran(haltwise()
             .current_dir(&folder)
             .args(args("t.parquet"))
             .arg("--json"));
         assert_eq!(said.code, 0, "{}", said.stderr);
         let said: Value = serde_json::from_str(&said.stdout).unwrap();
-        assert_eq!((&said["votes"], &said["samples"]), (&json!(24), &json!(4)));
+        assert_eq!((&said["votes"], &said["samples"]), (&json!(16), &json!(4)));
         let read = |name| fs::read(folder.path().join(name)).unwrap();
         assert!(
             read("whole.parquet") == read("t.parquet"),
@@ -312,7 +312,7 @@ fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
         .lines()
         .map(|l| serde_json::from_str(l).unwrap())
         .collect();
-    assert_eq!(answers.len(), 6);
+    assert_eq!(answers.len(), 4);
     assert!(answers.iter().any(|a| a["votes"].as_u64() < Some(4)));
     #[cfg(feature = "proxy")]
     openai_sees_one_server(url, folder.path());
