@@ -1191,6 +1191,16 @@ mod tests {
     }
 
     #[test]
+    fn who_halts_at_about_the_same_step_stands_together() {
+        let scores = [[0.1, 0.9], [0.9, 0.9], [0.2, 0.1], [0.3, 0.8], [0.8, 0.2]];
+        let scores = scores.map(|scores| scores.to_vec());
+        // Three quarters come to 0.8: two of them at once, two at the second step.
+        assert_eq!(as_they_halt(&[0, 1, 2, 3, 4], &scores), [1, 4, 0, 3, 2]);
+        assert_eq!(as_they_halt(&[3, 1], &scores), [1, 3]);
+        assert_eq!(as_they_halt(&[], &scores), [0; 0]);
+    }
+
+    #[test]
     fn the_clock_goes_back_from_the_last_step_but_one() {
         let rules = clock(4);
         assert_eq!(rules.len(), 3);

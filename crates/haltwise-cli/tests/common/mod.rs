@@ -1,5 +1,5 @@
 //! What the end-to-end tests share.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, unused_imports)]
 
 #[path = "../../../haltwise-io/tests/common/mod.rs"]
 mod data;
@@ -11,7 +11,7 @@ pub use data::data_folder;
 
 use std::fs::File;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use assert_cmd::Command;
 use haltwise::Sequence;

@@ -1,5 +1,5 @@
 //! Real data for tests, where the machine has it.
-#![allow(dead_code)] // not every test uses all of it
+#![allow(dead_code, unused_imports)] // not every test uses all of it
 
 #[allow(unreachable_pub)]
 #[path = "../../../haltwise-io/tests/common/mod.rs"]
