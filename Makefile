@@ -36,8 +36,7 @@ test-python: python java servers
 	$(PYTHON_VENV)/bin/ruff check -q --config python/pyproject.toml docs/gallery
 	$(PYTHON_VENV)/bin/ruff format -q --check python
 	cd python && ../$(PYTHON_VENV)/bin/mypy
-	# Spark, which mostly waits, goes first, beside all else.
-	$(PYTHON_VENV)/bin/pytest -q -n 2 --dist loadfile python/tests/test_spark.py python
+	$(PYTHON_VENV)/bin/pytest -q python
 
 # The GPU's kernels beside the float64 reference. `make test` skips these where there is no GPU.
 test-gpu:
