@@ -102,7 +102,7 @@ pub(super) fn run(
     );
     let (own, average, free) = (own?, average?, free?);
     let scored = dataset.scored([&own, &average, &free])?;
-    // Two at a time: each is parallel inside, and holds much while it runs, but not all of it is.
+    // Two at a time: not all that one does is parallel, but each holds much while it runs.
     let two = |two: &[Plans]| two.par_iter().map(adaptive).collect::<Vec<_>>();
     let adaptive: Vec<Vec<Adaptive>> = swept
         .chunks(2)
