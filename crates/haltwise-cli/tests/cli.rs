@@ -195,7 +195,7 @@ fn too_few_traces_still_succeed_and_say_how_many_are_needed() {
     write_traces(&folder.path().join("few.csv"), 60, 4);
     for (method, needed) in [
         ("conditional", "44 halted by then would be needed"),
-        ("adaptive", "needs at least 51 halted sequences"),
+        ("adaptive", "needs at least 49 halted sequences"),
     ] {
         let args = [
             "calibrate",

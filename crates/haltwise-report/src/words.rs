@@ -56,7 +56,7 @@ pub fn family(kind: FamilyKind) -> &'static str {
         FamilyKind::OneThreshold => "one threshold for all steps",
         FamilyKind::Backward => "a threshold per step, from the last step back",
         FamilyKind::Curves => "threshold curves",
-        FamilyKind::Plain => "one threshold of the score that the traces came with",
+        FamilyKind::Plain => "thresholds of the score that the traces came with",
         FamilyKind::Clock => "everyone at one step",
     }
 }
@@ -353,14 +353,17 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
         }
         return text;
     }
-    let Some((family, failed)) = rule.tests_by_family().find_map(first_test) else {
+    // The one that had most to pass with, the first of equals.
+    let tested = rule.tests_by_family().filter_map(first_test);
+    let most = tested.reduce(|a, b| if b.0.share > a.0.share { b } else { a });
+    let Some((most, failed)) = most else {
         return text + " There was none to test.";
     };
-    let share = delta * family.share;
+    let share = delta * most.share;
     let least = needed(rule, Counts::default(), share).unwrap_or(0);
-    if sequences >= least {
-        let why = failure(rule, failed, share, sequences);
-        text += &format!(" The first one failed: {why}");
+    if most.sequences >= least {
+        let why = failure(rule, failed, share, most.sequences);
+        text += &format!(" With the largest share, the first one failed: {why}");
     }
     text + &format!(
         " Any rule needs at least {} without a gap to pass.",
@@ -476,7 +479,10 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
             // As many more traces as halted sequences are short.
             let factor = needed as f64 / test.halted as f64;
             let traces = (sequences as f64 * factor).ceil() as u64;
-            let split = rule.split().map_or(String::new(), |split| {
+            // What is the same for all data is certified on all of them.
+            let set_aside = rule.certified_on().map(|set| set.sequences) == Some(sequences);
+            let split = rule.split().filter(|_| set_aside);
+            let split = split.map_or(String::new(), |split| {
                 let total = (traces as f64 / split.certifying_share()).ceil() as u64;
                 format!(" ({} before the split)", count(total))
             });

@@ -8,8 +8,8 @@
 //! δ's share. From that curve families are spun, each in the order in which it
 //! will be tested: stricter curves before it, bolder ones behind it; and the curve
 //! from ever earlier steps on. Beside them stand rules that depend on no trace at
-//! all, so that every trace may certify them: one threshold of the score that the
-//! traces came with, and the clock.
+//! all, so that every trace may certify them: thresholds of the score that the traces
+//! came with, and the clock.
 //!
 //! All of this is a heuristic and may look at the fitting traces as it likes.
 //! The guarantee comes from certifying, which asks only that the score, the
@@ -41,56 +41,153 @@ use crate::table::count_rule;
 use crate::terms::{Cost, Terms};
 use crate::thresholds::Thresholds;
 use crate::trace::{Block, Traces};
-use haltwise_stream::{StepError, probability};
+use haltwise_stream::{StepError, log_odds, probability};
 use libm::log as ln;
 
-/// The shares of δ, by what is promised: see [`propose`]. Those of the plain
-/// thresholds and of the clock depend on nothing else: fitting traces may help to
-/// certify both, so that nothing about them, their levels least of all, may depend
-/// on those.
+/// The shares of δ: see [`propose`].
+///
+/// They follow from the plan and from how many traces there are, and from nothing else:
+/// fitting traces may help to certify the families that are the same for all data, so
+/// that nothing about those, their levels least of all, may depend on any trace.
 struct Shares {
     /// Of the best curves.
     best: f64,
-    /// Of the walk along the best curve.
-    walk: f64,
-    /// Of each family of plain thresholds.
-    plain: f64,
+    /// Of the walk along the best curve, or of the curves for another test.
+    second: f64,
+    /// Of each family of thresholds on the plain score.
+    plain: &'static [(Plain, f64)],
     clock: f64,
 }
 
+/// Below this many fitting traces, they hardly tell curves apart.
+const FEW_FITTED: usize = 120;
+
+/// From this many on, curves are worth more than all that needs no fit.
+const MANY_FITTED: usize = 300;
+
+/// Below this α, the clock would have to strike late.
+const SMALL_ALPHA: f64 = 0.075;
+
 impl Shares {
-    /// Where this many certify. The others are worth more where few traces tell curves
-    /// apart: of all, the clock needs none to fit to.
-    fn of(promise: Promise, certifying: u64) -> Self {
-        match promise {
-            Promise::Conditional => {
-                let few = certifying < 300;
-                let (walk, clock) = if few { (0.05, 0.35) } else { (0.2, 0.2) };
-                Self {
-                    best: 0.5,
-                    walk,
-                    plain: 0.1 / PLAIN_THRESHOLDS.len() as f64,
-                    clock,
-                }
+    /// The fewer traces there are to fit to, the more is worth what has nothing to be
+    /// fitted, and where they were set aside may be certified on them too: thresholds of
+    /// the plain score and, most of all, the clock.
+    fn of(plan: &Plan, promise: Promise, certifying: &Survey, fitted: usize) -> Self {
+        let few_labels = plan.terms().loss == Loss::Gap && certifying.unlabelled > 0;
+        let shares = |best, second, plain, clock| Self {
+            best,
+            second,
+            plain,
+            clock,
+        };
+        let shares = match promise {
+            // The second family is for the test that uses the labels there are.
+            Promise::Marginal if few_labels => shares(0.6, 0.1, &[(Plain::Lower, 0.2)][..], 0.1),
+            Promise::Conditional if few_labels => {
+                shares(0.5, 0.2, &[(STEEP, 0.08), (LOW, 0.02)], 0.2)
             }
-            Promise::Marginal if certifying < 1000 => Self {
-                best: 0.6,
-                walk: 0.1,
-                plain: 0.2,
-                clock: 0.1,
+            Promise::Marginal if fitted < FEW_FITTED => {
+                shares(0.15, 0.02, &[(Plain::Lower, 0.48)], 0.35)
+            }
+            Promise::Marginal if fitted < MANY_FITTED => {
+                shares(0.4, 0.05, &[(Plain::Lower, 0.35)], 0.2)
+            }
+            Promise::Marginal => shares(0.85, 0.05, &[(Plain::Lower, 0.05)], 0.05),
+            Promise::Conditional if fitted < FEW_FITTED => {
+                shares(0.05, 0.03, &[(STEEP, 0.26), (LOW, 0.04)], 0.62)
+            }
+            Promise::Conditional if fitted < MANY_FITTED && plan.alpha().get() < SMALL_ALPHA => {
+                shares(0.43, 0.02, &[(GENTLE, 0.47), (LOW, 0.05)], 0.03)
+            }
+            Promise::Conditional if fitted < MANY_FITTED => shares(
+                0.3,
+                0.05,
+                &[(STEEP, 0.15), (LOW, 0.05), (CLOSING, 0.3)],
+                0.15,
+            ),
+            Promise::Conditional => {
+                shares(0.5, 0.1, &[(STEEP, 0.08), (LOW, 0.02), (CLOSING, 0.1)], 0.2)
+            }
+        };
+        // Whoever asked for the learned score gets no other, and the curves its share.
+        match plan.score() {
+            Some(ScoreWord::Gap) => Self {
+                best: 1.0 - shares.second - shares.clock,
+                plain: &[],
+                ..shares
             },
-            Promise::Marginal => Self {
-                best: 0.85,
-                walk: 0.05,
-                plain: 0.05,
-                clock: 0.05,
-            },
+            _ => shares,
         }
     }
 }
 
-/// The thresholds of the plain score at which there are walks.
-const PLAIN_THRESHOLDS: [f32; 3] = [0.9, 0.8, 0.5];
+/// Thresholds of the plain score, the same for all data.
+#[derive(Clone, Copy)]
+enum Plain {
+    /// One curve that falls a little over time, ever lower.
+    Lower,
+    /// A threshold that falls from the step on at which it opens: ever earlier ones.
+    Walk {
+        /// Where it opens.
+        from: f64,
+        /// How far its log-odds fall while the time since the beginning grows e-fold.
+        falls: f64,
+        /// Past so many times the step where it opens, everyone halts.
+        closes: Option<f64>,
+    },
+}
+
+const STEEP: Plain = Plain::Walk {
+    from: 0.9,
+    falls: 1.0,
+    closes: None,
+};
+
+const GENTLE: Plain = Plain::Walk {
+    from: 0.87,
+    falls: 0.5,
+    closes: None,
+};
+
+/// For scores that are never far from even odds.
+const LOW: Plain = Plain::Walk {
+    from: 0.6,
+    falls: 0.15,
+    closes: None,
+};
+
+/// The clock, and before it strikes who is sure.
+const CLOSING: Plain = Plain::Walk {
+    from: 0.8,
+    falls: 0.0,
+    closes: Some(1.3),
+};
+
+impl Plain {
+    /// The rules in the order of their tests. At each step they are what they are
+    /// however long sequences may be.
+    fn rules(self, t_max: usize) -> Vec<Thresholds> {
+        let (from, falls, closes) = match self {
+            Self::Lower => return ever_lower(t_max),
+            Self::Walk {
+                from,
+                falls,
+                closes,
+            } => (log_odds(from), falls, closes),
+        };
+        opening(
+            t_max,
+            |step| step + 1 + step / 32,
+            |opens, t| {
+                let times = (t + 1) as f64 / (opens + 1) as f64;
+                match closes {
+                    Some(closes) if times > closes => 0.0,
+                    _ => probability(from - falls * ln(times)),
+                }
+            },
+        )
+    }
+}
 
 /// The p-values that a family's curves are screened for, in units of the best
 /// family's level: the first is the reference, the others are ever bolder.
@@ -137,6 +234,11 @@ const MORE_CAUTION: [f64; 3] = [0.7, 1.4, 2.1];
 
 /// The labelled alone are looked at from this many on.
 const LABELLED: usize = 150;
+
+/// Thresholds that get ever lower are this many, and fall so far, in log-odds, while
+/// the time since the beginning grows e-fold.
+const LOWER_LEVELS: u8 = 200;
+const LOWER_FALLS: f64 = 0.15;
 
 /// Up to this step the clock may strike at each; after it, at ever fewer.
 const CLOCK_STEPS: usize = 384;
@@ -223,18 +325,12 @@ pub(crate) fn propose(
     let others = (1..views.len()).flat_map(screens);
     let other = others.filter(|(other, _)| other.source == screen.source);
     let other = other.reduce(cheaper);
-    let shares = Shares::of(promise, certifying.sequences());
-    // Whoever asked for the learned score gets no other.
-    let plain = Some(&sources[0].0).filter(|_| wanted != Some(ScoreWord::Gap));
-    let mut curves = vec![(&screen, &start, Order::Boldness, shares.best)];
-    let second = match plain {
-        Some(_) => shares.walk,
-        None => 1.0 - shares.best - shares.clock,
+    let shares = Shares::of(plan, promise, certifying, outputs.len());
+    let second = match &other {
+        Some((other, start)) => (other, start, Order::Boldness, shares.second),
+        None => (&screen, &start, Order::Walk, shares.second),
     };
-    curves.push(match &other {
-        Some((other, start)) => (other, start, Order::Boldness, second),
-        None => (&screen, &start, Order::Walk, second),
-    });
+    let curves = vec![(&screen, &start, Order::Boldness, shares.best), second];
     let longest = certifying.longest.max(screen.t_max);
     let family = |kind, share, rules: Vec<Thresholds>| Family {
         kind,
@@ -248,16 +344,11 @@ pub(crate) fn propose(
             family(FamilyKind::Curves, share, screen.family(start, order))
         })
         .collect();
-    if let Some(plain) = plain {
-        let rules: Vec<Vec<Thresholds>> = match promise {
-            Promise::Conditional => PLAIN_THRESHOLDS.map(|t| plain_walk(t, longest)).into(),
-            Promise::Marginal => vec![plain_thresholds(longest)],
-        };
-        families.extend(rules.into_iter().map(|rules| Family {
-            score: Some(plain).filter(|plain| *plain != screen.source).cloned(),
-            ..family(FamilyKind::Plain, shares.plain, rules)
-        }));
-    }
+    let plain = &sources[0].0;
+    families.extend(shares.plain.iter().map(|&(shape, share)| Family {
+        score: Some(plain).filter(|plain| *plain != screen.source).cloned(),
+        ..family(FamilyKind::Plain, share, shape.rules(longest))
+    }));
     families.push(family(FamilyKind::Clock, shares.clock, clock(longest)));
     families.retain(|family| !family.candidates.is_empty());
     Ok(Proposed {
@@ -339,8 +430,11 @@ fn views(
                     true => n * units(outputs, &members) as f64 / members.len().max(1) as f64,
                     false => n,
                 };
-                let share = share * Shares::of(promise, certifying.sequences()).best;
-                let levels = Levels::new((n as usize).max(1), share * delta, kind);
+                // Where curves have a small share, a rule that is bold enough for half of δ
+                // is still the better guess.
+                let best = Shares::of(plan, promise, certifying, outputs.len()).best;
+                let best = best.max(0.5);
+                let levels = Levels::new((n as usize).max(1), share * best * delta, kind);
                 Group { members, levels }
             })
             .collect(),
@@ -478,35 +572,41 @@ pub(crate) fn profile(traces: &Traces, alpha: Alpha, by_unit: bool) -> Profile {
 /// Everyone halts at one step, from the last but one back.
 fn clock(t_max: usize) -> Vec<Thresholds> {
     let after = |step: usize| step + 1 + step.saturating_sub(CLOCK_STEPS) / 64;
-    opening(t_max, after, 0.0)
+    opening(t_max, after, |_, _| 0.0)
 }
 
-/// Rules of one threshold that open at ever earlier steps.
+/// Rules that open at ever earlier steps, given by where one opens and its threshold
+/// at a step.
 ///
 /// They do not depend on the data, although they begin at the longest sequence: a
 /// rule that would open later halts no one early, has no gap and so the least
 /// p-value there can be; it passes whenever any other would.
-fn opening(t_max: usize, after: impl Fn(usize) -> usize, threshold: f32) -> Vec<Thresholds> {
+fn opening(
+    t_max: usize,
+    after: impl Fn(usize) -> usize,
+    threshold: impl Fn(usize, usize) -> f32,
+) -> Vec<Thresholds> {
     let steps = std::iter::successors(Some(0), |&step| Some(after(step)));
     let steps: Vec<usize> = steps.take_while(|step| step + 1 < t_max).collect();
     let rule = |opens: usize| {
-        let mut thresholds = vec![threshold; t_max];
-        thresholds[..opens].fill(f32::INFINITY);
-        Thresholds::from_valid(thresholds)
+        let at = |t: usize| match t < opens {
+            true => f32::INFINITY,
+            false => threshold(opens, t),
+        };
+        Thresholds::from_valid((0..t_max).map(at).collect())
     };
     steps.into_iter().rev().map(rule).collect()
 }
 
-/// One threshold, from ever earlier steps on, the closer together the earlier. It
-/// depends on the data no more than the clock does.
-fn plain_walk(threshold: f32, t_max: usize) -> Vec<Thresholds> {
-    opening(t_max, |step| step + 1 + step / 16, threshold)
-}
-
-/// One threshold for all steps, ever lower.
-fn plain_thresholds(t_max: usize) -> Vec<Thresholds> {
-    let rule = |percent: u8| Thresholds::from_valid(vec![f32::from(percent) / 100.0; t_max]);
-    (0..=100).rev().map(rule).collect()
+/// Thresholds for all steps that fall a little over time, so that who hovers just
+/// below one is halted later; from 1 at the first step down to 0.
+fn ever_lower(t_max: usize) -> Vec<Thresholds> {
+    let rule = |level: u8| {
+        let first = log_odds(f64::from(level) / f64::from(LOWER_LEVELS));
+        let at = |t: usize| probability(first - LOWER_FALLS * ln((t + 1) as f64));
+        Thresholds::from_valid((0..t_max).map(at).collect())
+    };
+    (0..=LOWER_LEVELS).rev().map(rule).collect()
 }
 
 /// For a p-value: how many gaps among this many halted give it.
@@ -1214,6 +1314,65 @@ mod tests {
         let many: Vec<usize> = many.iter().map(opens).collect();
         assert!(many.ends_with(&few.iter().map(opens).collect::<Vec<_>>()));
         assert!(clock(1).is_empty());
+    }
+
+    #[test]
+    fn a_walk_of_plain_thresholds_opens_ever_earlier_and_may_close() {
+        let rules = CLOSING.rules(6);
+        let opens = |rule: &Thresholds| rule.opens().unwrap();
+        assert_eq!(rules.iter().map(opens).collect::<Vec<_>>(), [4, 3, 2, 1, 0]);
+        let never = f32::INFINITY;
+        assert_eq!(rules[1].values(), [never, never, never, 0.8, 0.8, 0.0]);
+        assert_eq!(rules[4].values(), [0.8, 0.0, 0.0, 0.0, 0.0, 0.0]);
+        let falling = STEEP.rules(6);
+        assert_eq!(falling[3].values()[1], 0.9);
+        assert!(
+            (falling[3].values()[3] - 0.818).abs() < 1e-3,
+            "9 to 1, then 9 to 2"
+        );
+    }
+
+    #[test]
+    fn what_is_the_same_for_all_data_does_not_depend_on_how_long_sequences_are() {
+        for plain in [STEEP, GENTLE, LOW, CLOSING, Plain::Lower] {
+            let (short, long) = (plain.rules(20), plain.rules(300));
+            let long = &long[long.len() - short.len()..];
+            for (short, long) in std::iter::zip(&short, long) {
+                assert_eq!(short.values(), &long.values()[..20]);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_planned_all_of_delta_is_shared_out() {
+        let planned = |alpha, promise, score, fitted, unlabelled| {
+            let ask = crate::Ask {
+                alpha: Some(alpha),
+                promise: Some(promise),
+                score,
+                ..crate::Ask::default()
+            };
+            let certifying = Survey {
+                unlabelled,
+                ..Survey::default()
+            };
+            let shares = Shares::of(&Plan::new(ask).unwrap(), promise, &certifying, fitted);
+            let plain: f64 = shares.plain.iter().map(|(_, share)| share).sum();
+            let sum = shares.best + shares.second + plain + shares.clock;
+            assert!(
+                (sum - 1.0).abs() < 1e-12,
+                "{sum} of delta: {alpha}, {promise:?}, {fitted}"
+            );
+        };
+        for alpha in [0.05, 0.1] {
+            for promise in [Promise::Conditional, Promise::Marginal] {
+                for fitted in [1, 119, 120, 299, 300, 1_000_000] {
+                    planned(alpha, promise, None, fitted, 0);
+                    planned(alpha, promise, None, fitted, 50);
+                    planned(alpha, promise, Some(ScoreWord::Gap), fitted, 0);
+                }
+            }
+        }
     }
 
     #[test]

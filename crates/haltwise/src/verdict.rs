@@ -150,16 +150,18 @@ impl Proposal {
             let chosen = if family.kind.is_nested() {
                 passed.next_back().map(|(c, _)| expected(c))
             } else {
-                // The first of those that halt earliest, or cost least.
+                // Of those that halt earliest, or cost least, the last: the boldest.
                 let earlier = |a: (usize, Expected), b: (usize, Expected)| {
-                    if b.1.price() < a.1.price() { b } else { a }
+                    if b.1.price() <= a.1.price() { b } else { a }
                 };
                 passed.map(|(c, _)| expected(c)).reduce(earlier)
             };
             if let Some((c, expected)) = chosen
                 && best
                     .as_ref()
-                    .is_none_or(|best| expected.price() < best.3.price())
+                    // The last again: sequences to come may hover below a threshold, not
+                    // below the clock.
+                    .is_none_or(|best| expected.price() <= best.3.price())
                 && let Some(rule) = family.candidates.rule(c)
             {
                 best = Some((record.trail.len() + c + 1, family, rule, expected));

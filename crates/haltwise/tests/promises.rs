@@ -271,6 +271,57 @@ fn a_gap_on_average_is_kept_below_alpha() {
     kept("told", broken(&asked, &told, 300, &terms, simple(&told)));
 }
 
+/// Sets a part aside each time, and certifies what is the same for all data on all.
+fn broken_when_split(population: &[Drawn], ask: Ask, n: usize) -> u64 {
+    let plan = Plan::new(Ask {
+        alpha: Some(ALPHA),
+        delta: ask.delta.or(Some(DELTA)),
+        ..ask
+    })
+    .unwrap();
+    let draw = simple(population);
+    broken_by(population, &Held::to(&plan, &Terms::default()), |rng| {
+        let all = outputs(&draw(rng, n));
+        vec![plan.calibrate(Given::one(&all)).unwrap().rule]
+    })
+}
+
+/// The clock and the thresholds of the plain score have most of δ where there are few
+/// traces, and those that were fitted to help to certify them.
+#[test]
+fn what_is_the_same_for_all_data_keeps_its_promise_on_all_traces() {
+    let mut all = population(1_000, 101);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        // High enough, from some step on, for every walk; whatever the gap.
+        let sure = i % STEPS;
+        for (t, score) in drawn.scores.iter_mut().enumerate() {
+            *score = if t < sure {
+                *score
+            } else {
+                0.9 + *score / 10.0
+            };
+        }
+    }
+    for (promise, n) in [
+        (Promise::Conditional, 200),
+        (Promise::Conditional, 450),
+        (Promise::Marginal, 200),
+    ] {
+        let ask = Ask {
+            promise: Some(promise),
+            ..Ask::default()
+        };
+        let broken = broken_when_split(&all, ask, n);
+        println!("{promise:?}, {n}: {broken} of {CALIBRATIONS}");
+        kept(&format!("{promise:?} on {n}"), broken);
+    }
+    let careless = Ask {
+        delta: Some(4.0 * DELTA),
+        ..Ask::default()
+    };
+    caught("at four times δ", broken_when_split(&all, careless, 200));
+}
+
 /// Nobody may lose a tenth by the first step, whatever the average.
 #[test]
 fn a_promise_on_average_is_not_one_by_every_step() {
