@@ -73,7 +73,7 @@ impl Shares {
     /// fitted, and where they were set aside may be certified on them too: thresholds of
     /// the plain score and, most of all, the clock.
     fn of(plan: &Plan, promise: Promise, certifying: &Survey, fitted: usize) -> Self {
-        let few_labels = plan.terms().loss == Loss::Gap && certifying.unlabelled > 0;
+        let few_labels = few_labels(plan, certifying);
         let shares = |best, second, plain, clock| Self {
             best,
             second,
@@ -121,6 +121,11 @@ impl Shares {
     }
 }
 
+/// Whether labels are needed that not all certifying traces have.
+fn few_labels(plan: &Plan, certifying: &Survey) -> bool {
+    plan.terms().loss == Loss::Gap && certifying.unlabelled > 0
+}
+
 /// Thresholds of the plain score, the same for all data.
 #[derive(Clone, Copy)]
 enum Plain {
@@ -137,24 +142,12 @@ enum Plain {
     },
 }
 
-const STEEP: Plain = Plain::Walk {
-    from: 0.9,
-    falls: 1.0,
-    closes: None,
-};
+const STEEP: Plain = Plain::falling(0.9, 1.0);
 
-const GENTLE: Plain = Plain::Walk {
-    from: 0.87,
-    falls: 0.5,
-    closes: None,
-};
+const GENTLE: Plain = Plain::falling(0.87, 0.5);
 
 /// For scores that are never far from even odds.
-const LOW: Plain = Plain::Walk {
-    from: 0.6,
-    falls: 0.15,
-    closes: None,
-};
+const LOW: Plain = Plain::falling(0.6, 0.15);
 
 /// The clock, and before it strikes who is sure.
 const CLOSING: Plain = Plain::Walk {
@@ -164,6 +157,15 @@ const CLOSING: Plain = Plain::Walk {
 };
 
 impl Plain {
+    /// A walk that never closes.
+    const fn falling(from: f64, falls: f64) -> Self {
+        Self::Walk {
+            from,
+            falls,
+            closes: None,
+        }
+    }
+
     /// The rules in the order of their tests. At each step they are what they are
     /// however long sequences may be.
     fn rules(self, t_max: usize) -> Vec<Thresholds> {
@@ -182,15 +184,21 @@ impl Plain {
                 let times = (t + 1) as f64 / (opens + 1) as f64;
                 match closes {
                     Some(closes) if times > closes => 0.0,
-                    _ => probability(from - falls * ln(times)),
+                    _ => fallen(from, falls, times),
                 }
             },
         )
     }
 }
 
-/// The p-values that a family's curves are screened for, in units of the best
-/// family's level: the first is the reference, the others are ever bolder.
+/// A threshold whose log-odds were `from` and have fallen since time was so many times
+/// shorter.
+fn fallen(from: f64, falls: f64, times: f64) -> f32 {
+    probability(from - falls * ln(times))
+}
+
+/// The p-values that a family's curves are screened for, in units of the level that
+/// they aim at: the first is the reference, the others are ever bolder.
 const LEVELS: [f64; 4] = [0.5, 2.0, 8.0, 50.0];
 
 /// The same for the cautious curves before the reference, which are held to it
@@ -287,7 +295,11 @@ pub(crate) fn propose(
     );
     let fixed = wanted.and_then(ScoreWord::plain);
     let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
-    let (proof, views) = views(outputs, plan, promise, certifying, &plain_source)?;
+    let shares = Shares::of(plan, promise, certifying, outputs.len());
+    // Where curves have a small share, a rule that is bold enough for half of δ is still
+    // the better guess.
+    let aim = shares.best.max(0.5) * plan.level().get();
+    let (proof, views) = views(outputs, plan, promise, certifying, &plain_source, aim)?;
     let target = match plan.terms().loss {
         Loss::Gap if !all_labelled(outputs) => Target::FewLabels,
         loss => Target::Loss(loss),
@@ -325,7 +337,6 @@ pub(crate) fn propose(
     let others = (1..views.len()).flat_map(screens);
     let other = others.filter(|(other, _)| other.source == screen.source);
     let other = other.reduce(cheaper);
-    let shares = Shares::of(plan, promise, certifying, outputs.len());
     let second = match &other {
         Some((other, start)) => (other, start, Order::Boldness, shares.second),
         None => (&screen, &start, Order::Walk, shares.second),
@@ -407,6 +418,7 @@ fn views(
     promise: Promise,
     certifying: &Survey,
     plain: &ScoreSource,
+    aim: f64,
 ) -> Result<(Proof, Vec<View>), StepError> {
     let (terms, alpha, delta) = (plan.terms(), plan.alpha().get(), plan.level().get());
     let groups = members_of_groups(outputs, terms, certifying);
@@ -430,17 +442,13 @@ fn views(
                     true => n * units(outputs, &members) as f64 / members.len().max(1) as f64,
                     false => n,
                 };
-                // Where curves have a small share, a rule that is bold enough for half of δ
-                // is still the better guess.
-                let best = Shares::of(plan, promise, certifying, outputs.len()).best;
-                let best = best.max(0.5);
-                let levels = Levels::new((n as usize).max(1), share * best * delta, kind);
+                let levels = Levels::new((n as usize).max(1), share * aim, kind);
                 Group { members, levels }
             })
             .collect(),
     };
     let loss = terms.loss;
-    if loss == Loss::Gap && certifying.unlabelled > 0 {
+    if few_labels(plan, certifying) {
         let right = right_share(outputs);
         let labelled = 1.0 - certifying.unlabelled as f64 / certifying.sequences() as f64;
         let disagreements = Measure::of(Loss::Disagreement);
@@ -603,7 +611,7 @@ fn opening(
 fn ever_lower(t_max: usize) -> Vec<Thresholds> {
     let rule = |level: u8| {
         let first = log_odds(f64::from(level) / f64::from(LOWER_LEVELS));
-        let at = |t: usize| probability(first - LOWER_FALLS * ln((t + 1) as f64));
+        let at = |t: usize| fallen(first, LOWER_FALLS, (t + 1) as f64);
         Thresholds::from_valid((0..t_max).map(at).collect())
     };
     (0..=LOWER_LEVELS).rev().map(rule).collect()

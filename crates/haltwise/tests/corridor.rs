@@ -282,6 +282,28 @@ fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more()
     }
 }
 
+/// All are sure enough for any threshold at the step where the clock may strike too, but
+/// one to come may not be.
+#[test]
+fn of_rules_that_halt_as_early_the_boldest_is_taken() {
+    let mut outputs = Outputs::new();
+    for id in 0..200 {
+        let sequence = Sequence {
+            id: Some(&id.to_string()),
+            label: Some(1),
+            predictions: Some(&[0, 1, 1]),
+            scores: Some(&[0.95; 3]),
+            ..Sequence::default()
+        };
+        outputs.push(sequence).unwrap();
+    }
+    let rule = Plan::default()
+        .calibrate(Given::one(&outputs))
+        .unwrap()
+        .rule;
+    assert_eq!(rule.thresholds().values(), [f32::INFINITY, 0.0, 0.0]);
+}
+
 #[test]
 fn too_few_to_split_and_nothing_to_learn_are_said() {
     let few = outputs(0..1, true);
