@@ -363,7 +363,7 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     let least = needed(rule, Counts::default(), share).unwrap_or(0);
     if most.sequences >= least {
         let why = failure(rule, failed, share, most.sequences);
-        text += &format!(" With the largest share, the first one failed: {why}");
+        text += &format!(" The first rule of the family with the largest share failed: {why}");
     }
     text + &format!(
         " Any rule needs at least {} without a gap to pass.",

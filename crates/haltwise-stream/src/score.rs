@@ -12,7 +12,7 @@ pub enum Source<'a> {
     MaxProbability,
     /// The largest of the step's class probabilities less the second largest.
     Margin,
-    /// The learned probability that stopping here costs nothing.
+    /// How safe it is to stop here, as learned.
     Gap(GapScore<'a>),
 }
 

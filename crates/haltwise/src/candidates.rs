@@ -31,7 +31,7 @@ pub enum FamilyKind {
     Backward,
     /// Threshold curves.
     Curves,
-    /// One threshold of the score that the traces came with.
+    /// Thresholds of the score that the traces came with, the same for all data.
     Plain,
     /// Everyone halts at one step, whatever the score.
     Clock,

@@ -2,7 +2,8 @@
 //!
 //! A ridge logistic regression of the gap on the features of a step, in two
 //! passes: the first over all steps alike, the second mostly over those where a
-//! rule would have to decide, still running and near the level that α asks for.
+//! rule would have to decide, still running and near the level that α asks for. Where an
+//! average is aimed at, it is then refined (`stopping.rs`).
 //!
 //! Candidates are screened on the same traces. Screened with scores that were
 //! fitted to them, they would look better than they are, so for screening each
@@ -19,6 +20,7 @@ use crate::loss::{Loss, TOP};
 use crate::outputs::Outputs;
 use crate::parts::Fitting;
 use crate::score::ScoreSource;
+use crate::stopping::{Falling, Stopping};
 use haltwise_stream::{Features, StepError, log_odds};
 
 /// Steps of a sequence that are fitted to, at the most.
@@ -100,11 +102,31 @@ pub(crate) fn right_share(outputs: &Outputs) -> f64 {
     (share + (share * (1.0 - share) / sequences).sqrt()).min(1.0)
 }
 
+/// What a score is refined for, where the loss is promised on average.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Aim<'a> {
+    /// The loss that a rule may have.
+    pub(crate) loss: f64,
+    /// What has been spent by each step; `None` where each costs as much.
+    pub(crate) costs: Option<&'a [f64]>,
+}
+
+impl Aim<'_> {
+    /// The share of all costs that has been spent by each of so many steps.
+    fn spent(&self, t_max: usize) -> Vec<f64> {
+        let by = |t: usize| self.costs.map_or((t + 1) as f64, |costs| costs[t]);
+        let all = by(t_max - 1).max(f64::MIN_POSITIVE);
+        (0..t_max).map(|t| by(t) / all).collect()
+    }
+}
+
 /// A fitted score, and the scores with which its own traces may be screened.
 pub(crate) struct Fit {
     pub(crate) score: GapScore,
     /// For each sequence, one score per step, by a fit that left it out.
     pub(crate) held_out: Vec<Vec<f32>>,
+    /// One threshold for all steps, ever lower, in log-odds, if the score is refined.
+    pub(crate) falling: Vec<f64>,
 }
 
 /// Fits the gap score; `None` where there is nothing to learn from: no gap at
@@ -113,6 +135,7 @@ pub(crate) fn fit(
     fitting: &Fitting,
     alpha: Alpha,
     target: Target,
+    aim: Option<Aim<'_>>,
 ) -> Result<Option<Fit>, StepError> {
     let outputs = fitting.outputs();
     let features = outputs.features();
@@ -135,17 +158,31 @@ pub(crate) fn fit(
     let beta = rows.fit(&weights, ridge, first, ITERATIONS);
 
     let folds: Vec<usize> = sequences.iter().map(|i| i % FOLDS).collect();
-    let held_out: Vec<ScoreSource> = rows
-        .without_each(&weights, &folds, FOLDS, ridge, &beta)
-        .iter()
-        .map(|beta| ScoreSource::Gap(Box::new(scale.score(features, beta))))
-        .collect();
-    let scores = |i: usize| held_out[i % FOLDS].scores(outputs.steps(i));
-    let held_out = (0..outputs.len()).into_par_iter().map(scores);
-    Ok(Some(Fit {
-        held_out: held_out.collect::<Result<_, _>>()?,
+    let without = rows.without_each(&weights, &folds, FOLDS, ridge, &beta);
+    let held_out = |without: &[Vec<f64>]| -> Result<Vec<Vec<f32>>, StepError> {
+        let source = |beta: &Vec<f64>| ScoreSource::Gap(Box::new(scale.score(features, beta)));
+        let sources: Vec<ScoreSource> = without.iter().map(source).collect();
+        let all = (0..outputs.len()).into_par_iter();
+        all.map(|i| sources[i % FOLDS].scores(outputs.steps(i)))
+            .collect()
+    };
+    let mut fit = Fit {
         score: scale.score(features, &beta),
-    }))
+        held_out: held_out(&without)?,
+        falling: Vec::new(),
+    };
+    let Some(aim) = aim else {
+        return Ok(Some(fit));
+    };
+    let spent = aim.spent(outputs.t_max());
+    if let Some(trade) = Falling::new(&fit.held_out, &losses, &spent).trade(aim.loss) {
+        let stopping = Stopping::new(&rows, &steps, &losses, &spent, trade);
+        let (beta, without) = stopping.cross_refined(&beta, &without, ridge);
+        fit.score = scale.score(features, &beta);
+        fit.held_out = held_out(&without)?;
+        fit.falling = Falling::new(&fit.held_out, &losses, &spent).thresholds(aim.loss);
+    }
+    Ok(Some(fit))
 }
 
 /// The 0-based steps to fit to: all but the last, or some of them, closer
@@ -339,9 +376,14 @@ mod tests {
 
     #[test]
     fn the_hopeless_are_seen_to_cost_nothing() {
-        let fit = fit(&drawn(2000, 1), Alpha::default(), Target::Loss(Loss::Gap))
-            .unwrap()
-            .unwrap();
+        let fit = fit(
+            &drawn(2000, 1),
+            Alpha::default(),
+            Target::Loss(Loss::Gap),
+            None,
+        )
+        .unwrap()
+        .unwrap();
         let score = |prediction, sure| {
             let step = haltwise_stream::Step {
                 prediction: Some(prediction),
@@ -359,7 +401,7 @@ mod tests {
     #[test]
     fn held_out_scores_are_near_the_final_ones_but_not_the_same() {
         let fitting = drawn(1000, 2);
-        let fit = fit(&fitting, Alpha::default(), Target::Loss(Loss::Gap))
+        let fit = fit(&fitting, Alpha::default(), Target::Loss(Loss::Gap), None)
             .unwrap()
             .unwrap();
         let source = ScoreSource::Gap(Box::new(fit.score));
@@ -372,6 +414,35 @@ mod tests {
             }
         }
         assert!(differ > 5000, "{differ}");
+    }
+
+    #[test]
+    fn on_average_the_score_is_refined_and_costs_count() {
+        let fitting = drawn(600, 3);
+        let fitted = |aim| {
+            let loss = Target::Loss(Loss::Gap);
+            fit(&fitting, Alpha::default(), loss, aim).unwrap().unwrap()
+        };
+        let plain = fitted(None);
+        let aim = Aim {
+            loss: 0.08,
+            costs: None,
+        };
+        let refined = fitted(Some(aim));
+        assert!(
+            plain.falling.is_empty()
+                && refined.falling.len() > 100
+                && refined.falling.is_sorted_by(|a, b| a > b)
+        );
+        assert_ne!(refined.score, plain.score);
+        assert_ne!(refined.held_out, plain.held_out);
+        // Where all is spent at once, nothing is bought by stopping.
+        let at_once = [1.0; 6];
+        let for_nothing = fitted(Some(Aim {
+            costs: Some(&at_once),
+            ..aim
+        }));
+        assert_eq!(for_nothing.score, plain.score);
     }
 
     #[test]
@@ -388,7 +459,7 @@ mod tests {
         }
         let fitting = Fitting::new(outputs);
         assert!(
-            fit(&fitting, Alpha::default(), Target::Loss(Loss::Gap))
+            fit(&fitting, Alpha::default(), Target::Loss(Loss::Gap), None)
                 .unwrap()
                 .is_none()
         );

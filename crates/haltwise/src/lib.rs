@@ -35,6 +35,7 @@ mod sequence;
 pub mod simulate;
 mod source;
 mod stand_in;
+mod stopping;
 pub mod stream;
 mod survey;
 mod table;

@@ -5,6 +5,8 @@
 //! order, and nothing is fused or reordered by the vector code: the result is
 //! the same for any number of threads and any CPU.
 
+use std::ops::Range;
+
 use fearless_simd::dispatch;
 use rayon::prelude::*;
 
@@ -131,7 +133,7 @@ impl Rows {
     }
 
     /// The penalty on a column.
-    fn ridge_of(&self, column: usize, ridge: f64) -> f64 {
+    pub(crate) fn ridge_of(&self, column: usize, ridge: f64) -> f64 {
         match column + 1 == self.width {
             true => INTERCEPT_RIDGE,
             false => ridge,
@@ -190,20 +192,64 @@ impl Rows {
     /// The first and second derivatives of the loss; of the latter, a symmetric
     /// matrix, the lower triangle.
     fn derivatives(&self, weights: &[f64], beta: &[f64]) -> Sums {
-        let width = self.width;
         let parts = self.chunks(weights, |values, outcomes, weights| {
-            let mut sums = Sums::new(width);
-            let level = fearless_simd::Level::new();
-            dispatch!(level, _simd => sums.add_rows(values, outcomes, weights, beta));
-            sums
+            self.sums(values, |r, row| match weights[r] {
+                0.0 => (0.0, 0.0),
+                weight => {
+                    let p = chance(row, beta);
+                    (
+                        weight * (p - f64::from(outcomes[r])),
+                        weight * p * (1.0 - p),
+                    )
+                }
+            })
         });
-        let mut total = Sums::new(width);
+        self.total(&parts)
+    }
+
+    /// The sum of each row times itself, a matrix, times what it bends; the lower
+    /// triangle.
+    pub(crate) fn curvature(&self, bends: &[f64]) -> Vec<f64> {
+        let parts = self.chunks(bends, |values, _, bends| {
+            self.sums(values, |r, _| (0.0, bends[r]))
+        });
+        self.total(&parts).curvature
+    }
+
+    /// The sums of chunks, in their order.
+    fn total(&self, parts: &[Sums]) -> Sums {
+        let mut total = Sums::new(self.width);
         parts.iter().for_each(|part| total.add(part));
         total
     }
+
+    /// The sums over some rows, compiled once for each instruction set that a CPU may
+    /// have.
+    #[inline(always)]
+    fn sums(&self, values: &[f32], terms: impl Fn(usize, &[f32]) -> (f64, f64)) -> Sums {
+        let mut sums = Sums::new(self.width);
+        let level = fearless_simd::Level::new();
+        dispatch!(level, _simd => sums.add_rows(values, terms));
+        sums
+    }
+
+    /// How many columns a row has.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Some of the rows, one behind the other.
+    pub(crate) fn values(&self, rows: Range<usize>) -> &[f32] {
+        &self.values[rows.start * self.width..rows.end * self.width]
+    }
+
+    /// What is foreseen of each row.
+    pub(crate) fn outcomes(&self) -> &[f32] {
+        &self.outcomes
+    }
 }
 
-fn add(left: &mut [f64], right: &[f64]) {
+pub(crate) fn add(left: &mut [f64], right: &[f64]) {
     for (left, right) in std::iter::zip(left, right) {
         *left += right;
     }
@@ -239,26 +285,22 @@ impl Sums {
         add(&mut self.curvature, &other.curvature);
     }
 
-    /// Compiled once for each instruction set that a CPU may have.
+    /// Adds rows, given what each pulls and bends.
     #[inline(always)]
-    fn add_rows(&mut self, values: &[f32], outcomes: &[f32], weights: &[f64], beta: &[f64]) {
+    fn add_rows(&mut self, values: &[f32], terms: impl Fn(usize, &[f32]) -> (f64, f64)) {
         let width = self.slope.len();
         let mut rows = vec![0.0; AT_ONCE * width];
-        let groups = values.chunks(AT_ONCE * width);
-        let groups = groups.zip(outcomes.chunks(AT_ONCE));
-        for ((group, outcomes), weights) in groups.zip(weights.chunks(AT_ONCE)) {
-            if weights.iter().all(|&w| w == 0.0) {
+        for (g, group) in values.chunks(AT_ONCE * width).enumerate() {
+            let (mut pull, mut bend) = ([0.0; AT_ONCE], [0.0; AT_ONCE]);
+            for (r, row) in group.chunks_exact(width).enumerate() {
+                (pull[r], bend[r]) = terms(AT_ONCE * g + r, row);
+            }
+            if (pull, bend) == ([0.0; AT_ONCE], [0.0; AT_ONCE]) {
                 continue;
             }
             rows.fill(0.0);
-            let (mut pull, mut bend) = ([0.0; AT_ONCE], [0.0; AT_ONCE]);
-            for (r, row) in group.chunks_exact(width).enumerate() {
-                let p = chance(row, beta);
-                pull[r] = weights[r] * (p - f64::from(outcomes[r]));
-                bend[r] = weights[r] * p * (1.0 - p);
-                for (to, &from) in rows[r * width..].iter_mut().zip(row) {
-                    *to = f64::from(from);
-                }
+            for (to, &from) in rows.iter_mut().zip(group) {
+                *to = f64::from(from);
             }
             let (a, rest) = rows.split_at(width);
             let (b, rest) = rest.split_at(width);
@@ -280,7 +322,7 @@ impl Sums {
 
 /// Added up in four strands, a fixed order that vectors can follow.
 #[inline(always)]
-fn dot(row: &[f32], beta: &[f64]) -> f64 {
+pub(crate) fn dot(row: &[f32], beta: &[f64]) -> f64 {
     let mut strands = [0.0; 4];
     let (fours, rest) = row.as_chunks::<4>();
     let (beta_fours, beta_rest) = beta.as_chunks::<4>();
@@ -295,7 +337,7 @@ fn dot(row: &[f32], beta: &[f64]) -> f64 {
 
 /// Solves A·x = b for a symmetric, positive definite A given by its lower
 /// triangle (Cholesky); `None` if it is not so.
-fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Option<Vec<f64>> {
+pub(crate) fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Option<Vec<f64>> {
     let n = b.len();
     for i in 0..n {
         for j in 0..=i {

@@ -126,7 +126,7 @@ pub enum ScoreWord {
     MaxProbability,
     /// The largest class probability less the second largest.
     Margin,
-    /// The learned probability that stopping costs nothing.
+    /// How safe stopping is, as learned.
     Gap,
 }
 

@@ -202,7 +202,7 @@ pub(crate) fn score_of(
         Some(ScoreWord::Gap) => {
             let fitting = fitting.ok_or(CalibrateError::Empty("fitting"))?;
             let target = Target::Loss(plan.terms().loss);
-            let learned = fit(fitting, plan.alpha(), target)?.ok_or(CalibrateError::NoGap)?;
+            let learned = fit(fitting, plan.alpha(), target, None)?.ok_or(CalibrateError::NoGap)?;
             Ok(ScoreSource::Gap(Box::new(learned.score)))
         }
         word => Ok(word

@@ -25,8 +25,7 @@ use crate::bets::{Bets, Profile};
 use crate::candidates::{Candidates, FamilyKind};
 use crate::certify::{Promise, Proof, few_labels_shares, rho};
 use crate::counts::Counts;
-use crate::fit::{FEW, Target, fit, right_share};
-
+use crate::fit::{Aim, FEW, Target, fit, right_share};
 use crate::halt::halts_of_block;
 use crate::level::Alpha;
 use crate::levels::members;
@@ -46,8 +45,8 @@ use libm::log as ln;
 
 /// The shares of δ: see [`propose`].
 ///
-/// They follow from the plan and from how many traces there are, and from nothing else:
-/// fitting traces may help to certify the families that are the same for all data, so
+/// They follow from the plan, from how many traces there are and from whether labels are
+/// missing, and from nothing else: fitting traces may help to certify the families that are the same for all data, so
 /// that nothing about those, their levels least of all, may depend on any trace.
 struct Shares {
     /// Of the best curves.
@@ -62,7 +61,8 @@ struct Shares {
 /// Below this many fitting traces, they hardly tell curves apart.
 const FEW_FITTED: usize = 120;
 
-/// From this many on, curves are worth more than all that needs no fit.
+/// From this many on, curves are worth more than all that needs no fit, and a score can
+/// be refined.
 const MANY_FITTED: usize = 300;
 
 /// Below this α, the clock would have to strike late.
@@ -92,6 +92,9 @@ impl Shares {
             Promise::Marginal if fitted < MANY_FITTED => {
                 shares(0.4, 0.05, &[(Plain::Lower, 0.35)], 0.2)
             }
+            Promise::Marginal if refines(plan, fitted) => {
+                shares(0.94, 0.02, &[(Plain::Lower, 0.02)], 0.02)
+            }
             Promise::Marginal => shares(0.85, 0.05, &[(Plain::Lower, 0.05)], 0.05),
             Promise::Conditional if fitted < FEW_FITTED => {
                 shares(0.05, 0.03, &[(STEEP, 0.26), (LOW, 0.04)], 0.62)
@@ -119,6 +122,14 @@ impl Shares {
             _ => shares,
         }
     }
+}
+
+/// Whether a learned score is refined: for the average over all, which groups may not
+/// share, from so many traces that it does not learn them by heart.
+fn refines(plan: &Plan, fitted: usize) -> bool {
+    let learns = plan.score().and_then(ScoreWord::plain).is_none();
+    let over_all = plan.promise() == Some(Promise::Marginal) && plan.terms().by.is_none();
+    learns && over_all && fitted >= MANY_FITTED
 }
 
 /// Whether labels are needed that not all certifying traces have.
@@ -306,25 +317,40 @@ pub(crate) fn propose(
     };
     let learned = match fixed {
         Some(_) => None,
-        None => fit(fitting, plan.alpha(), target)?,
+        None => {
+            // With few labels, the test counts something else than what is learned.
+            let refines = refines(plan, outputs.len()) && matches!(target, Target::Loss(_));
+            let aim = refines.then(|| Aim {
+                loss: views[0].granted(),
+                costs: costs.as_deref(),
+            });
+            fit(fitting, plan.alpha(), target, aim)?
+        }
     };
     let mut sources = Vec::new();
     if learned.is_none() || wanted.is_none() {
         let all = (0..outputs.len()).into_par_iter();
         let scores = all.map(|i| plain_source.scores(outputs.steps(i)));
         let scores = scores.collect::<Result<Vec<_>, _>>()?;
-        sources.push((plain_source, scores));
+        sources.push(Source {
+            source: plain_source,
+            scores,
+            falling: Vec::new(),
+        });
     }
     if let Some(learned) = learned {
-        let source = ScoreSource::Gap(Box::new(learned.score));
-        sources.push((source, learned.held_out));
+        sources.push(Source {
+            source: ScoreSource::Gap(Box::new(learned.score)),
+            scores: learned.held_out,
+            falling: learned.falling,
+        });
     }
     // Of all scores, the one whose best curve is the cheapest.
     let spent = costs.as_deref();
     let screens = |view: usize| {
         let view = &views[view];
-        sources.iter().map(move |(source, scores)| {
-            let screen = Screen::new(outputs, view, source, scores, spent);
+        sources.iter().map(move |source| {
+            let screen = Screen::new(outputs, view, source, spent);
             let start = screen.best_start();
             (screen, start)
         })
@@ -341,7 +367,11 @@ pub(crate) fn propose(
         Some((other, start)) => (other, start, Order::Boldness, shares.second),
         None => (&screen, &start, Order::Walk, shares.second),
     };
-    let curves = vec![(&screen, &start, Order::Boldness, shares.best), second];
+    let order = match screen.falling.is_empty() {
+        true => Order::Boldness,
+        false => Order::Falling,
+    };
+    let curves = vec![(&screen, &start, order, shares.best), second];
     let longest = certifying.longest.max(screen.t_max);
     let family = |kind, share, rules: Vec<Thresholds>| Family {
         kind,
@@ -355,7 +385,7 @@ pub(crate) fn propose(
             family(FamilyKind::Curves, share, screen.family(start, order))
         })
         .collect();
-    let plain = &sources[0].0;
+    let plain = &sources[0].source;
     families.extend(shares.plain.iter().map(|&(shape, share)| Family {
         score: Some(plain).filter(|plain| *plain != screen.source).cloned(),
         ..family(FamilyKind::Plain, share, shape.rules(longest))
@@ -368,6 +398,15 @@ pub(crate) fn propose(
         proof,
         costs,
     })
+}
+
+/// A score that may be judged.
+struct Source {
+    source: ScoreSource,
+    /// For each fitting trace, one per step.
+    scores: Vec<Vec<f32>>,
+    /// One threshold, ever lower, in log-odds, where the score was made for that.
+    falling: Vec<f64>,
 }
 
 /// A way to screen, and its best curve.
@@ -402,6 +441,17 @@ struct View {
     promise: Promise,
     measure: Measure,
     groups: Vec<Group>,
+}
+
+impl View {
+    /// The mean loss that the test will grant every group once all have halted.
+    fn granted(&self) -> f64 {
+        let of_group = |Group { levels, .. }: &Group| {
+            let all = levels.certifying as f64;
+            levels.budgets[0].gaps(all) / all
+        };
+        self.groups.iter().map(of_group).fold(1.0, f64::min)
+    }
 }
 
 /// The sequences of a group, and what the test will grant it.
@@ -607,11 +657,15 @@ fn opening(
 }
 
 /// Thresholds for all steps that fall a little over time, so that who hovers just
-/// below one is halted later; from 1 at the first step down to 0.
+/// below one is halted later; from 1 down to 0 at the first step, and these two at all.
 fn ever_lower(t_max: usize) -> Vec<Thresholds> {
     let rule = |level: u8| {
         let first = log_odds(f64::from(level) / f64::from(LOWER_LEVELS));
-        let at = |t: usize| fallen(first, LOWER_FALLS, (t + 1) as f64);
+        let at = |t: usize| match level {
+            0 => 0.0,
+            LOWER_LEVELS => 1.0,
+            _ => fallen(first, LOWER_FALLS, (t + 1) as f64),
+        };
         Thresholds::from_valid((0..t_max).map(at).collect())
     };
     (0..=LOWER_LEVELS).rev().map(rule).collect()
@@ -770,7 +824,7 @@ struct Levels {
 }
 
 impl Levels {
-    /// `first` is the level of the best curves.
+    /// `first` is the level that curves are screened for.
     fn new(certifying: usize, first: f64, kind: Kind<'_>) -> Self {
         let budget = |level: f64| {
             let level = (level * first).min(0.5);
@@ -870,6 +924,8 @@ struct Start {
 /// The fitting traces, and what curves are screened for.
 struct Screen<'v> {
     source: &'v ScoreSource,
+    /// One threshold, ever lower, in log-odds, where the score was made for that.
+    falling: &'v [f64],
     promise: Promise,
     groups: Vec<Screened<'v>>,
     /// What has been spent by each step.
@@ -894,10 +950,14 @@ impl<'v> Screen<'v> {
     fn new(
         outputs: &Outputs,
         view: &'v View,
-        source: &'v ScoreSource,
-        scores: &[Vec<f32>],
+        judged: &'v Source,
         costs: Option<&'v [f64]>,
     ) -> Self {
+        let Source {
+            source,
+            scores,
+            falling,
+        } = judged;
         let screened = |group: &'v Group| {
             let members = as_they_halt(&group.members, scores);
             let traces = outputs.with_scores(source.clone(), view.measure, members, |i| &scores[i]);
@@ -912,6 +972,7 @@ impl<'v> Screen<'v> {
         let certifying: usize = groups.iter().map(|group| group.levels.certifying).sum();
         Self {
             source,
+            falling,
             promise: view.promise,
             costs,
             t_max: outputs.t_max(),
@@ -1008,6 +1069,12 @@ impl<'v> Screen<'v> {
     /// The best step to open at, sought on a coarse grid and then around its
     /// best.
     fn best_start(&self) -> Start {
+        if !self.falling.is_empty() {
+            let mut search = self.search(0, &Limited::Bold(0));
+            let flat = self.falling.iter().map(|&knot| search.start(vec![knot]));
+            let flat: Vec<Start> = flat.collect();
+            return flat[cheapest(&flat)].clone();
+        }
         let grid = start_steps(self.t_max);
         let tried = |steps: Vec<usize>| -> Vec<Start> {
             let starts = steps.into_par_iter().map(|opens| self.start(opens));
@@ -1030,6 +1097,11 @@ impl<'v> Screen<'v> {
         let mut rules = match order {
             Order::Boldness => self.ever_bolder(start),
             Order::Walk => self.walk(start),
+            Order::Falling => self
+                .falling
+                .iter()
+                .map(|&knot| self.curve(0, &[knot]))
+                .collect(),
         };
         // What does not differ from the rule before needs no second test.
         rules.dedup();
@@ -1208,6 +1280,8 @@ enum Order {
     Boldness,
     /// One curve, from ever earlier steps on.
     Walk,
+    /// One threshold for all steps, ever lower.
+    Falling,
 }
 
 /// The place of the cheapest, the first of equals.
@@ -1282,6 +1356,7 @@ mod tests {
         let source = ScoreSource::Confidence;
         let screen = Screen {
             source: &source,
+            falling: &[],
             promise: Promise::Conditional,
             groups: Vec::new(),
             costs: None,
@@ -1353,11 +1428,12 @@ mod tests {
 
     #[test]
     fn whatever_is_planned_all_of_delta_is_shared_out() {
-        let planned = |alpha, promise, score, fitted, unlabelled| {
+        let planned = |alpha, promise, score, fitted, unlabelled, by: Option<&str>| {
             let ask = crate::Ask {
                 alpha: Some(alpha),
                 promise: Some(promise),
                 score,
+                by: by.map(str::to_owned),
                 ..crate::Ask::default()
             };
             let certifying = Survey {
@@ -1375,9 +1451,11 @@ mod tests {
         for alpha in [0.05, 0.1] {
             for promise in [Promise::Conditional, Promise::Marginal] {
                 for fitted in [1, 119, 120, 299, 300, 1_000_000] {
-                    planned(alpha, promise, None, fitted, 0);
-                    planned(alpha, promise, None, fitted, 50);
-                    planned(alpha, promise, Some(ScoreWord::Gap), fitted, 0);
+                    planned(alpha, promise, None, fitted, 0, None);
+                    planned(alpha, promise, None, fitted, 0, Some("site"));
+                    planned(alpha, promise, None, fitted, 50, None);
+                    planned(alpha, promise, Some(ScoreWord::Gap), fitted, 0, None);
+                    planned(alpha, promise, Some(ScoreWord::Gap), fitted, 50, None);
                 }
             }
         }

@@ -64,9 +64,11 @@ impl Expected {
         }
     }
 
-    /// What rules are chosen by: the cost, or else the halt time.
-    pub(crate) fn price(&self) -> f64 {
-        self.cost.unwrap_or(self.t_avg)
+    /// Whether a rule may be chosen before another: by the cost, or else the halt time;
+    /// where that is the same, by what is lost.
+    pub(crate) fn is_no_worse(&self, other: &Self) -> bool {
+        let price = |of: &Self| (of.cost.unwrap_or(of.t_avg), of.gap);
+        price(self) <= price(other)
     }
 }
 

@@ -22,7 +22,8 @@ pub enum ScoreSource {
     MaxProbability,
     /// The largest of the step's class probabilities less the second largest.
     Margin,
-    /// The learned probability that stopping here costs nothing.
+    /// How safe it is to stop here, as learned: the probability that it costs nothing, or,
+    /// for the promise on average, what was refined from that.
     Gap(Box<GapScore>),
 }
 
@@ -32,7 +33,7 @@ impl fmt::Display for ScoreSource {
             Self::Confidence => "given with the trace",
             Self::MaxProbability => "the largest class probability",
             Self::Margin => "the margin between the two largest class probabilities",
-            Self::Gap(_) => "the learned probability of no gap",
+            Self::Gap(_) => "how safe stopping is, as learned",
         })
     }
 }

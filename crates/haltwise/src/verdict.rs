@@ -150,18 +150,18 @@ impl Proposal {
             let chosen = if family.kind.is_nested() {
                 passed.next_back().map(|(c, _)| expected(c))
             } else {
-                // Of those that halt earliest, or cost least, the last: the boldest.
-                let earlier = |a: (usize, Expected), b: (usize, Expected)| {
-                    if b.1.price() <= a.1.price() { b } else { a }
+                // Of equals the last: the boldest.
+                let better = |a: (usize, Expected), b: (usize, Expected)| {
+                    if b.1.is_no_worse(&a.1) { b } else { a }
                 };
-                passed.map(|(c, _)| expected(c)).reduce(earlier)
+                passed.map(|(c, _)| expected(c)).reduce(better)
             };
             if let Some((c, expected)) = chosen
                 && best
                     .as_ref()
                     // The last again: sequences to come may hover below a threshold, not
                     // below the clock.
-                    .is_none_or(|best| expected.price() <= best.3.price())
+                    .is_none_or(|best| expected.is_no_worse(&best.3))
                 && let Some(rule) = family.candidates.rule(c)
             {
                 best = Some((record.trail.len() + c + 1, family, rule, expected));

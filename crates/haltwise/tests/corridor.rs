@@ -243,31 +243,35 @@ fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
 
 #[test]
 fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more() {
-    for (n, steps, clock, curves) in [
-        (60, 1..4_u64, 0.62, 0.08),
-        (60, 5..12, 0.62, 0.08),
-        (700, 1..4, 0.15, 0.35),
-        (700, 5..12, 0.15, 0.35),
-        (2_000, 1..4, 0.2, 0.6),
-        (2_000, 5..12, 0.2, 0.6),
-    ] {
+    // Long and short, with gaps and with none, by every step and on average.
+    let like = [(1..4_u64, true), (5..12, true), (5..12, false)];
+    let by_step = [(60, 0.62, 0.08), (700, 0.15, 0.35), (2_000, 0.2, 0.6)];
+    let by_step = by_step.map(|case| (Promise::Conditional, case));
+    let on_average = [(60, 0.35, 0.17), (700, 0.2, 0.45), (2_000, 0.02, 0.96)];
+    let on_average = on_average.map(|case| (Promise::Marginal, case));
+    let cases = by_step.into_iter().chain(on_average);
+    for ((steps, gaps), (promise, (n, clock, curves))) in
+        cases.flat_map(|case| like.clone().map(|like| (like, case)))
+    {
         let stand_in = StandIn::new(steps.start as usize + 1, steps.end as usize, 3);
         let (mut outputs, mut drawn) = (Outputs::new(), DrawnSequence::default());
         for number in 0..n {
             stand_in.draw(number, &mut drawn);
             let sequence = Sequence {
                 id: Some(&number.to_string()),
-                label: Some(drawn.label),
+                label: Some(if gaps { drawn.label } else { 1_000 }),
                 predictions: Some(&drawn.predictions),
                 scores: Some(&drawn.scores),
                 ..Sequence::default()
             };
             outputs.push(sequence).unwrap();
         }
-        let rule = Plan::default()
-            .calibrate(Given::one(&outputs))
-            .unwrap()
-            .rule;
+        let ask = Ask {
+            promise: Some(promise),
+            ..Ask::default()
+        };
+        let plan = Plan::new(ask).unwrap();
+        let rule = plan.calibrate(Given::one(&outputs)).unwrap().rule;
         let share = |kind| {
             let families = rule.families().iter().filter(|f| f.kind == kind);
             families.map(|family| family.share).sum::<f64>()
@@ -277,7 +281,8 @@ fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more()
             (FamilyKind::Plain, 1.0 - clock - curves),
             (FamilyKind::Curves, curves),
         ] {
-            assert!((share(kind) - expected).abs() < 1e-12, "{kind:?} of {n}");
+            let share = share(kind);
+            assert!((share - expected).abs() < 1e-12, "{kind:?} of {n}: {share}");
         }
     }
 }
@@ -302,6 +307,30 @@ fn of_rules_that_halt_as_early_the_boldest_is_taken() {
         .unwrap()
         .rule;
     assert_eq!(rule.thresholds().values(), [f32::INFINITY, 0.0, 0.0]);
+}
+
+/// Once the first step is paid for, nothing is saved by stopping: no right answer is given
+/// away for that.
+#[test]
+fn of_rules_that_cost_as_much_the_one_that_loses_less_is_taken() {
+    let mut outputs = Outputs::new();
+    for id in 0..400_u32 {
+        let sequence = Sequence {
+            id: Some(&id.to_string()),
+            label: Some(1),
+            predictions: Some(&[u32::from(id % 50 > 0), 1, 1]),
+            scores: Some(&[0.95; 3]),
+            ..Sequence::default()
+        };
+        outputs.push(sequence).unwrap();
+    }
+    let ask = Ask {
+        cost: Some(terms::Cost::Steps(vec![1.0, 0.0, 0.0])),
+        ..Ask::default()
+    };
+    let plan = Plan::new(ask).unwrap();
+    let rule = plan.calibrate(Given::one(&outputs)).unwrap().rule;
+    assert_eq!(rule.expected().unwrap().gap, 0.0);
 }
 
 #[test]
