@@ -30,8 +30,9 @@ class Forest(ClassifierMixin, BaseEstimator):
     `memory`, what was fitted to the same series by the same seed is not fitted again."""
 
     memory: dict[Any, Any] | None = None
+    usual: int = TREES
 
-    def __init__(self, trees: int = TREES, random_state: Any = None) -> None:
+    def __init__(self, trees: int | None = None, random_state: Any = None) -> None:
         self.trees = trees
         self.random_state = random_state
 
@@ -42,7 +43,7 @@ class Forest(ClassifierMixin, BaseEstimator):
             self.forest_ = self.grown(rows, y)
         else:
             told = blake2b(rows.tobytes() + np.asarray(y).tobytes()).digest()
-            key = (told, rows.shape, self.trees, self.random_state)
+            key = (told, rows.shape, self.trees or self.usual, self.random_state)
             if key not in memory:
                 memory[key] = self.grown(rows, y)
             self.forest_ = memory[key]
@@ -50,7 +51,8 @@ class Forest(ClassifierMixin, BaseEstimator):
         return self
 
     def grown(self, rows: np.ndarray, y: np.ndarray) -> RandomForestClassifier:
-        return RandomForestClassifier(self.trees, random_state=self.random_state).fit(rows, y)
+        trees = self.trees or self.usual
+        return RandomForestClassifier(trees, random_state=self.random_state).fit(rows, y)
 
     def predict_proba(self, X: np.ndarray) -> np.ndarray:
         return self.forest_.predict_proba(X.reshape(len(X), -1))
@@ -114,17 +116,23 @@ class Clock:
 # Ours.
 
 
-#: What each of ours asks `EarlyClassifier` for, and whether rules are proposed out of fold.
-OURS = {
-    "haltwise average": ({"promise": "average"}, True),
-    "haltwise halted-by": ({"promise": "halted-by"}, True),
-    "haltwise average no folds": ({"promise": "average"}, False),
-    "haltwise halted-by no folds": ({"promise": "halted-by"}, False),
+#: What each of ours asks `EarlyClassifier` for: a promise, and how many folds.
+OURS: dict[str, tuple[str, int | None]] = {
+    "haltwise average": ("average", 5),
+    "haltwise halted-by": ("halted-by", 5),
+    "haltwise average no folds": ("average", None),
+    "haltwise halted-by no folds": ("halted-by", None),
 }
 
 
 def haltwise_rules(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
-    """One fit; a rule for each promise and alpha, as if it had been asked for beforehand."""
+    """A fit with folds and one without; a rule for each promise and alpha, as if it had been
+    asked for beforehand."""
+    for folds in dict.fromkeys(folds for _, folds in OURS.values()):
+        yield from rules_of_a_fit(of, seed, folds)
+
+
+def rules_of_a_fit(of: Split, seed: int, folds: int | None) -> Iterator[tuple[str, Outcome]]:
     import haltwise
 
     rows, aside = train_test_split(np.arange(len(of.y)), test_size=0.3, random_state=seed)
@@ -135,6 +143,7 @@ def haltwise_rules(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
         Forest(random_state=seed),
         checkpoints=of.points,
         calibration_fraction=None,
+        fit_folds=folds,
         random_state=seed,
     )
     early.fit(of.X[rows], of.y[rows]).calibrate(X, y)
@@ -144,7 +153,6 @@ def haltwise_rules(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
     # What the base says does not depend on what is asked for.
     traces, new = early.traces(X, y), early.traces(of.new, of.truth)
     early.traces = lambda X, y: traces
-    out_of_fold = early.fit_traces_
     answers = early.classes_[new.probs.argmax(axis=2)]
     everyone = np.arange(len(of.new))
 
@@ -153,13 +161,13 @@ def haltwise_rules(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
         return name, outcome(of, f"{alpha:g}", at, said, answers[:, -1], *times)
 
     for alpha in ALPHAS:
-        for name, (asked, folds) in OURS.items():
-            early.fit_traces_ = out_of_fold if folds else None
-            rule = early.set_params(alpha=alpha, **asked).calibrate(X, y).rule_
-            times = (fit_s, predict_s) if folds else ()
-            yield tried(name, alpha, rule.halt(probs=new.probs) - 1, *times)
-        threshold = tuned(traces.probs, early.classes_, y, alpha)
-        yield tried("tuned threshold", alpha, first(new.probs.max(axis=2) >= threshold))
+        for name, (promise, wanted) in OURS.items():
+            if wanted == folds:
+                rule = early.set_params(alpha=alpha, promise=promise).calibrate(X, y).rule_
+                yield tried(name, alpha, rule.halt(probs=new.probs) - 1, fit_s, predict_s)
+        if folds is not None:
+            threshold = tuned(traces.probs, early.classes_, y, alpha)
+            yield tried("tuned threshold", alpha, first(new.probs.max(axis=2) >= threshold))
 
 
 def tuned(probs: np.ndarray, classes: np.ndarray, truth: np.ndarray, alpha: float) -> float:

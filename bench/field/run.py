@@ -1,11 +1,12 @@
 """Early classifiers side by side: aeon's, sktime's and Haltwise's, on sets of the UCR archive.
 
     python bench/field/run.py bench/field/results.csv [--sets ECG5000 …] [--seeds 0 1]
-        [--methods "aeon TEASER" …] [--again haltwise] [--minutes 60]
+        [--methods "aeon TEASER" …] [--again haltwise] [--minutes 60] [--trees 88]
 
 Rows that the file has are not made again, so a run that was stopped goes on where it was.
 `--again PACKAGE` drops the rows of one package first, after a change of it. Methods of packages
-that are not installed are skipped by name. Everything but the times is determined by the seeds.
+that are not installed are skipped by name. Everything but the times is determined by the seeds. Rows of
+other forests (`--trees`) belong into a file of their own: nothing in them tells.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import importlib.util
 import time
 from pathlib import Path
 
-from methods import Task, quiet, tasks
+from methods import Forest, Task, quiet, tasks
 from rows import Rows
 from sets import SETS, pooled, split, synthetic
 
@@ -28,7 +29,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--again", choices=["haltwise", "aeon", "sktime"])
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no task later")
     parser.add_argument("--methods", nargs="+", help="those that give these rows only")
+    parser.add_argument("--trees", type=int, default=Forest.usual, help="of each forest")
     asked = parser.parse_args(arguments)
+    Forest.usual = asked.trees
     quiet()
     rows = Rows(asked.results)
     if asked.again:

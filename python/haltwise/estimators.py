@@ -106,13 +106,18 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         training it, so that ``fit`` may calibrate on all of them. Without that ``fit``
         only notes the classes and the checkpoints, and ``calibrate`` must be called with
         series that are new.
-    fit_folds : int or None, default=3
+    fit_folds : int or None, default=5
         What a rule is proposed from, its score and its candidates, must not certify it.
         With a number, it is proposed from the series trained on: they are cut into this many
-        parts, each is judged by bases that are trained on the others, and then dropped, and
+        parts, each is judged by bases that are trained on the others, and
         all series that are calibrated on certify. With None, the series to calibrate on are
-        split, as by :func:`haltwise.calibrate`: training takes a third of the time, and rules
+        split, as by :func:`haltwise.calibrate`: training takes a fifth of the time, and rules
         halt later. Of no meaning with a function, and with methods that learn nothing.
+    ensemble : bool, default=True
+        With `fit_folds`, whether the bases that were trained for them are kept and answer
+        together with those trained on all series, with the mean of what they say: they are
+        there, and together they know more, so that rules halt earlier. An answer takes as
+        many times longer as there are bases. With False they are dropped.
     n_jobs : int or None, default=None
         How many bases are trained at a time, in threads: one per checkpoint, for all series
         and for each part of `fit_folds`. None is 1, -1 all processors; joblib's
@@ -130,6 +135,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         The calibrated rule; its step t is the t-th checkpoint.
     estimators_ : list
         The fitted bases: one per checkpoint, or the one that reads all steps.
+    fold_estimators_ : list of list
+        The same of each fold, trained without it, where they answer together.
     fit_traces_ : Traces or None
         What the bases of `fit_folds` said about the series trained on, each by those that
         had not seen it.
@@ -187,7 +194,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checkpoints: int | Sequence[int] = 20,
         calibration_fraction: float | None = 0.3,
         new_series: bool = False,
-        fit_folds: int | None = 3,
+        fit_folds: int | None = 5,
+        ensemble: bool = True,
         n_jobs: int | None = None,
         random_state: int = 0,
     ) -> None:
@@ -200,6 +208,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.calibration_fraction = calibration_fraction
         self.new_series = new_series
         self.fit_folds = fit_folds
+        self.ensemble = ensemble
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -226,7 +235,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.checkpoints_ = _checkpoints(self.checkpoints, series.timepoints)
         self.reset_state_info()
         # A fit that fails leaves nothing of the last one behind.
-        for made in ("rule_", "estimators_", "fit_traces_"):
+        for made in ("rule_", "estimators_", "fold_estimators_", "fit_traces_"):
             self.__dict__.pop(made, None)
         self._asked()
         rows, aside = self._parts(labels)
@@ -286,16 +295,23 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(trainings)
         self._base = base
         self.estimators_: list[Any] = base.trained(trained[:each])
+        self.fold_estimators_: list[list[Any]] = []
         self.fit_traces_: Traces | None = None
         if not folds:
             return
         # What ends before the first checkpoint says nothing.
         folds = [fold[series.lengths[fold] >= self.checkpoints_[0]] for fold in folds]
-        said = []
+        said, others = [], []
         for k, fold in enumerate(folds, 1):
             other = copy(base)
-            other.trained(trained[k * each : (k + 1) * each])
+            fitted = other.trained(trained[k * each : (k + 1) * each])
             said.append(self._answers(other, series[fold]))
+            if self.ensemble:
+                # A copy has forgotten what it read last.
+                others.append(copy(other))
+                self.fold_estimators_.append(fitted)
+        if others:
+            self._base = _Together([base, *others])
         probs, scores, reached = zip(*said, strict=True)
         self.fit_traces_ = self._traces(
             np.concatenate(probs),
@@ -798,6 +814,20 @@ class _Function(_EveryStep):
             "present, no statistics of the batch, no dropout (eval mode). A network that computes "
             "in half precision should answer in float16, which may be 0.01 apart"
         )
+
+
+class _Together:
+    """Bases of one kind, with the mean of what they say."""
+
+    def __init__(self, bases: list[Any]) -> None:
+        self.bases = bases
+
+    def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, Array | None]:
+        probs, scores = zip(*(base.step(series, rows, c) for base in self.bases), strict=True)
+        # Not np.mean: it adds in an order that depends on how many rows there are, and a
+        # series must be judged alike whoever else is asked about.
+        n = len(self.bases)
+        return sum(probs) / n, None if scores[0] is None else sum(scores) / n
 
 
 def _base(estimator: Any, checkpoints: Array, classes: Array) -> Any:
