@@ -46,8 +46,9 @@ use libm::log as ln;
 /// The shares of δ: see [`propose`].
 ///
 /// They follow from the plan, from how many traces there are and from whether labels are
-/// missing, and from nothing else: fitting traces may help to certify the families that are the same for all data, so
-/// that nothing about those, their levels least of all, may depend on any trace.
+/// missing, and from nothing else: fitting traces may help to certify the families that are
+/// the same for all data, so that nothing about those, their levels least of all, may
+/// depend on what any trace says.
 struct Shares {
     /// Of the best curves.
     best: f64,
