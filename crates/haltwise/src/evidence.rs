@@ -189,7 +189,11 @@ impl Counting {
         let group = who.terms.group(trace);
         let place = proposal.place_of(group.as_deref())?;
         let named = trace.id().is_some();
-        let print = match proposal.role(key) {
+        let role = proposal.role(key);
+        if trace.label().is_none() && proposal.needs_label(role) {
+            return Err(EvidenceError::Unlabelled.into());
+        }
+        let print = match role {
             Role::Certify => {
                 let print = self.add(Role::Certify, place, key, trace)?;
                 self.evidence.counted += SetRecord::one(print);
@@ -296,6 +300,7 @@ impl Proposal {
         let mut evidence = Evidence::none(self)?;
         evidence.survey = certifying.survey();
         evidence.counted = evidence.survey.set;
+        evidence.unlabelled = evidence.survey.unlabelled;
         for (key, print, named) in certifying.identities() {
             evidence.sketch.push(key, print, named);
             evidence.overlap.note(self.meet(key, print, named));
@@ -308,6 +313,9 @@ impl Proposal {
                 counting.visit(outputs.key(i), &outputs.trace(i))?;
             }
             return Ok(counting.finish()?);
+        }
+        if evidence.unlabelled > 0 {
+            return Err(EvidenceError::Unlabelled.into());
         }
         // One group and one strand: a place per score.
         for (place, source) in self.sources().into_iter().enumerate() {
@@ -349,6 +357,9 @@ impl Proposal {
         let Some(first) = scored.first().filter(|_| scored.len() == sources.len()) else {
             return Err(EvidenceError::NoTerms.into());
         };
+        if self.needs_label(Role::Certify) && first.labelled() < first.len() as u64 {
+            return Err(EvidenceError::Unlabelled.into());
+        }
         let prints = first.fingerprints();
         let lengths: Vec<usize> = first.lengths().collect();
         let mut found = Vec::with_capacity(parts.len());

@@ -38,6 +38,41 @@ impl Loss {
         matches!(self, Self::Gap | Self::Disagreement)
     }
 
+    /// Whether it is unknown without the class that is right. (The loss `absolute`
+    /// needs a true number, which every sequence must have.)
+    pub fn needs_label(self) -> bool {
+        match self {
+            Self::Gap => true,
+            Self::Disagreement | Self::Given | Self::Absolute { .. } => false,
+        }
+    }
+
+    /// Whether halting lost anything, told from the early and the full answer and the
+    /// right one, where it is known. `None` where only the right one would tell, or
+    /// where the loss is none of answers that agree or not.
+    ///
+    /// ```
+    /// use haltwise::terms::Loss;
+    ///
+    /// assert_eq!(Loss::Gap.of_answers(&"cat", &"cat", None), Some(false));
+    /// assert_eq!(Loss::Gap.of_answers(&"cat", &"dog", None), None);
+    /// assert_eq!(Loss::Gap.of_answers(&"cat", &"dog", Some(&"dog")), Some(true));
+    /// assert_eq!(Loss::Disagreement.of_answers(&"cat", &"dog", None), Some(true));
+    /// ```
+    pub fn of_answers<T: PartialEq + ?Sized>(
+        self,
+        early: &T,
+        full: &T,
+        right: Option<&T>,
+    ) -> Option<bool> {
+        match self {
+            Self::Gap if early == full => Some(false),
+            Self::Gap => right.map(|right| gap(full == right, early == right)),
+            Self::Disagreement => Some(early != full),
+            Self::Given | Self::Absolute { .. } => None,
+        }
+    }
+
     /// Refuses a sequence that does not have what the loss is computed from.
     /// That a label is missing is for the whole set to judge.
     pub(crate) fn check(self, trace: &Trace<'_>) -> Result<(), SequenceError> {

@@ -107,6 +107,7 @@ impl Set {
                 shortest: traces.shortest(),
                 longest: traces.t_max(),
                 scores_given: *traces.source() != ScoreSource::MaxProbability,
+                unlabelled: traces.len() as u64 - traces.labelled(),
                 ..Survey::default()
             },
             Self::Said(outputs) => {

@@ -172,7 +172,7 @@ impl<'a> From<(&'a Fitting, &'a Screening)> for Fixing<'a> {
 /// Refuses terms that these sequences cannot be held to.
 pub(crate) fn check_terms(plan: &Plan, certifying: &Survey) -> Result<(), CalibrateError> {
     let terms = plan.terms();
-    if terms.loss == Loss::Gap && certifying.unlabelled > 0 {
+    if terms.loss.needs_label() && certifying.unlabelled > 0 {
         if certifying.unlabelled >= certifying.sequences() {
             return Err(CalibrateError::NoLabels);
         }
@@ -423,6 +423,23 @@ impl Proposal {
         let learned = matches!(self.proof(), Proof::Bets(_));
         let fixed = !learned && self.plan().terms().loss.is_binary();
         fixed && self.families().iter().any(|family| family.kind.is_free())
+    }
+
+    /// Whether a sequence in this role is refused if it has no label. Without a
+    /// label its gap is unknown. The exact binomial test and the bets would count
+    /// it as no gap, and certify rules that lose far more than alpha; only a proof
+    /// for few labels tells the two apart.
+    pub(crate) fn needs_label(&self, role: Role) -> bool {
+        let is_counted = match role {
+            Role::Certify => true,
+            Role::Fit => self.fitted_help(),
+            Role::Screen => false,
+        };
+        let of_all = match self.proof() {
+            Proof::Binomial | Proof::Bets(_) => true,
+            Proof::FewLabels { .. } => false,
+        };
+        is_counted && of_all && self.plan().terms().loss.needs_label()
     }
 
     /// The groups that the promise is to hold for, sorted; none where it is for

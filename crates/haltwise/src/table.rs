@@ -143,6 +143,14 @@ pub enum EvidenceError {
          for it; merge rare groups, or leave its sequences out"
     )]
     NewGroup(String),
+    /// A sequence without a label, where the gap of every sequence is counted.
+    #[error(
+        "a sequence has no label, so its gap is unknown; the candidates were proposed for \
+         sequences that all have labels. Add the label, or leave the sequence out, or propose \
+         again for what you have: with --method adaptive from sequences of which some have no \
+         label, or with --loss disagreement, which needs none"
+    )]
+    Unlabelled,
     /// Traces were given without what the terms speak of.
     #[error(
         "these traces keep scores and gaps only; for other losses, groups, units or weights give \

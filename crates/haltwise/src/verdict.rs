@@ -8,7 +8,7 @@ use crate::identity::SetRecord;
 use crate::loss::TOP;
 use crate::parts::Certifying;
 use crate::plan::Plan;
-use crate::proposal::{Fixing, Proposal};
+use crate::proposal::{Fixing, Proposal, Role};
 use crate::propose::Family;
 use crate::rule::{Expected, FamilyRecord, Looks, Rule};
 use crate::table::{EvidenceError, Table};
@@ -57,6 +57,14 @@ impl Proposal {
             return Err(EvidenceError::Damaged(
                 "it does not count what it was shown",
             ));
+        }
+        // Counting refuses them by name; evidence may also come from a file.
+        let unlabelled = match self.needs_label(Role::Fit) {
+            true => evidence.survey.unlabelled,
+            false => evidence.unlabelled,
+        };
+        if self.needs_label(Role::Certify) && unlabelled > 0 {
+            return Err(EvidenceError::Unlabelled);
         }
         let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
         for (family, tables) in self.tables(evidence) {
