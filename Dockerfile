@@ -3,12 +3,14 @@
 #   docker build -t haltwise .
 #   docker run -p 7070:7070 -e HALTWISE_TOKEN -v ./rule.json:/rules/rule.json:ro -v haltwise:/store \
 #       haltwise serve /rules/rule.json --store /store --listen 0.0.0.0:7070
-#   docker run -p 8088:8088 -e HALTWISE_TOKEN -e HEALTH=http://127.0.0.1:8088/health \
+#   docker run -p 8088:8088 -e HALTWISE_TOKEN -e HALTWISE_PROXY_KEYS -e READY=http://127.0.0.1:8088/ready \
 #       -v ./rule.json:/rules/rule.json:ro -v haltwise:/store \
 #       haltwise proxy --rule /rules/rule.json --server http://models:8000 --store /store --listen 0.0.0.0:8088
 #
-# To be reached from other machines, it wants a token in HALTWISE_TOKEN.
+# To be reached from other machines, both want a token in HALTWISE_TOKEN, and proxy also keys in HALTWISE_PROXY_KEYS.
 
+# Pin both images by digest where a registry can be reached, as in `FROM rust:1.95-slim-bookworm@sha256:…`;
+# `docker buildx imagetools inspect IMAGE` prints it, and Dependabot then keeps it up to date.
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /haltwise
 COPY . .
@@ -26,9 +28,9 @@ USER 7070
 WORKDIR /store
 VOLUME /store
 EXPOSE 7070 8088
-ENV HEALTH=http://127.0.0.1:7070/health
+ENV READY=http://127.0.0.1:7070/ready
 HEALTHCHECK --interval=10s --timeout=3s --start-period=5s \
-    CMD ["sh", "-c", "curl -sf -o /dev/null \"$HEALTH\""]
+    CMD ["sh", "-c", "curl -sf -o /dev/null \"$READY\""]
 # It finishes what it has begun on SIGTERM, which is what `docker stop` sends.
 ENTRYPOINT ["haltwise"]
 CMD ["--help"]
