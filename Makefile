@@ -5,7 +5,8 @@ ifdef HALTWISE_DATA
 export HALTWISE_DATA := $(abspath $(HALTWISE_DATA))
 endif
 FUZZ_SECONDS ?= 30
-FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule stream model_pt model_safetensors questions
+FUZZ_TARGETS := npz parquet arrow jsonl csv series_ts series_ucr series_npz rule stream model_pt model_safetensors questions \
+    server_lines log store_records
 VENV := target/bench-venv
 PYTHON_VENV := target/python-venv
 LLAMA := target/llama
@@ -240,6 +241,7 @@ check-habits: $(HABITS)/ready
 	$(HABITS)/bin/hadolint Dockerfile
 	$(HABITS)/bin/cffconvert --validate
 	python3 scripts/compiled_once.py
+	python3 scripts/rooms.py
 	scripts/version.sh "$$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)" > /dev/null
 	$(CARGO) package -q --locked --no-verify --allow-dirty --workspace --exclude haltwise-python \
 	    --exclude haltwise-wasm
@@ -272,11 +274,15 @@ bench-scale:
 bench-serve:
 	$(CARGO) bench -p haltwise-cli --bench serve
 
-# The server under load, killed a thousand times at random moments (a few are in `make test`).
+# The server under load: killed at random moments, replaced by one of two others that want its store,
+# and left without room on the disk; and 10,000 clients that come and go. Some of each is in `make test`.
 KILLS ?= 1000
+RESTARTS ?= 200
+FULL_DISKS ?= 50
 soak-serve:
-	HALTWISE_KILLS=$(KILLS) $(CARGO) test -p haltwise-cli --test serve -- \
-	    nothing_that_was_acknowledged_is_lost_by_kills --nocapture
+	HALTWISE_KILLS=$(KILLS) HALTWISE_RESTARTS=$(RESTARTS) HALTWISE_FULL_DISKS=$(FULL_DISKS) $(CARGO) test \
+	    --test serve --test soak --test stores --test doors -- --nocapture by_kills rolling_restarts \
+	    full_disk_is_waited_for idle_c
 
 # The LSTM beside PyTorch on this machine's CPU.
 bench-train: $(VENV)/bin/python

@@ -138,8 +138,9 @@ class Evidence:
     >>> rule = total.certify()                                      # doctest: +SKIP
 
     Sequences that the candidates were made from are refused, as far as they can be
-    recognised; but nothing here can tell whether two parts overlap: no sequence may be
-    counted twice. Picklable; :meth:`to_json` for any other way to send it.
+    recognised. No sequence may be counted twice: with ids, :meth:`certify` refuses a sum
+    that counts sequences twice, as far as a sample tells; without ids nothing can tell.
+    Picklable; :meth:`to_json` for any other way to send it.
     """
 
     __slots__ = ("_inner",)

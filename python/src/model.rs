@@ -88,7 +88,9 @@ impl Model {
             let mut parts: Vec<Scores> = Vec::new();
             for scores in stream {
                 check_signals()?;
-                parts.push(scores.map_err(refuse)?);
+                let mut scores = scores.map_err(refuse)?;
+                scores.pad(steps);
+                parts.push(scores);
             }
             Ok::<_, Failure>(parts)
         })?;

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use haltwise::monitor::{self, BLOCK, Pending, Running, Watch};
+use haltwise::monitor::{self, Auditor, Pending, Running, UnitKey, Watch};
 use haltwise::plan::Delta;
+use haltwise_report::words;
 use pyo3::prelude::*;
 
 use crate::arrays::Arrays;
@@ -13,28 +14,28 @@ use crate::rule::Rule;
 /// The test of a rule's promise, by audits that are told apart by their ids.
 #[pyclass(module = "haltwise._core")]
 pub(crate) struct Monitor {
-    rule: Py<Rule>,
+    auditor: Auditor,
     inner: monitor::Monitor,
-    running: HashMap<String, Running>,
-    pending: HashMap<String, Pending>,
+    /// `None` for a stream that cannot count any more in its unit.
+    running: HashMap<String, Option<Running>>,
+    pending: HashMap<String, Option<Pending>>,
 }
 
 #[pymethods]
 impl Monitor {
     #[new]
-    fn new(rule: Py<Rule>, delta: f64) -> PyResult<Self> {
+    fn new(rule: Py<Rule>, delta: f64, servers: u32) -> PyResult<Self> {
         let delta = Delta::try_from(delta).map_err(value_error)?;
-        let groups = rule.get().0.groups().len();
-        let watch = Watch::of(&rule.get().0, delta).ok_or_else(|| {
-            value_error(
-                "there is no promise to watch: the rule was screened only, or is about another \
-                 loss than gaps and disagreements",
-            )
+        let rule = &rule.get().0;
+        let watch = Watch::of(rule, delta).ok_or_else(|| {
+            value_error(format_args!(
+                "there is no promise to watch: {}",
+                words::NOT_WATCHED
+            ))
         })?;
-        let watch = watch.in_groups(groups);
         Ok(Self {
-            rule,
-            inner: monitor::Monitor::new(watch),
+            auditor: Auditor::new(rule.clone()),
+            inner: monitor::Monitor::new(watch.shared_by(servers)),
             running: HashMap::new(),
             pending: HashMap::new(),
         })
@@ -43,14 +44,13 @@ impl Monitor {
     /// Audits of which all is known, in the order in which they began.
     fn add(&mut self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<()> {
         let views = traces.views()?;
-        let (rule, inner) = (&self.rule.get().0, &mut self.inner);
+        let (auditor, inner) = (&mut self.auditor, &mut self.inner);
         py.detach(|| {
             views.visit(&mut |trace| {
-                let found = monitor::audit(rule, trace).map_err(|e| e.to_string())?;
-                let running = inner.begin(inner.audits() / BLOCK, found.group);
-                let (pending, _alarm) = inner.halt(running, found.step);
-                if let Some(loss) = found.loss {
-                    inner.settle(pending, loss);
+                // What the rule's weights leave out does not count.
+                if let Some(found) = auditor.audit(trace).map_err(|e| e.to_string())? {
+                    // What only a label would tell stays unknown.
+                    let _waiting = inner.take(&found);
                 }
                 Ok(())
             })
@@ -58,16 +58,51 @@ impl Monitor {
         Ok(())
     }
 
-    /// An audited stream begins.
-    fn begin(&mut self, id: String) -> PyResult<()> {
+    /// An audited stream begins, in a group and as one of a unit where the promise
+    /// is by group or about units.
+    #[pyo3(signature = (id, group=None, unit=None))]
+    fn begin(&mut self, id: String, group: Option<&str>, unit: Option<&str>) -> PyResult<()> {
         if self.running.contains_key(&id) || self.pending.contains_key(&id) {
             return Err(value_error(format_args!(
                 "the audit {id:?} has begun before"
             )));
         }
-        let running = self.inner.begin(self.inner.audits() / BLOCK, 0);
+        let groups = Watch::groups_of(self.auditor.rule());
+        let place = match group {
+            _ if groups.is_empty() => 0,
+            None => {
+                return Err(value_error(format_args!(
+                    "the promise is by group: give group=, one of {groups:?}"
+                )));
+            }
+            Some(group) => groups.iter().position(|g| g == group).ok_or_else(|| {
+                value_error(format_args!(
+                    "the rule promises nothing to the group {group:?}; it does to {groups:?}"
+                ))
+            })?,
+        };
+        let block = self.inner.next_block();
+        let running = match unit {
+            Some(unit) if self.inner.watch().is_by_unit() => {
+                self.inner.begin_of_unit(block, place, UnitKey::new(unit))
+            }
+            None if self.inner.watch().is_by_unit() => {
+                return Err(value_error("the promise is about units: give unit="));
+            }
+            _ => Some(self.inner.begin(block, place)),
+        };
         self.running.insert(id, running);
         Ok(())
+    }
+
+    /// No stream begins any more in the units so far.
+    fn close_units(&mut self) {
+        self.inner.close_units(u64::MAX);
+    }
+
+    /// How many units are not closed.
+    fn open_units(&self) -> usize {
+        self.inner.open_units()
     }
 
     /// An audited stream halts at step `t`, counted from 1.
@@ -77,7 +112,7 @@ impl Monitor {
                 "no audit {id:?} is running; say that it begins first"
             ))
         })?;
-        let (pending, _) = self.inner.halt(running, t);
+        let pending = running.map(|running| self.inner.halt(running, t).0);
         self.pending.insert(id.to_owned(), pending);
         Ok(())
     }
@@ -89,13 +124,17 @@ impl Monitor {
                 "no audit {id:?} has halted and is not settled"
             ))
         })?;
-        self.inner.settle(pending, gap);
+        if let Some(pending) = pending {
+            self.inner.settle(pending, gap);
+        }
         Ok(())
     }
 
     /// The ids whose outcome would tell the most, the most informative first.
     fn labels_wanted(&self) -> Vec<String> {
-        let (ids, pending): (Vec<&String>, Vec<&Pending>) = self.pending.iter().unzip();
+        let counting = self.pending.iter();
+        let counting = counting.filter_map(|(id, pending)| Some((id, pending.as_ref()?)));
+        let (ids, pending): (Vec<&String>, Vec<&Pending>) = counting.unzip();
         let worth = self.inner.worth(pending);
         let mut order: Vec<usize> = (0..ids.len()).collect();
         order.sort_by(|&a, &b| worth[b].total_cmp(&worth[a]).then(ids[a].cmp(ids[b])));

@@ -86,7 +86,7 @@ def test_other_traces_that_share_sequences_are_refused():
     with pytest.raises(ValueError, match="with the same ids, are also among those"):
         haltwise.calibrate(traces, screen=traces[:300], method="conditional")
     nameless = classified(900, 1, False)
-    with pytest.warns(UserWarning, match="300 of the sequences to certify on say"):
+    with pytest.warns(UserWarning, match="300 certifying sequences are identical"):
         haltwise.calibrate(nameless, fit=nameless[:300])
 
 

@@ -73,3 +73,142 @@ def test_mistakes_are_told(rule):
         monitor.settle("a", True)
     with pytest.raises(ValueError, match="delta"):
         haltwise.Monitor(rule, delta=2)
+
+
+def by_unit(n, seed, size, lost):
+    """Units of `size` equal sequences, of which the first `lost` units lose the right answer
+    wherever they halt early."""
+    traces = simulated(n, seed=seed)
+    predictions = np.tile(np.array(traces.labels)[:, None], (1, np.array(traces.scores).shape[1]))
+    predictions[:lost, :-1] += 1
+    repeat = [np.repeat(a, size, axis=0) for a in (traces.scores, predictions, traces.labels)]
+    return haltwise.Traces(*repeat), np.repeat([f"u{i}" for i in range(n)], size)
+
+
+def test_a_unit_counts_once_however_many_streams_it_has(tmp_path, command):
+    traces, units = by_unit(1500, 1, 2, 0)
+    ids = [f"s{i}" for i in range(len(units))]
+    rule = haltwise.calibrate(
+        scores=traces.scores,
+        predictions=traces.predictions,
+        labels=traces.labels,
+        ids=ids,
+        method="conditional",
+        unit=units,
+    )
+    # Half of alpha loses something: with 20 streams each, 25 of 500 units look like 500 losses.
+    audits, units = by_unit(500, 2, 20, 25)
+    monitor = haltwise.Monitor(rule)
+    monitor.add(audits, columns={"unit": units})
+    assert "500 units not closed" in repr(monitor)
+    assert monitor.close_units() is False
+    assert "not closed" not in repr(monitor)
+    verdict = monitor.verdict()
+    assert (verdict["audits"], verdict["unknown"]) == (500, 0)
+    assert 0.04 < verdict["gap"] < 0.06
+
+    rule.save(tmp_path / "rule.json")
+    rows = zip(units, audits.labels, audits.predictions, audits.scores, strict=True)
+    with (tmp_path / "audits.jsonl").open("w") as file:
+        for unit, label, predictions, scores in rows:
+            row = {"unit": unit, "label": int(label)}
+            row |= {"predictions": predictions.tolist(), "scores": scores.tolist()}
+            file.write(json.dumps(row) + "\n")
+    words = [command, "monitor", "rule.json", "audits.jsonl", "--json"]
+    said = subprocess.run(words, cwd=tmp_path, capture_output=True, check=True)
+    assert json.loads(said.stdout) == verdict
+    with pytest.raises(ValueError, match="unit"):
+        haltwise.Monitor(rule).add(audits)
+    with pytest.raises(ValueError, match="give unit="):
+        monitor.begin("live")
+
+
+def test_promises_by_label_are_watched_for_all_classes_together():
+    traces = simulated(4000, seed=3, classes=2)
+    arrays = dict(scores=traces.scores, predictions=traces.predictions, labels=traces.labels)
+    ids = [str(i) for i in range(4000)]
+    rule = haltwise.calibrate(**arrays, ids=ids, method="conditional", by="label")
+    assert len(rule.groups) == 2
+    # Labels come only where the early and the full prediction differ, with a gap of 5%.
+    n = 1000
+    predictions = np.array(simulated(n, seed=4, classes=2).predictions)
+    predictions[:] = predictions[:, -1:]
+    lost = np.arange(n) % 20 == 0
+    labels = np.where(lost, predictions[:, -1], -1)
+    predictions[lost, :-1] = 1 - predictions[lost, -1:]
+    audits = haltwise.Traces(np.array(simulated(n, seed=4, classes=2).scores), predictions, labels)
+    monitor = haltwise.Monitor(rule)
+    assert not monitor.add(audits)
+    verdict = monitor.verdict()
+    assert {step["group"] for step in verdict["by_step"]} == {0}
+
+
+def test_units_alarm_when_they_are_closed_and_are_not_watched_again():
+    traces, units = by_unit(1500, 1, 2, 0)
+    rule = haltwise.calibrate(
+        scores=traces.scores,
+        predictions=traces.predictions,
+        labels=traces.labels,
+        ids=[f"s{i}" for i in range(len(units))],
+        method="conditional",
+        unit=units,
+    )
+    audits, units = by_unit(500, 2, 2, 500)
+    monitor = haltwise.Monitor(rule)
+    assert monitor.add(audits, columns={"unit": units}) is False
+    assert monitor.close_units() is True
+    monitor.add(audits, columns={"unit": units})
+    verdict = monitor.verdict()
+    assert (verdict["audits"], verdict["unwatched"]["of_closed_units"]) == (500, 1000)
+
+
+def test_audits_of_another_mix_are_weighed_and_those_of_the_declared_mix_are_not():
+    traces = simulated(4000, seed=3)
+    arrays = dict(scores=traces.scores, predictions=traces.predictions, labels=traces.labels)
+    rule = haltwise.calibrate(
+        **arrays, method="conditional", weight=np.full(4000, 2.0), weight_bound=2.0
+    )
+    audits = simulated(1000, seed=4)
+    monitor = haltwise.Monitor(rule)
+    monitor.add(audits, columns={"weight": np.where(np.arange(1000) % 2, 2.0, 0.0)})
+    assert monitor.verdict()["audits"] == 500
+    with pytest.raises(ValueError, match="some do not"):
+        monitor.add(audits)
+    monitor = haltwise.Monitor(rule)
+    monitor.add(audits)
+    assert monitor.verdict()["audits"] == 1000
+
+
+def test_streams_that_begin_say_their_group():
+    traces = simulated(4000, seed=5)
+    site = np.where(np.arange(4000) % 2 == 0, "north", "south")
+    rule = haltwise.calibrate(
+        scores=traces.scores,
+        predictions=traces.predictions,
+        labels=traces.labels,
+        ids=[str(i) for i in range(4000)],
+        method="conditional",
+        by=site,
+    )
+    monitor = haltwise.Monitor(rule)
+    with pytest.raises(ValueError, match="give group="):
+        monitor.begin("a")
+    with pytest.raises(ValueError, match="promises nothing to the group"):
+        monitor.begin("a", group="east")
+    for i in range(60):
+        monitor.begin(f"s{i}", group="south")
+        monitor.halt(f"s{i}", 1)
+        monitor.settle(f"s{i}", True)
+    verdict = monitor.verdict()
+    assert verdict["alarm"] and verdict["worst_group"] == 1
+
+
+def test_several_servers_share_delta(rule):
+    alone, shared = haltwise.Monitor(rule), haltwise.Monitor(rule, servers=9)
+    for monitor in (alone, shared):
+        for i in range(1000):
+            monitor.begin(f"s{i}")
+            monitor.halt(f"s{i}", 6)
+            if monitor.settle(f"s{i}", True):
+                break
+    assert shared.verdict()["alarm_at"] > alone.verdict()["alarm_at"]

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use haltwise::corridor::Remark;
 use haltwise_io::{certify_parts, read_evidence};
 
-use crate::calibrate;
+use crate::{calibrate, show};
 
 /// Certify a rule on the sum of evidence
 ///
@@ -33,8 +34,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    crate::show::check_output(&args.output, &args.evidence)?;
-    let parts = args.evidence.iter();
-    let rule = certify_parts(parts.map(|path| Ok((path.clone(), read_evidence(path)?))))?;
-    calibrate::finish(&rule, &args.output, args.json)
+    show::check_output(&args.output, &args.evidence)?;
+    let mut alike = 0;
+    let certified = certify_parts(args.evidence.iter().map(|path| {
+        let part = read_evidence(path)?;
+        alike += part.evidence().alike();
+        Ok((path.clone(), part))
+    }));
+    if alike > 0 {
+        show::warn(Remark::Alike(alike));
+    }
+    calibrate::finish(&certified?, &args.output, args.json)
 }

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
-use haltwise_io::series::{self, BUILTIN, Missing, Part, SeriesSet, split};
+use haltwise_io::ErrorKind;
+use haltwise_io::series::{self, BUILTIN, Missing, Part, SeriesSet, read_within, split};
 use haltwise_lstm::Series;
+
+use crate::memory::{MemoryLimit, size};
 
 /// The sequences to read.
 #[derive(clap::Args)]
@@ -29,6 +32,9 @@ pub(crate) struct DatasetArgs {
     /// refusing them
     #[arg(long)]
     fill_missing: bool,
+
+    #[command(flatten)]
+    memory: MemoryLimit,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -81,6 +87,23 @@ impl DatasetArgs {
         Ok((set.select(places), places.clone()))
     }
 
+    /// Refuses sequences with which the network would work in more memory than it may.
+    pub(crate) fn check_work(&self, set: &SeriesSet, bytes: u64) -> anyhow::Result<()> {
+        // The sequences are there already.
+        let values = size_of_val(set.values()) as u64;
+        if bytes.saturating_add(values) > self.memory.bytes() {
+            bail!(
+                "{}: the longest sequence has {} steps, with which the network takes {}, more than \
+                 --memory {} leaves; cut long sequences, or allow more",
+                self.series.display(),
+                set.t_max(),
+                size(bytes),
+                size(self.memory.bytes()),
+            );
+        }
+        Ok(())
+    }
+
     fn whole(&self) -> anyhow::Result<SeriesSet> {
         let part = match self.part {
             PartArg::Both => Part::Both,
@@ -98,9 +121,10 @@ impl DatasetArgs {
             }
             return Ok(series::builtin(&name)?);
         }
-        match series::read(&self.series, part, missing) {
+        let read = |missing| read_within(self.memory.bytes(), &self.series, part, missing);
+        match read(missing) {
             // Where filling helps, missing values were the problem.
-            Err(error) if series::read(&self.series, part, Missing::Fill).is_ok() => {
+            Err(error) if error.kind() != ErrorKind::TooLarge && read(Missing::Fill).is_ok() => {
                 bail!("{error} (or give --fill-missing)")
             }
             read => Ok(read?),
@@ -108,34 +132,7 @@ impl DatasetArgs {
     }
 }
 
-/// A set as the network reads it: all sequences padded to the longest.
-pub(crate) struct Padded<'a> {
-    set: &'a SeriesSet,
-    padded: Option<(Vec<f32>, Vec<u32>)>,
-}
-
-impl<'a> Padded<'a> {
-    pub(crate) fn new(set: &'a SeriesSet) -> Self {
-        let padded = (!set.equal_length()).then(|| {
-            let width = set.t_max() * set.features();
-            let mut values = vec![0.0; set.len() * width];
-            for (i, row) in values.chunks_mut(width).enumerate() {
-                row[..set.sequence(i).len()].copy_from_slice(set.sequence(i));
-            }
-            (values, set.lengths().map(|steps| steps as u32).collect())
-        });
-        Self { set, padded }
-    }
-
-    pub(crate) fn set(&self) -> &'a SeriesSet {
-        self.set
-    }
-
-    pub(crate) fn series(&self) -> haltwise_lstm::Result<Series<'_>> {
-        let (steps, features) = (self.set.t_max(), self.set.features());
-        match &self.padded {
-            None => Series::new(self.set.values(), steps, features),
-            Some((values, lengths)) => Series::with_lengths(values, steps, features, lengths),
-        }
-    }
+/// A set as the network reads it: sequence after sequence, none of them padded.
+pub(crate) fn network_series(set: &SeriesSet) -> haltwise_lstm::Result<Series<'_>> {
+    Series::packed(set.values(), set.starts(), set.features())
 }

@@ -12,7 +12,7 @@ use haltwise_io::{Files, write_rule};
 use haltwise_lstm::{Device, Labelled, Model, TrainOptions, Trainer};
 use haltwise_report::{Compared, Context, report_comparison};
 
-use crate::dataset::Padded;
+use crate::dataset::network_series;
 use crate::plan::plan;
 use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
 use crate::{production, score, train};
@@ -76,8 +76,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for (part, places) in places.iter().enumerate().skip(1) {
         let part = &traces(part);
         let set = set.select(places);
-        let padded = Padded::new(&set);
-        score::write_traces(&model, &padded, places, part, true, Device::Cpu, |_| {})?;
+        score::write_traces(&model, &set, places, part, true, Device::Cpu, |_| {})?;
     }
     let (screening, certifying) = (traces(1), traces(2));
     let rule = |ask: Ask, from: &[&PathBuf], screen: Option<&PathBuf>| {
@@ -165,8 +164,7 @@ fn trained(set: &SeriesSet, seed: u64) -> anyhow::Result<Model> {
         ..TrainOptions::default()
     };
     let patience = options.patience;
-    let padded = Padded::new(set);
-    let data = Labelled::new(padded.series()?, set.labels())?;
+    let data = Labelled::new(network_series(set)?, set.labels())?;
     let mut trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
     train::fit(&mut trainer, &AtomicBool::new(false), None, false, patience)
 }

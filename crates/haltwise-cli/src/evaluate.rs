@@ -12,6 +12,7 @@ use haltwise_report::{
     Compared, Context, Standing, judge, report_comparison, report_evaluation, words,
 };
 
+use crate::memory::MemoryLimit;
 use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_column, styled};
 
 /// Apply a rule to traces and measure accuracy, gap and halt times
@@ -42,6 +43,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RULE", requires = "report")]
     compare: Vec<PathBuf>,
 
+    #[command(flatten)]
+    memory: MemoryLimit,
+
     /// Print one JSON object instead of words
     #[arg(long)]
     json: bool,
@@ -53,10 +57,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         show::check_output(report, &args.compare)?;
         show::check_output(report, &[&args.rule])?;
     }
-    let mut all = vec![evaluated(&args.rule, &args.traces)?];
+    let mut all = vec![evaluated(&args.rule, &args)?];
     if let Some(report) = &args.report {
         for path in &args.compare {
-            all.push(evaluated(path, &args.traces)?);
+            all.push(evaluated(path, &args)?);
         }
         show::write_page(report, &page(&args, &all))?;
     }
@@ -72,11 +76,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// A rule, and what it does to the traces of files, of which none is kept.
-fn evaluated(path: &Path, traces: &[PathBuf]) -> anyhow::Result<Evaluated> {
+fn evaluated(path: &Path, args: &Args) -> anyhow::Result<Evaluated> {
+    let traces = &args.traces;
     let rule = show::read_rule(path, traces)?;
     let found = show::reading(|progress| {
         let columns = Columns::of(rule.terms()).where_there();
-        Files::new(traces, u64::MAX, progress)?
+        Files::new(traces, args.memory.bytes(), progress)?
             .with(columns)
             .evaluate(&rule)
     })

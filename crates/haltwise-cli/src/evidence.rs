@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use haltwise::corridor::Remark;
 use haltwise_io::{Columns, Files, read_proposal, trace_files, write_evidence};
 
+use crate::memory::MemoryLimit;
 use crate::show::{self, count};
 
 /// Count what candidate rules would do to traces
@@ -33,6 +35,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "EVIDENCE")]
     output: PathBuf,
 
+    #[command(flatten)]
+    memory: MemoryLimit,
+
     /// Print one JSON object instead of words
     #[arg(long)]
     json: bool,
@@ -46,17 +51,20 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         // Nothing is kept but the counts.
         {
             let columns = Columns::of(proposal.plan().terms());
-            Files::new(&args.traces, u64::MAX, progress)?
+            Files::new(&args.traces, args.memory.bytes(), progress)?
                 .with(columns)
                 .evidence(&proposal)
         }
     })?;
     write_evidence(&args.output, &part)?;
     let read: u64 = part.inputs().iter().map(|input| input.sequences).sum();
-    let counted = part.evidence().sequences();
+    let (counted, alike) = (part.evidence().sequences(), part.evidence().alike());
+    if alike > 0 {
+        show::warn(Remark::Alike(alike));
+    }
     if args.json {
         show::print_json(&serde_json::json!({
-            "files": part.inputs().len(), "sequences": read, "counted": counted,
+            "files": part.inputs().len(), "sequences": read, "counted": counted, "alike": alike,
         }))?;
     } else {
         let left_out = match read - counted {

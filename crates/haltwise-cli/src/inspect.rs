@@ -13,6 +13,7 @@ use haltwise_lstm::Model;
 use haltwise_report::words;
 use serde::Serialize;
 
+use crate::memory::MemoryLimit;
 use crate::show::{self, HEADING, count, percent, styled};
 
 /// Say what is in a rule, model or trace file
@@ -20,6 +21,9 @@ use crate::show::{self, HEADING, count, percent, styled};
 pub(crate) struct Args {
     /// The file to look into
     file: PathBuf,
+
+    #[command(flatten)]
+    memory: MemoryLimit,
 
     /// Print one JSON object instead of words
     #[arg(long)]
@@ -41,7 +45,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         (true, true) => rule_json(&read_rule(path)?)?,
         (true, false) => describe_rule(path, &read_rule(path)?),
         (false, json) => {
-            let summary = Summary::of(path)?;
+            let summary = Summary::of(path, args.memory.bytes())?;
             match json {
                 true => serde_json::to_string(&summary)? + "\n",
                 false => summary.describe(path),
@@ -213,7 +217,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(path: &Path) -> anyhow::Result<Self> {
+    fn of(path: &Path, memory: u64) -> anyhow::Result<Self> {
         let paths = [path.to_path_buf()];
         let (mut labels, mut labelled, mut per_step) = (BTreeSet::new(), 0, None);
         let mut see = |trace: &Trace<'_>| {
@@ -226,6 +230,7 @@ impl Summary {
             read_traces_seeing(
                 &trace_files(&paths)?,
                 &Columns::default(),
+                memory,
                 progress,
                 &mut see,
             )

@@ -10,6 +10,7 @@ mod data;
 mod dataset;
 mod decide;
 mod demo;
+mod doors;
 mod evaluate;
 mod evidence;
 mod export;
@@ -28,6 +29,7 @@ mod read;
 mod reader;
 #[cfg(test)]
 mod reference;
+mod reload;
 mod reproduce;
 mod score;
 mod screen;

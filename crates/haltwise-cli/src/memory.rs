@@ -17,6 +17,21 @@ pub(crate) struct MemoryArgs {
     memory: u64,
 }
 
+/// The memory that reading may take.
+#[derive(clap::Args)]
+pub(crate) struct MemoryLimit {
+    /// Stay within this much memory, such as 4GiB, at least 256MiB
+    #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
+    memory: u64,
+}
+
+impl MemoryLimit {
+    /// The bytes to stay within.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.memory
+    }
+}
+
 /// Reads a number of bytes: 500MB, 4GiB, 4G (as 4GiB).
 fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -84,7 +99,7 @@ impl MemoryArgs {
 }
 
 /// A number of bytes in words.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     match bytes >> 30 {
         0 => format!("{} MiB", bytes >> 20),
         _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use haltwise::Rule;
-use haltwise::monitor::{BLOCK, Monitor, Verdict, Watch, audit};
+use haltwise::monitor::{Auditor, MOST_UNITS, Monitor, Verdict, Watch};
 use haltwise::plan::Delta;
 use haltwise::terms::Terms;
 use haltwise::traces::SetRecord;
@@ -32,9 +32,14 @@ Examples:
   haltwise monitor rule.json a/ b/ c/            # the stores of three servers, as one
 
 The e-value is the evidence against the promise: an alarm is raised when it reaches
-1/delta, and stays. \"since\" and \"alarm_at\" count audits from 1. The interval of the
-gap holds at every moment at once. A change is looked for at the beginnings of blocks of
-100 audits; in stores of servers, of ten minutes.")]
+1/delta, and stays. \"since\" and \"alarm_at\" count audits from 1. An interval is for the
+average gap since a start, and holds at every moment at once; \"recent\" starts with the
+latest block after which 500 streams halted by the step. \"all_clear\" says that both
+averages are at most alpha, not that the gap is so now. Where the rule was calibrated with
+--unit, each unit is one audit, and all of its streams are to be there; \"unwatched\" are
+streams that counted for nothing. Audits of another mix than the declared one need the
+column of weights; audits from where the rule is used have none. A change is looked for at
+the beginnings of blocks of 100 audits; in stores of servers, of ten minutes.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
@@ -72,15 +77,15 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let rule = show::read_rule(&args.rule, &args.audits)?;
     let Some(watch) = Watch::of(&rule, delta) else {
         bail!(
-            "{}: there is no promise to watch: the rule was screened only, or is about another \
-             loss than gaps and disagreements",
-            show::file(&args.rule)
+            "{}: there is no promise to watch: {}",
+            show::file(&args.rule),
+            words::NOT_WATCHED
         );
     };
     let (monitor, labels_wanted) = match of_stores(&args, &rule)? {
         Some(found) => found,
         None => {
-            let mut monitor = Monitor::new(watch.in_groups(rule.groups().len()));
+            let mut monitor = Monitor::new(watch);
             let wanted = of_traces(&args, &rule, &mut monitor)?;
             (monitor, wanted)
         }
@@ -105,6 +110,9 @@ fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Va
     let (mut monitors, mut wanted) = (Vec::new(), Vec::new());
     for path in &args.audits {
         if let Some(stored) = Stored::read(path, &name, rule, &json)? {
+            if let Some(damage) = &stored.damage {
+                show::warn(damage);
+            }
             monitors.push(stored.monitor);
             wanted.push(stored.labels_wanted);
         }
@@ -132,19 +140,23 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
     let mut bytes = Vec::new();
     let terms = Terms {
         by: rule.terms().by.clone(),
+        unit: rule.terms().unit.clone(),
+        weight: rule.terms().weight.clone(),
         ..Terms::default()
     };
-    let columns = Columns::of(&terms);
-    let mut waiting = Vec::new();
+    // Audits from where the rule is used have no weights; groups and units are asked for
+    // below.
+    let columns = Columns::of(&terms).where_there();
+    let (mut auditor, mut waiting) = (Auditor::new(rule.clone()), Vec::new());
+    let mut thinned = 0;
     show::reading(|progress| {
         visit_traces(&files, &columns, progress, &mut |trace| {
-            let found = audit(rule, trace).map_err(|e| e.to_string())?;
-            let running = monitor.begin(monitor.audits() / BLOCK, found.group);
-            let (pending, _alarm) = monitor.halt(running, found.step);
-            match found.loss {
-                Some(loss) => drop(monitor.settle(pending, loss)),
-                // It counts as one without a gap until a label tells.
-                None => waiting.push((trace.id().map(str::to_owned), pending)),
+            let Some(found) = auditor.audit(trace).map_err(|e| e.to_string())? else {
+                thinned += 1;
+                return Ok(());
+            };
+            if let Some(pending) = monitor.take(&found) {
+                waiting.push((trace.id().map(str::to_owned), pending));
             }
             let print = trace.fingerprint(&mut bytes);
             set += SetRecord::one(print);
@@ -160,6 +172,14 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
             show::file(&args.rule)
         )
     })?;
+    // The files are all there is: no unit has more streams.
+    monitor.close_units(u64::MAX);
+    if thinned > 0 {
+        show::note(format_args!(
+            "weights leave {} out; the others are in the declared mix",
+            count(thinned, "audit", "audits")
+        ));
+    }
     if rule.made_from(set) {
         show::warn("the rule was made from these very traces: they are no audits, and flatter it");
     } else if remembered > 0 {
@@ -181,7 +201,10 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
 fn describe(rule: &Rule, monitor: &Monitor, verdict: &Verdict) -> String {
     let heading = |text: &str| styled(HEADING, text) + "\n";
     let mut text = heading("What is promised") + &show::paragraph(&words::promise(rule)) + "\n";
-    let audits = count(verdict.audits, "audit", "audits");
+    let audits = match monitor.watch().is_by_unit() {
+        true => count(verdict.audits, "audited unit", "audited units"),
+        false => count(verdict.audits, "audit", "audits"),
+    };
     text += &heading(&format!("What {audits} say"));
     text += &show::paragraph(&verdict_words(monitor, verdict));
     let line = 1.0 / monitor.watch().delta().get();
@@ -194,8 +217,20 @@ fn describe(rule: &Rule, monitor: &Monitor, verdict: &Verdict) -> String {
         format!("an alarm is raised at {}", in_short(line)),
     );
     if verdict.unknown > 0 {
-        let note = "counted as harmless in the alarm, as gaps in the all-clear".into();
+        let note = "counted as harmless in the alarm, as gaps in the upper ends below".into();
         row("not known yet", number(verdict.unknown), note);
+    }
+    let unwatched = verdict.unwatched;
+    if unwatched.of_closed_units > 0 {
+        let note = "streams that began when their unit was over: they count for nothing".into();
+        row("not watched", number(unwatched.of_closed_units), note);
+    }
+    if unwatched.of_new_units > 0 {
+        let note = format!(
+            "streams of units beyond the first {}",
+            number(MOST_UNITS as u64)
+        );
+        row("not watched", number(unwatched.of_new_units), note);
     }
     let (low, high) = verdict.interval;
     row(
@@ -228,13 +263,25 @@ fn verdict_words(monitor: &Monitor, verdict: &Verdict) -> String {
         return styled(CAREFUL, format!("{found} {remedy}"));
     }
     if verdict.all_clear {
-        let words = format!("All clear: the gap is at most {alpha} by every watched step.");
+        let words = format!(
+            "No alarm, and more: at confidence {}, the gap by every watched step was at most \
+             {alpha} on average since the first audit, and on average in the recent past. That \
+             says nothing of any single moment.",
+            percent(1.0 - watch.delta().get())
+        );
         return styled(GOOD, words);
     }
-    styled(
-        GOOD,
+    let mut words = String::from(
         "No alarm: nothing here speaks against the promise enough to be more than chance.",
-    )
+    );
+    if verdict.pools_classes {
+        words += " The true classes are watched together: this says nothing of any one class.";
+    }
+    if verdict.unwatched.of_new_units > 0 {
+        words += " New units are not watched any more. Calibrate a new rule, or begin a new store.";
+        return styled(CAREFUL, words);
+    }
+    styled(GOOD, words)
 }
 
 /// Among whom a gap is.
@@ -263,7 +310,7 @@ fn steps(verdict: &Verdict) -> String {
     const SHOWN: usize = 24;
     let mut text = format!(
         "  {:>6}  {:>9}  {:>8}  {}\n",
-        "step", "halted by", "gap by", "interval, at every moment at once"
+        "step", "halted by", "gap by", "interval     of late: since audit, gap by, interval"
     );
     let all = &verdict.by_step;
     for (i, step) in all.iter().enumerate() {
@@ -274,15 +321,19 @@ fn steps(verdict: &Verdict) -> String {
         if all.len() > SHOWN && (SHOWN / 2..all.len() - SHOWN / 2).contains(&i) {
             continue;
         }
-        let (low, high) = step.interval;
+        let interval = |(low, high)| format!("{}–{}", percent(low), percent(high));
+        let gap = |gap: Option<f64>| gap.map_or_else(String::new, percent_column);
         text += &format!(
-            "  {:>6}  {:>9}  {:>8}  {}–{}\n",
+            "  {:>6}  {:>9}  {:>8}  {:<12} {:>20}  {:>6}  {}\n",
             step.t.map_or_else(|| "end".into(), |t| t.to_string()),
             number(step.halted),
-            step.gap.map_or_else(String::new, percent_column),
-            percent(low),
-            percent(high),
+            gap(step.gap),
+            interval(step.interval),
+            number(step.recent.since),
+            gap(step.recent.gap),
+            interval(step.recent.interval),
         );
     }
-    text
+    text + "  Intervals are for the average gap from a start until now, and hold at every moment \
+            at once.\n"
 }

@@ -5,14 +5,14 @@ use std::io::{IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use haltwise_io::read_rule;
 use haltwise_io::series::SeriesSet;
 use haltwise_lstm::{Device, Model, Series};
-use haltwise_serve::{Options, Served, Settings, Watching};
+use haltwise_serve::{ConnectionLimits, Options, Served, Settings, Watching};
 use serde_json::Value;
 
 use crate::show::{self, CAREFUL, GOOD, HEADING, number, percent, styled};
@@ -186,29 +186,23 @@ impl Server {
     fn start(path: &Path, store: &Path) -> anyhow::Result<Self> {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         let name = name.into_owned();
-        let served = Served {
-            name: name.clone(),
-            rule: read_rule(path)?,
-            json: show::read_text(path)?,
-            label: None,
-        };
+        let served = Served::new(&name, read_rule(path)?, show::read_text(path)?);
         let watching = Watching {
-            rules: vec![served],
-            store: store.to_path_buf(),
-            token: None,
+            store: Some(store.to_path_buf()),
             settings: Settings {
                 audit: 0.2,
                 ..Settings::default()
             },
-            rotate: Duration::from_secs(600),
-            // The demonstration is the same each time.
-            seed: 0,
-            notice: Arc::new(|_: &str| {}),
+            ..Watching::new(vec![served])
         };
         let options = Options {
             watching,
             listen: ([127, 0, 0, 1], 0).into(),
             max_line: 1 << 20,
+            connections: ConnectionLimits::default(),
+            tls: None,
+            wait_for_store: haltwise_serve::WAIT_FOR_STORE,
+            allow_hosts: Vec::new(),
             mqtt: None,
         };
         let runtime = tokio::runtime::Runtime::new().context("cannot start threads")?;

@@ -9,13 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use haltwise_proxy::{Options, Proxy, Totals, label_form};
+use haltwise_proxy::{Key, Options, Proxy, Totals, for_votes};
 use haltwise_serve::Boards;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
+use crate::doors::{DoorArgs, stopped};
 use crate::reader::seconds;
-use crate::serve::{WatchArgs, served, told_to_stop};
+use crate::reload::on_hangup;
+use crate::serve::{WatchArgs, served};
 use crate::show::{self, count, number};
+
+/// How many files a proxy may need besides its connections: those of its rule's store, and the
+/// rule's own.
+const OTHER_FILES: usize = 8;
 
 /// Stand before a language model's server, and ask it as often as a rule wants
 ///
@@ -44,10 +51,17 @@ rule is about right answers:
   curl -d '{\"id\": \"6b1f…\", \"label\": \"391\"}' http://127.0.0.1:8088/rule/labels
 
 When the audits say that the promise does not hold any more, an alarm is raised, and all votes are
-cast until the proxy is started with another rule. http://127.0.0.1:8088/ shows how it goes,
-/metrics is for Prometheus, as with `haltwise serve`.
+cast until there is another rule. No restart is needed for that:
 
-Keys are passed on in the headers they came in; they are neither logged nor stored.")]
+  curl -T new.json http://127.0.0.1:8088/rule/rule   # or: kill -HUP, to read the file again
+
+http://127.0.0.1:8088/ shows how it goes, /metrics is for Prometheus, and /openapi.json says what
+else can be asked for, as with `haltwise serve`.
+
+To be reached from other machines, all but /v1 needs a token in HALTWISE_TOKEN (see --token-env), and
+/v1 needs keys of its own: put them into the environment variable HALTWISE_PROXY_KEYS (see --keys-env). Clients send one as Authorization: Bearer KEY, and the server
+sees the key in HALTWISE_SERVER_KEY instead (see --server-key-env). Without keys of its own, the
+proxy passes on the keys of its clients. Keys are neither logged nor stored.")]
 pub(crate) struct Args {
     /// The rule to stop by
     #[arg(long, value_name = "RULE")]
@@ -73,19 +87,59 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "256")]
     concurrency: NonZeroUsize,
 
+    /// Seconds that the body of a request may take to arrive, or pause if it is passed through
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds, help_heading = "Limits")]
+    body_timeout: f64,
+
+    /// Bytes of requests' bodies in memory at the most, all requests together
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "268435456",
+        help_heading = "Limits"
+    )]
+    max_bodies: NonZeroUsize,
+
+    /// The environment variable that holds the keys of /v1, separated by commas
+    #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_PROXY_KEYS")]
+    keys_env: String,
+
+    /// The environment variable that holds the key to show to the server, in place of clients' keys
+    #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_SERVER_KEY")]
+    server_key_env: String,
+
     /// Audit a share of the requests and watch the promise; the folder for that
     #[arg(long, value_name = "FOLDER")]
     store: Option<PathBuf>,
 
     #[command(flatten)]
+    doors: DoorArgs,
+
+    #[command(flatten)]
     watch: WatchArgs,
 }
 
+impl Args {
+    /// The keys that clients must show one of.
+    fn keys(&self) -> Vec<Key> {
+        let text = variable(&self.keys_env).unwrap_or_default();
+        let keys = text.split(',').map(str::trim).filter(|key| !key.is_empty());
+        keys.map(Key::new).collect()
+    }
+}
+
+/// What an environment variable holds, if it is set.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut served = served(&args.rule)?;
+    let served = served(&args.rule)?;
     if served.name == "v1" {
         bail!("what is at /v1 is passed on; rename the rule's file, which is served at its name");
     }
+    let doors = &args.doors;
+    let log = doors.log();
     let rule = &served.rule;
     let file = show::file(&args.rule).to_string();
     if rule
@@ -93,48 +147,73 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .and_then(|r| r.get("endpoint"))
         .is_some_and(|e| e != "chat")
     {
-        show::warn(format_args!(
+        log.warn(&format!(
             "{file}: the rule was calibrated with plain completions, and chat completions come \
              another way: nothing is promised"
         ));
     }
+    let keys = args.keys();
+    if keys.is_empty() && !args.listen.ip().is_loopback() {
+        bail!(
+            "{} can be reached from other machines, so clients must show a key: put one or several \
+             into the environment variable {}, separated by commas, or listen on 127.0.0.1",
+            args.listen,
+            args.keys_env
+        );
+    }
+    let server_key = variable(&args.server_key_env).map(Key::new);
+    if keys.is_empty() && server_key.is_some() {
+        bail!(
+            "anyone on this machine could use the key in {}: put keys for clients into the \
+             environment variable {}",
+            args.server_key_env,
+            args.keys_env
+        );
+    }
     let options = Options {
+        keys,
+        server_key,
+        body_timeout: Duration::from_secs_f64(args.body_timeout),
+        body_bytes: args.max_bodies.get(),
         timeout: Duration::from_secs_f64(args.timeout),
         retries: args.retries,
         concurrency: args.concurrency.get(),
+        connections: doors.limits(args.concurrency.get() + OTHER_FILES, &log),
+        tls: doors.tls()?,
         ..Options::new(&args.server)
     };
+    let served = for_votes(served).with_context(|| file.clone())?;
+    let store = args.store.as_deref();
+    let mut watching = args
+        .watch
+        .watching(vec![served], store, args.listen, log.clone())?;
+    let (renewals, renewed) = mpsc::channel(1);
+    watching.renewals = Some(renewed);
     let runtime = tokio::runtime::Runtime::new()?;
     let totals = runtime.block_on(async {
         let listener = TcpListener::bind(args.listen)
             .await
             .with_context(|| format!("cannot listen on {}", args.listen))?;
-        let stop = told_to_stop().context("cannot listen for signals")?;
-        let mut kept = None;
-        let proxy = match &args.store {
-            None => Proxy::new(served.rule, &options),
-            Some(store) => {
-                let form = label_form(&served.rule).with_context(|| file.clone())?;
-                served.label = Some(form);
-                let watching = args.watch.watching(vec![served], store, args.listen)?;
-                let (boards, keeping) = Boards::start(watching)?;
-                kept = Some((boards.clone(), keeping));
-                Proxy::watched(boards, &options)
-            }
-        };
-        let proxy = Arc::new(proxy.with_context(|| file)?);
+        let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
+        on_hangup(vec![args.rule.clone()], renewals, log.clone())
+            .context("cannot listen for signals")?;
+        let (boards, keeping) = Boards::start(watching)?;
+        let proxy = Proxy::new(boards.clone(), &options).with_context(|| file)?;
+        let proxy = Arc::new(proxy);
         let address = listener.local_addr()?;
-        if kept.is_some() {
-            show::note(format_args!("How it goes: http://{address}/"));
+        let url = doors.url(address);
+        log.info(&format!("How it goes: {url}/"));
+        log.info(&format!("Listening on {url}"));
+        if !Arc::clone(&proxy).serve(listener, stop).await? {
+            log.warn(&format!(
+                "requests or audits that were still under way after {} s were cut off",
+                doors.drain().as_secs_f64()
+            ));
         }
-        show::note(format_args!("Listening on http://{address}"));
-        Arc::clone(&proxy).serve(listener, stop).await?;
-        if let Some((boards, keeping)) = kept {
-            boards.close(&keeping)?;
-        }
+        boards.close(&keeping)?;
         Ok::<_, anyhow::Error>(proxy.totals())
     })?;
-    show::note(describe(totals));
+    log.info(&describe(totals));
     Ok(ExitCode::SUCCESS)
 }
 

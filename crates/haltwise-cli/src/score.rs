@@ -10,7 +10,7 @@ use haltwise_io::series::SeriesSet;
 use haltwise_io::{TraceWriter, WriteOptions};
 use haltwise_lstm::{Device, Model, Scores};
 
-use crate::dataset::{DatasetArgs, Padded, Side};
+use crate::dataset::{DatasetArgs, Side, network_series};
 use crate::show::{self, count, percent};
 
 /// Run a model over every prefix of every sequence and write traces
@@ -56,11 +56,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let model = Model::load(&args.model)?;
     let (set, places) = args.dataset.read(Side::HeldOut)?;
     check_classes(&model, &set, &args.model)?;
-    let padded = Padded::new(&set);
-    warn_of_training(&model, &padded)?;
+    args.dataset
+        .check_work(&set, model.working_memory(set.t_max()))?;
+    warn_of_training(&model, &set)?;
     let Written { right, gpu } = write_traces(
         &model,
-        &padded,
+        &set,
         &places,
         &args.output,
         !args.without_probs,
@@ -88,8 +89,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Says so where the model was trained on sequences that it is to score.
-fn warn_of_training(model: &Model, padded: &Padded<'_>) -> anyhow::Result<()> {
-    let series = padded.series()?;
+fn warn_of_training(model: &Model, set: &SeriesSet) -> anyhow::Result<()> {
+    let series = network_series(set)?;
     let share = model.training().and_then(|r| r.seen_share(&series));
     if let Some(share) = share.filter(|share| *share > 0.0) {
         show::warn(format_args!(
@@ -136,7 +137,7 @@ pub(crate) struct Written {
 /// Writes one trace per sequence. `done` is told how many sequences were scored since it was told last.
 pub(crate) fn write_traces(
     model: &Model,
-    padded: &Padded<'_>,
+    set: &SeriesSet,
     places: &[usize],
     output: &Path,
     with_probs: bool,
@@ -152,9 +153,8 @@ pub(crate) fn write_traces(
         ..WriteOptions::default()
     };
     let mut writer = TraceWriter::create(output, options)?;
-    let set = padded.set();
     let mut right = 0;
-    let mut stream = model.score_on(padded.series()?, device)?;
+    let mut stream = model.score_on(network_series(set)?, device)?;
     let gpu = stream.gpu().map(String::from);
     for scores in stream.by_ref() {
         let scores = scores?;

@@ -1,19 +1,29 @@
 //! `haltwise serve`: halt live streams, audit some, watch the promise.
 
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use haltwise::monitor::Watch;
 use haltwise::plan::Delta;
 use haltwise_io::read_rule;
-use haltwise_serve::{Mqtt, OnAlarm, Options, Served, Settings, Watching};
+use haltwise_report::words;
+use haltwise_serve::{
+    Mqtt, OnAlarm, Options, Retention, Role, Served, ServerLog, Settings, Tokens, Watching,
+};
 use rand::RngExt as _;
+use tokio::sync::mpsc;
 
+use crate::doors::{DoorArgs, stopped};
+use crate::reload::on_hangup;
 use crate::show;
+
+/// How many files a rule may need at the same time: its lock, its log and the next one, and a
+/// file of traces.
+const FILES_PER_RULE: usize = 4;
 
 /// Serve rules to live streams, audit a share of them, and watch the promise
 ///
@@ -38,11 +48,14 @@ Examples:
 http://127.0.0.1:7070/ shows how it goes; /openapi.json says what can be asked for; /metrics
 is for Prometheus. To be reached from other machines, a token is needed: put it into the
 environment variable HALTWISE_TOKEN (see --token-env); clients send it as
-Authorization: Bearer TOKEN.
+Authorization: Bearer TOKEN. Whoever has it may do everything. A token in HALTWISE_TOKEN_OBSERVE
+may send observations, in HALTWISE_TOKEN_LABEL labels, in HALTWISE_TOKEN_READ look on.
 
 With --mqtt mqtt://broker:1883, lines are taken from the topic haltwise/RULE/in, labels from
 haltwise/RULE/labels, and answers go to haltwise/RULE/out. A message may be delivered twice, so
 its lines must have \"t\". With TLS it is mqtts://broker:8883. HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are used where set.
+
+SIGHUP reads the rule files again, and swaps in those that have changed.
 
 What was answered is on the disk. After a kill, streams that were open must begin again, with
 \"t\": 1; after Ctrl-C or SIGTERM they go on.")]
@@ -58,6 +71,14 @@ pub(crate) struct Args {
     /// The folder for audits, labels and decisions, with one folder per rule in it
     #[arg(long, value_name = "FOLDER")]
     store: PathBuf,
+
+    /// Also answer to this host name; without a token, only IP addresses, localhost and names
+    /// without a dot are answered
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+
+    #[command(flatten)]
+    doors: DoorArgs,
 
     #[command(flatten)]
     watch: WatchArgs,
@@ -95,7 +116,16 @@ pub(crate) struct Args {
         default_value = "3600",
         help_heading = "Limits"
     )]
-    idle: std::num::NonZeroU32,
+    idle: NonZeroU32,
+
+    /// Seconds to wait for another server to let go of the store, as in a rolling restart
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = haltwise_serve::WAIT_FOR_STORE.as_secs() as u32,
+        help_heading = "Limits"
+    )]
+    wait_for_store: u32,
 }
 
 /// How what is served is audited and watched.
@@ -120,6 +150,11 @@ pub(crate) struct WatchArgs {
     )]
     delta: f64,
 
+    /// How many servers share the streams of the rule, each with a store of its own; each has the
+    /// share delta/(N + 1), and the sum of all stores has the same
+    #[arg(long, value_name = "N", default_value = "1", requires = "store")]
+    servers: std::num::NonZeroU32,
+
     /// What to do when an alarm is raised
     #[arg(
         long,
@@ -138,35 +173,60 @@ pub(crate) struct WatchArgs {
         help_heading = "Limits",
         requires = "store"
     )]
-    rotate: std::num::NonZeroU32,
+    rotate: NonZeroU32,
 
-    /// The environment variable that holds the token
+    /// Days after which audits are removed from the store [default: never]
+    #[arg(long, value_name = "DAYS", help_heading = "Limits", requires = "store")]
+    keep_days: Option<NonZeroU32>,
+
+    /// Bytes of trace files to keep per rule; the oldest are removed [default: all]
     #[arg(
         long,
-        value_name = "VARIABLE",
-        default_value = "HALTWISE_TOKEN",
+        value_name = "BYTES",
+        help_heading = "Limits",
         requires = "store"
     )]
+    keep_bytes: Option<NonZeroU64>,
+
+    /// Put the rule in the place of another that the store has; without this, such a rule is
+    /// refused
+    #[arg(long, requires = "store")]
+    replace: bool,
+
+    /// The environment variable that holds the administrator's token; its name with _OBSERVE,
+    /// _LABEL or _READ after it is that of a token for this alone
+    #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_TOKEN")]
     token_env: String,
 }
 
 impl WatchArgs {
+    /// The tokens of the environment.
+    fn tokens(&self) -> Tokens {
+        let variable = |role: Role| match role {
+            Role::Administer => self.token_env.clone(),
+            Role::Observe | Role::Label | Role::Read => {
+                format!("{}_{}", self.token_env, role.name().to_ascii_uppercase())
+            }
+        };
+        let token = |role| Some((role, std::env::var(variable(role)).ok()?));
+        Tokens::new(Role::ALL.into_iter().filter_map(token))
+    }
+
     /// What is to be watched, at an address where whoever can be reached from
     /// elsewhere wants a token.
     pub(crate) fn watching(
         &self,
         rules: Vec<Served>,
-        store: &Path,
+        store: Option<&Path>,
         listen: SocketAddr,
+        log: ServerLog,
     ) -> anyhow::Result<Watching> {
         let delta = match Delta::try_from(self.delta) {
             Ok(delta) => delta,
             Err(error) => crate::usage_error(&format!("--delta: {error}")),
         };
-        let token = std::env::var(&self.token_env)
-            .ok()
-            .filter(|t| !t.is_empty());
-        if token.is_none() && !listen.ip().is_loopback() {
+        let tokens = self.tokens();
+        if tokens.is_empty() && !listen.ip().is_loopback() {
             bail!(
                 "{listen} can be reached from other machines, so clients must show a token: put \
                  one into the environment variable {}, or listen on 127.0.0.1",
@@ -175,11 +235,13 @@ impl WatchArgs {
         }
         Ok(Watching {
             rules,
-            store: store.to_path_buf(),
-            token,
+            store: store.map(Path::to_path_buf),
+            tokens,
             settings: Settings {
-                audit: self.audit,
+                // Nobody could calibrate on audits that are stored nowhere.
+                audit: store.map_or(0.0, |_| self.audit),
                 delta,
+                servers: self.servers.get(),
                 on_alarm: match self.on_alarm {
                     OnAlarmArg::ReadOn => OnAlarm::ReadOn,
                     OnAlarmArg::Keep => OnAlarm::Keep,
@@ -187,8 +249,14 @@ impl WatchArgs {
                 ..Settings::default()
             },
             rotate: Duration::from_secs(self.rotate.get().into()),
+            retention: Retention {
+                days: self.keep_days.map(NonZeroU32::get),
+                bytes: self.keep_bytes.map(NonZeroU64::get),
+            },
+            replace: self.replace,
             seed: rand::rng().random(),
-            notice: Arc::new(|what: &str| show::note(what)),
+            log,
+            renewals: None,
         })
     }
 }
@@ -196,11 +264,11 @@ impl WatchArgs {
 /// A rule, served at the name of its file.
 pub(crate) fn served(path: &Path) -> anyhow::Result<Served> {
     let rule = read_rule(path)?;
-    if rule.promise().is_none() {
+    if Watch::of(&rule, Delta::default()).is_none() {
         show::warn(format_args!(
-            "{}: the rule was screened, not certified: it promises nothing, and nothing is \
-             watched",
-            show::file(path)
+            "{}: nothing is watched, and no alarm will come: {}",
+            show::file(path),
+            words::NOT_WATCHED
         ));
     }
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -213,12 +281,7 @@ pub(crate) fn served(path: &Path) -> anyhow::Result<Served> {
             show::file(path)
         );
     }
-    Ok(Served {
-        name,
-        rule,
-        json: show::read_text(path)?,
-        label: None,
-    })
+    Ok(Served::new(&name, rule, show::read_text(path)?))
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -258,51 +321,42 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
-    let mut watching = args.watch.watching(rules, &args.store, args.listen)?;
+    let doors = args.doors;
+    let log = doors.log();
+    let store = Some(args.store.as_path());
+    let mut watching = args
+        .watch
+        .watching(rules, store, args.listen, log.clone())?;
     watching.settings.limits.open = args.max_streams;
     watching.settings.idle = args.idle.get();
+    let (renewals, renewed) = mpsc::channel(1);
+    watching.renewals = Some(renewed);
     let options = Options {
         watching,
         listen: args.listen,
         max_line: args.max_line.get(),
+        connections: doors.limits(FILES_PER_RULE * names.len(), &log),
+        tls: doors.tls()?,
+        wait_for_store: Duration::from_secs(args.wait_for_store.into()),
+        allow_hosts: args.allow_host,
         mqtt,
     };
     let started = |address: SocketAddr| {
+        let url = doors.url(address);
         for name in &names {
-            show::note(format_args!(
-                "Serving {name} at http://{address}/{name}/streams"
-            ));
+            log.info(&format!("Serving {name} at {url}/{name}/streams"));
         }
-        show::note(format_args!("How it goes: http://{address}/"));
+        log.info(&format!("How it goes: {url}/"));
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start threads")?;
     runtime.block_on(async {
-        let stop = told_to_stop().context("cannot listen for signals")?;
+        let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
+        on_hangup(args.rules, renewals, log.clone()).context("cannot listen for signals")?;
         haltwise_serve::serve(options, started, stop).await?;
         anyhow::Ok(())
     })?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Listens for Ctrl-C and SIGTERM from now on; done when one of them came.
-#[cfg(unix)]
-pub(crate) fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-/// Listens for Ctrl-C.
-#[cfg(not(unix))]
-pub(crate) fn told_to_stop() -> std::io::Result<impl Future<Output = ()>> {
-    Ok(async { drop(tokio::signal::ctrl_c().await) })
 }

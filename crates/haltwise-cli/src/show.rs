@@ -132,7 +132,9 @@ pub(crate) fn warn(text: impl std::fmt::Display) {
 
 /// Says on standard error what goes on.
 pub(crate) fn note(text: impl std::fmt::Display) {
-    anstream::eprintln!("{}", harmless(&text.to_string()));
+    // The reader may be gone, or the disk full. The work goes on.
+    let text = text.to_string();
+    let _ = writeln!(anstream::stderr(), "{}", harmless(&text));
 }
 
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use haltwise::Sequence;
 use haltwise::simulate::{DrawnSequence, StandIn};
 use haltwise_io::{TraceWriter, WriteOptions};
+use haltwise_log::sync_folder_of;
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 
@@ -126,7 +127,9 @@ impl Drawing<'_> {
             let name = beside.path().join(format!("part-{file:05}.parquet"));
             self.write(&name, start(file)..start(file + 1))
         })?;
-        std::fs::rename(beside.path(), folder).with_context(cannot)
+        std::fs::rename(beside.path(), folder)
+            .and_then(|()| sync_folder_of(folder))
+            .with_context(cannot)
     }
 
     fn write(&self, path: &Path, numbers: Range<u64>) -> anyhow::Result<()> {

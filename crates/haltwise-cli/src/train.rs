@@ -10,7 +10,7 @@ use anyhow::bail;
 use haltwise_lstm::{Device, Epoch, Error, Labelled, Model, TrainOptions, Trainer};
 use indicatif::ProgressBar;
 
-use crate::dataset::{DatasetArgs, Padded, Side};
+use crate::dataset::{DatasetArgs, Side, network_series};
 use crate::show::{self, count, percent};
 use crate::stop::Stop;
 
@@ -92,9 +92,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         ..TrainOptions::default()
     };
-    let padded = Padded::new(&set);
-    let data = Labelled::new(padded.series()?, set.labels())?;
+    let data = Labelled::new(network_series(&set)?, set.labels())?;
     let trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
+    args.dataset.check_work(&set, trainer.working_memory())?;
     let mut trainer = trainer.on(args.device)?;
     if let Some(gpu) = trainer.gpu() {
         show::note(format_args!("training on {gpu}"));

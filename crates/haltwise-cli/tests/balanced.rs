@@ -44,22 +44,30 @@ fn nginx(folder: &Path, servers: &[Server]) -> Option<(Nginx, String)> {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
+    let root = folder.display();
     let each: String = servers
         .iter()
-        .map(|s| format!("server {};\n", s.address))
+        .map(|s| format!("    server {};\n", s.address))
         .collect();
-    let root = folder.display();
+    // The file that is shipped, with these servers, and without a certificate.
+    let shipped = include_str!("../../../deploy/nginx.conf");
+    let lines = shipped
+        .lines()
+        .filter(|line| !line.contains("ssl_certificate"));
+    let lines = lines.map(|line| match line.trim() {
+        "server 127.0.0.1:7071;" => each.clone(),
+        line if line.starts_with("server 127.0.0.1:") => String::new(),
+        "listen 443 ssl;" => format!("    listen {address};"),
+        _ => line.to_owned(),
+    });
+    let shipped = lines.collect::<Vec<_>>().join("\n");
     let text = format!(
         "daemon off; pid {root}/pid; error_log {root}/error.log;\n\
          events {{}}\n\
          http {{\n\
          access_log off; client_body_temp_path {root}/body; proxy_temp_path {root}/proxy;\n\
          fastcgi_temp_path {root}/f; uwsgi_temp_path {root}/u; scgi_temp_path {root}/s;\n\
-         upstream haltwise {{ hash $http_x_stream consistent;\n{each}}}\n\
-         server {{ listen {address}; location / {{\n\
-           proxy_pass http://haltwise; proxy_http_version 1.1;\n\
-           proxy_request_buffering off; proxy_buffering off; }} }}\n\
-         }}\n"
+         {shipped}\n}}\n"
     );
     let path = folder.join("nginx.conf");
     std::fs::write(&path, text).unwrap();

@@ -1370,7 +1370,7 @@ fn the_same_sequences_without_ids_are_noticed() {
         assert_eq!(run.code, 0, "{}", run.stderr);
         let found = run
             .stderr
-            .contains("700 of the sequences to certify on say");
+            .contains("700 certifying sequences are identical");
         assert_eq!(found, warned, "{args}: {}", run.stderr);
     }
 }

@@ -97,6 +97,17 @@ struct Proxy {
 
 impl Proxy {
     fn start(folder: &Path, rule: &str, server: &str, more: &[&str]) -> Self {
+        Self::start_with(folder, rule, server, more, &[])
+    }
+
+    /// The same with variables of the environment.
+    fn start_with(
+        folder: &Path,
+        rule: &str,
+        server: &str,
+        more: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let mut child = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
             .current_dir(folder)
             .args([
@@ -109,6 +120,7 @@ impl Proxy {
                 "127.0.0.1:0",
             ])
             .args(more)
+            .envs(variables.iter().copied())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -118,7 +130,10 @@ impl Proxy {
             line.clear();
             assert_ne!(said.read_line(&mut line).unwrap(), 0, "it does not listen");
         }
-        let address = line.trim().rsplit('/').next().unwrap().to_owned();
+        let address = line.rsplit("http://").next().unwrap();
+        let is_of_address = |c: char| c.is_ascii_digit() || ".:".contains(c);
+        let end = address.find(|c| !is_of_address(c)).unwrap();
+        let address = address[..end].to_owned();
         Self {
             child,
             address,
@@ -548,7 +563,8 @@ fn an_audited_request_is_answered_first_and_voted_on_to_the_end_after() {
     for line in [
         "haltwise_streams_total{rule=\"free\"} 10".to_owned(),
         "haltwise_audited_total{rule=\"free\"} 10".to_owned(),
-        format!("haltwise_steps_saved_total{{rule=\"free\"}} {}", 50 - votes),
+        // Audited requests save nothing: all their votes are cast.
+        "haltwise_steps_saved_total{rule=\"free\"} 0".to_owned(),
         "haltwise_alarm{rule=\"free\"} 0".to_owned(),
     ] {
         assert!(metrics.contains(&line), "{line}: {metrics}");
@@ -618,6 +634,7 @@ fn on_alarm_all_votes_are_cast_until_there_is_a_new_rule() {
         folder.path().join("free.json"),
     )
     .unwrap();
+    let watched = [&watched[..], &["--replace"]].concat();
     let proxy = Proxy::start(folder.path(), "free.json", &server.url, &watched);
     let status = until(&proxy, "free", |_| true);
     assert_eq!(
@@ -653,10 +670,220 @@ fn audits_of_a_rule_about_right_answers_want_a_label() {
     );
     // Who can be reached from elsewhere wants a token for all that.
     let words = "proxy --rule certified.json --server http://x --listen 0.0.0.0:0 --store s";
-    let refused = ran(haltwise().current_dir(&folder).args(words.split(' ')));
+    let mut command = haltwise();
+    command.current_dir(&folder).args(words.split(' '));
+    let refused = ran(command.env("HALTWISE_PROXY_KEYS", "k"));
     assert!(
         refused.stderr.contains("HALTWISE_TOKEN"),
         "{}",
         refused.stderr
+    );
+}
+
+/// Sends a signal to a process.
+fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = Command::new("kill").args([name, &id]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Waits until a server is asked: the proxy has accepted what connected to it before.
+fn until_asked(server: &Server) {
+    let begun = Instant::now();
+    while server.requests().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing comes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits for the end of a process that must come soon.
+fn exit_within(child: &mut Child, limit: Duration) -> std::process::ExitStatus {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(begun.elapsed() < limit, "it is still running");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn sigterm_waits_no_longer_than_the_drain_for_clients_that_never_finish() {
+    let folder = rules();
+    let silent = Server::start("vllm", |_, _| Response::Silence);
+    let drain = ["--drain", "0.5"];
+    let mut proxy = Proxy::start(folder.path(), "rule.json", &silent.url, &drain);
+    let mut byte = TcpStream::connect(&proxy.address).unwrap();
+    byte.write_all(b"G").unwrap();
+    let _waiting = proxy.send("POST", "/v1/chat/completions", &question(1).to_string());
+    until_asked(&silent);
+    signal(&proxy.child, "-TERM");
+    let status = exit_within(&mut proxy.child, Duration::from_secs(10));
+    assert!(status.success(), "{status}");
+    let mut said = String::new();
+    proxy.said.read_to_string(&mut said).unwrap();
+    assert!(
+        said.contains("were still under way after 0.5 s were cut off"),
+        "{said}"
+    );
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_signal_ends_the_proxy_at_once() {
+    let folder = rules();
+    let silent = Server::start("vllm", |_, _| Response::Silence);
+    let drain = ["--drain", "600"];
+    let mut proxy = Proxy::start(folder.path(), "rule.json", &silent.url, &drain);
+    let mut byte = TcpStream::connect(&proxy.address).unwrap();
+    byte.write_all(b"G").unwrap();
+    let _waiting = proxy.send("POST", "/v1/chat/completions", &question(1).to_string());
+    until_asked(&silent);
+    signal(&proxy.child, "-TERM");
+    let mut line = String::new();
+    proxy.said.read_line(&mut line).unwrap();
+    assert!(line.contains("again to quit at once"), "{line}");
+    signal(&proxy.child, "-TERM");
+    let status = exit_within(&mut proxy.child, Duration::from_secs(10));
+    assert_eq!(status.code(), Some(143));
+}
+
+#[test]
+fn a_proxy_that_other_machines_reach_wants_keys_of_its_own() {
+    let folder = rules();
+    let refused = |listen: &str, more: &[(&str, &str)], expected: &str| {
+        let words = format!("proxy --rule rule.json --server http://127.0.0.1:1 --listen {listen}");
+        let mut command = haltwise();
+        command.current_dir(&folder).args(words.split(' '));
+        let run = ran(command.envs(more.iter().copied()));
+        assert_eq!(run.code, 1);
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+        assert!(!run.stderr.contains("sesame"), "{}", run.stderr);
+    };
+    refused("0.0.0.0:0", &[], "HALTWISE_PROXY_KEYS");
+    let lent = [("HALTWISE_SERVER_KEY", "sesame")];
+    refused("127.0.0.1:0", &lent, "HALTWISE_PROXY_KEYS");
+}
+
+/// The next notice that says this.
+fn notice(proxy: &mut Proxy, expected: &str) -> String {
+    let mut line = String::new();
+    while !line.contains(expected) {
+        line.clear();
+        assert_ne!(proxy.said.read_line(&mut line).unwrap(), 0, "{expected}");
+    }
+    line
+}
+
+#[test]
+#[cfg(unix)]
+fn sighup_reads_the_rule_file_again_and_keeps_the_rule_where_that_fails() {
+    let folder = without_labels();
+    let server = model();
+    let calibrate = |delta: &str, name: &str| {
+        let words = "calibrate t.parquet --loss disagreement --method marginal --delta";
+        let mut command = haltwise();
+        command.current_dir(&folder).args(words.split(' '));
+        let run = ran(command.args([delta, "-o", name]));
+        assert_eq!(run.code, 0, "{}", run.stderr);
+    };
+    calibrate("0.09", "rule.json");
+    calibrate("0.03", "next.json");
+    let mut proxy = Proxy::start(folder.path(), "rule.json", &server.url, &[]);
+    signal(&proxy.child, "-HUP");
+    notice(
+        &mut proxy,
+        "the rule stays as it is: the rule is in use already",
+    );
+    let path = folder.path().join("rule.json");
+    fs::rename(folder.path().join("next.json"), &path).unwrap();
+    signal(&proxy.child, "-HUP");
+    notice(&mut proxy, "rule: another rule is in use, number 2");
+    let (_, _, rule) = proxy.ask("GET", "/rule/rule", "");
+    assert_eq!(rule, fs::read_to_string(&path).unwrap());
+    fs::write(&path, "{").unwrap();
+    signal(&proxy.child, "-HUP");
+    notice(&mut proxy, "the rule that is in use stays");
+    assert_eq!(proxy.chat(&question(0)).0, 200);
+    assert_eq!(proxy.ask("GET", "/rule/rule", "").2, rule);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn forty_bodies_that_never_end_take_no_more_memory_than_bodies_may() {
+    let folder = rules();
+    let server = model();
+    let limit = ["--max-bodies", "67108864", "--body-timeout", "600"];
+    let proxy = Proxy::start(folder.path(), "rule.json", &server.url, &limit);
+    let part = vec![b' '; 15 << 20];
+    let clients: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&proxy.address).unwrap();
+            let head =
+                "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16000000\r\n\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            // A client that is refused early may find the connection closed.
+            let _ = stream.write_all(&part);
+            stream
+        })
+        .collect();
+    let (_, _, metrics) = proxy.ask("GET", "/metrics", "");
+    let held = "haltwise_proxy_body_bytes ";
+    let held = metrics.lines().find_map(|line| line.strip_prefix(held));
+    let held: usize = held.unwrap().parse().unwrap();
+    assert!((48 << 20..=64 << 20).contains(&held), "{held}");
+    let status = fs::read_to_string(format!("/proc/{}/status", proxy.child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.unwrap().trim().trim_end_matches(" kB");
+    let peak: usize = peak.parse().unwrap();
+    // All of them would be 600 MiB.
+    assert!(peak < 256 << 10, "{peak} kB");
+    drop(clients);
+}
+
+#[test]
+fn a_failure_of_the_server_is_told_once_to_who_runs_the_proxy() {
+    let folder = rules();
+    let gone = ["--retries", "0"];
+    let proxy = Proxy::start(folder.path(), "rule.json", "http://127.0.0.1:1", &gone);
+    assert_eq!(proxy.chat(&question(0)).0, 502);
+    for path in ["/health", "/ready", "/metrics", "/openapi.json"] {
+        assert_eq!(proxy.ask("GET", path, "").0, 200, "{path}");
+    }
+    let said = proxy.stop();
+    let told = said.matches("/v1/chat/completions: 502 in").count();
+    assert_eq!(told, 1, "{said}");
+}
+
+#[test]
+fn a_token_that_reads_replaces_no_rule_and_the_log_can_be_json() {
+    let folder = rules();
+    // All requests of this test show "sesame".
+    let variables = [
+        ("HALTWISE_TOKEN", "master"),
+        ("HALTWISE_TOKEN_READ", "sesame"),
+    ];
+    let more = ["--retries", "0", "--log", "json"];
+    let server = "http://127.0.0.1:1";
+    let proxy = Proxy::start_with(folder.path(), "rule.json", server, &more, &variables);
+    assert_eq!(proxy.ask("GET", "/rule/status", "").0, 200);
+    let (status, _, said) = proxy.ask("PUT", "/rule/rule", "{}");
+    assert_eq!(status, 403, "{said}");
+    let (status, head, _) = proxy.chat(&question(0));
+    assert_eq!(status, 502);
+    let id = head
+        .lines()
+        .find_map(|line| line.strip_prefix("x-request-id: "));
+    let id = id.unwrap().to_owned();
+    let said = proxy.stop();
+    let lines: Vec<Value> = said.lines().map(parsed).collect();
+    let failed = lines.iter().find(|line| line["status"] == 502).unwrap();
+    assert_eq!(failed["request_id"], id.as_str());
+    let reason = failed["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("cannot reach the model's server"),
+        "{reason}"
     );
 }

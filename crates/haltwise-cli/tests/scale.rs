@@ -58,36 +58,57 @@ impl Work {
     }
 }
 
+/// A sequence that is read from one file and written to another.
+#[derive(Clone)]
+struct Row {
+    id: String,
+    label: Option<u32>,
+    predictions: Vec<u32>,
+    scores: Vec<f32>,
+}
+
+/// The sequences of a file.
+fn rows(from: &Path) -> Vec<Row> {
+    let mut rows = Vec::new();
+    visit_traces(&[from], &Columns::default(), &mut |_, _| {}, &mut |row| {
+        rows.push(Row {
+            id: row.id().unwrap().to_owned(),
+            label: row.label(),
+            predictions: row.predictions().to_vec(),
+            scores: row.scores().to_vec(),
+        });
+        Ok(())
+    })
+    .unwrap();
+    rows
+}
+
+fn write_rows<'r>(rows: impl IntoIterator<Item = &'r Row>, path: PathBuf) {
+    let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
+    for row in rows {
+        let sequence = Sequence {
+            id: Some(&row.id),
+            label: row.label,
+            predictions: Some(&row.predictions),
+            scores: Some(&row.scores),
+            ..Sequence::default()
+        };
+        writer.write(sequence).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
 /// Writes sequences of a file again: those in each range to a file of its own,
 /// whose rows are in the reverse order.
 fn cut(from: &Path, into: &Path, sizes: &[usize]) {
     std::fs::create_dir(into).unwrap();
-    let mut rows = Vec::new();
-    visit_traces(&[from], &Columns::default(), &mut |_, _| {}, &mut |row| {
-        let id = row.id().unwrap().to_owned();
-        let (predictions, scores) = (row.predictions().to_vec(), row.scores().to_vec());
-        rows.push((id, row.label(), predictions, scores));
-        Ok(())
-    })
-    .unwrap();
+    let rows = rows(from);
     assert_eq!(rows.len(), sizes.iter().sum::<usize>());
     let mut rest = &rows[..];
     for (i, &size) in sizes.iter().enumerate() {
         let (part, after) = rest.split_at(size);
         rest = after;
-        let path = into.join(format!("{i}.parquet"));
-        let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
-        for (id, label, predictions, scores) in part.iter().rev() {
-            let row = Sequence {
-                id: Some(id),
-                label: *label,
-                predictions: Some(predictions),
-                scores: Some(scores),
-                ..Sequence::default()
-            };
-            writer.write(row).unwrap();
-        }
-        writer.finish().unwrap();
+        write_rows(part.iter().rev(), into.join(format!("{i}.parquet")));
     }
 }
 
@@ -488,4 +509,78 @@ fn looks_that_were_planned_add_up_and_no_others_are_made() {
     );
     assert_eq!(work.text("plain.json"), before);
     work.done("calibrate parts/2.parquet -o plain.json");
+}
+
+/// The same sequences under new names, and none of them under a name that another has.
+fn renamed(rows: &[Row], prefix: &str) -> Vec<Row> {
+    let rename = |row: &Row| Row {
+        id: format!("{prefix}-{}", row.id),
+        ..row.clone()
+    };
+    rows.iter().map(rename).collect()
+}
+
+/// Once evidence is topped up, what was left out is more than what was set aside, so
+/// that their fingerprints cannot be equal. What then leaks is refused where the ids
+/// prove it, and told where only the content shows it.
+#[test]
+fn rows_that_come_again_in_later_evidence_are_refused_or_told() {
+    let work = Work::new();
+    work.done("simulate --sequences 1200 --seed 5 -o may.parquet");
+    work.done("simulate --sequences 500 --seed 6 -o more.parquet");
+    let may = rows(&work.path("may.parquet"));
+    let fresh = renamed(&rows(&work.path("more.parquet")), "fresh");
+    write_rows(&fresh, work.path("fresh.parquet"));
+    let again = renamed(&may, "june");
+    write_rows(again.iter().chain(&fresh), work.path("renamed.parquet"));
+    write_rows(may.iter().chain(&fresh), work.path("repeated.parquet"));
+    let warning = "certifying sequences are identical, step for step, to sequences that the \
+                   candidates were made from";
+    for method in ["adaptive", "conditional"] {
+        work.done(&format!(
+            "screen may.parquet --method {method} --looks 1000,1500 -o c.json"
+        ));
+        let counted = |part: &str| {
+            let words = format!("evidence c.json {part}.parquet -o {part}.json --json");
+            let ran = work.done(&words);
+            let found: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+            (found["alike"].as_u64().unwrap(), ran.stderr)
+        };
+        let certified = |parts: &str| {
+            let ran = work.done(&format!("certify {parts} -o rule-{method}.json"));
+            std::fs::remove_file(work.path(&format!("rule-{method}.json"))).unwrap();
+            ran.stderr
+        };
+        // Lawful requests pass without a message.
+        for part in ["may", "fresh"] {
+            let (alike, said) = counted(part);
+            assert!(alike == 0 && !said.contains(warning), "{method}: {said}");
+        }
+        assert!(!certified("may.json").contains(warning));
+        assert!(!certified("may.json fresh.json").contains(warning));
+
+        // The rows of May under new ids, beside those of May: both verbs say so.
+        let (alike, said) = counted("renamed");
+        assert!(alike > 150, "{method}: {alike}");
+        assert!(said.contains(&format!("{alike} {warning}")), "{said}");
+        let said = certified("may.json renamed.json");
+        assert!(said.contains(&format!("{alike} {warning}")), "{said}");
+
+        // Without those of May, some of what was set aside was not left out.
+        let refused = work.refused("certify renamed.json -o leaked.json");
+        assert!(refused.contains(warning), "{method}: {refused}");
+        assert!(
+            refused.contains("other sequences were left out than those"),
+            "{method}: {refused}"
+        );
+        // Under their own ids they are left out, and would count twice.
+        counted("repeated");
+        assert!(!certified("repeated.json").contains(warning));
+        let twice = work.refused("certify may.json repeated.json -o leaked.json");
+        assert!(
+            twice.contains("sequences come twice, under the same ids"),
+            "{method}: {twice}"
+        );
+        assert!(!work.path("leaked.json").exists());
+    }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::serving::{Server, done, folder, stream};
+use common::serving::{Server, done, folder, load, stream};
 use common::{haltwise, ran};
 use serde_json::{Value, json};
 
@@ -203,6 +203,75 @@ fn who_can_be_reached_from_elsewhere_wants_a_token() {
 }
 
 #[test]
+fn pages_of_other_sites_get_no_answer() {
+    let folder = folder();
+    let server = Server::start(
+        folder.path(),
+        "rule.json --store store --allow-host halt.test",
+    );
+    let ask = |method: &str, path: &str, headers: &str| {
+        let lines = stream("a", 1, 1);
+        server.ask_with(method, path, headers, &lines).unwrap()
+    };
+    let host = format!("Host: {}\r\n", server.address);
+    let foreign = [
+        "Host: evil.example\r\n".to_owned(),
+        format!("{host}Origin: https://evil.example\r\n"),
+        format!("{host}Origin: null\r\n"),
+        format!("{host}Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n"),
+        format!("{host}Sec-Fetch-Site: same-site\r\n"),
+    ];
+    for headers in &foreign {
+        for (method, path) in [
+            ("POST", "/rule/streams"),
+            ("POST", "/rule/observe"),
+            ("POST", "/rule/labels"),
+            ("PUT", "/rule/rule"),
+            ("POST", "/rule/rotate"),
+            ("GET", "/rule/ws"),
+            ("GET", "/rule/status"),
+            ("GET", "/rule/events"),
+            ("GET", "/metrics"),
+            ("GET", "/ready"),
+            ("GET", "/"),
+            ("GET", "/nothing"),
+        ] {
+            let answer = ask(method, path, headers);
+            assert_eq!(answer.status, 403, "{method} {path} {headers}");
+            assert!(answer.json()["remedy"].is_string());
+        }
+    }
+    assert_eq!(server.status()["totals"]["streams"], 0);
+    for headers in [
+        host.clone(),
+        "Host: halt.test\r\n".into(),
+        format!("{host}Origin: http://{}\r\n", server.address),
+        format!("{host}Sec-Fetch-Site: same-origin\r\n"),
+    ] {
+        assert_eq!(
+            ask("POST", "/rule/streams", &headers).status,
+            200,
+            "{headers}"
+        );
+    }
+    // The handshake of a WebSocket.
+    for (origin, is_welcome) in [
+        ("https://evil.example", false),
+        (&*format!("http://{}", server.address), true),
+    ] {
+        use tungstenite::client::IntoClientRequest;
+        let mut request = format!("ws://{}/rule/ws", server.address)
+            .into_client_request()
+            .unwrap();
+        request
+            .headers_mut()
+            .insert("origin", origin.parse().unwrap());
+        let answered = tungstenite::client(request, server.connect());
+        assert_eq!(answered.is_ok(), is_welcome, "{origin}");
+    }
+}
+
+#[test]
 fn from_drift_to_alarm_to_a_new_rule() {
     let folder = folder();
     let folder = folder.path();
@@ -261,8 +330,12 @@ fn from_drift_to_alarm_to_a_new_rule() {
         serde_json::from_str(&std::fs::read_to_string(folder.join("new.json")).unwrap()).unwrap();
     let used = |set: &str| rule[set]["sequences"].as_u64().unwrap();
     assert_eq!(used("screened_on") + used("certified_on"), 1000);
-    let old = std::fs::read_to_string(folder.join("rule.json")).unwrap();
-    let refused = server.ask("PUT", "/rule/rule", &old);
+    done(
+        folder,
+        "calibrate traces.npz --method conditional --delta 0.009 -o much.json",
+    );
+    let much = std::fs::read_to_string(folder.join("much.json")).unwrap();
+    let refused = server.ask("PUT", "/rule/rule", &much);
     assert_eq!(refused.status, 422);
     assert!(
         refused.json()["remedy"]
@@ -361,32 +434,6 @@ fn groups_are_watched_and_their_audits_make_the_next_rule() {
     assert_eq!(server.status()["groups"], json!(["north", "south"]));
 }
 
-/// Streams and labels from several clients until the server is gone: how many
-/// streams were audited, and the ids that were labelled, as far as it said so.
-fn load(address: &str, client: &str) -> (u64, Vec<String>) {
-    // A handle on the address alone: the server is killed meanwhile.
-    let server = std::mem::ManuallyDrop::new(Server {
-        child: Command::new("true").spawn().unwrap(),
-        address: address.to_owned(),
-        token: None,
-    });
-    let mut labelled = Vec::new();
-    for audited in 0.. {
-        let id = format!("{client}-{audited}");
-        let lines = stream(&id, 0, 1);
-        let sent = server.ask_with("POST", "/rule/streams", "", &lines);
-        if !sent.is_some_and(|a| a.body.contains("\"audited\":true")) {
-            return (audited, labelled);
-        }
-        let label = format!("{{\"id\":\"{id}\",\"label\":1}}");
-        match server.ask_with("POST", "/rule/labels", "", &label) {
-            Some(answer) if answer.status == 200 => labelled.push(id),
-            _ => return (audited + 1, labelled),
-        }
-    }
-    unreachable!("the server is killed before")
-}
-
 /// `HALTWISE_KILLS` says how often; `make soak-serve` does it a thousand times.
 #[test]
 fn nothing_that_was_acknowledged_is_lost_by_kills() {
@@ -452,16 +499,51 @@ fn nothing_that_was_acknowledged_is_lost_by_kills() {
 #[test]
 fn a_store_has_one_server() {
     let folder = folder();
-    let _first = Server::start(folder.path(), "rule.json --store store");
-    let second = ran(haltwise()
-        .current_dir(folder.path())
-        .args("serve rule.json --store store --listen 127.0.0.1:0".split(' ')));
-    assert_eq!(second.code, 1);
-    assert!(
-        second.stderr.contains("another program is writing it"),
-        "{}",
-        second.stderr
-    );
+    let first = Server::start(folder.path(), "rule.json --store store");
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    let relaxed = std::sync::atomic::Ordering::Relaxed;
+    std::thread::scope(|scope| {
+        // Not even while the first one goes over to a new log.
+        scope.spawn(|| {
+            while !is_done.load(relaxed) {
+                assert_eq!(first.post("/rule/rotate", "").status, 200);
+            }
+        });
+        let words = "serve rule.json --store store --listen 127.0.0.1:0 --wait-for-store 2";
+        let second = ran(haltwise().current_dir(folder.path()).args(words.split(' ')));
+        is_done.store(true, relaxed);
+        assert_eq!(second.code, 1);
+        let said = second.stderr;
+        assert!(said.contains("store/rule: another server uses"), "{said}");
+        assert!(said.contains("--wait-for-store"), "{said}");
+    });
+    // Readers need no lock.
+    done(folder.path(), "monitor rule.json store");
+}
+
+#[test]
+fn a_rolling_restart_keeps_all_open_streams() {
+    let folder = folder();
+    let words = "rule.json --store store --audit 0.5";
+    let mut server = Server::start(folder.path(), words);
+    let first: String = (0..5000)
+        .map(|i| format!("{{\"id\":\"s{i}\",\"t\":1,\"score\":0.1,\"prediction\":1}}\n"))
+        .collect();
+    let second = first.replace("\"t\":1,\"score\":0.1", "\"t\":2,\"score\":1.0");
+    assert_eq!(server.post("/rule/streams", &first).body, "");
+    for _ in 0..3 {
+        let id = server.child.id().to_string();
+        let told = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(told.unwrap().success());
+        // The next one starts before the first has ended.
+        let next = Server::start(folder.path(), words);
+        assert_eq!(server.child.wait().unwrap().code(), Some(0));
+        server = next;
+    }
+    let halted = server.post("/rule/streams", &second);
+    let halts = halted.lines();
+    assert_eq!(halts.len(), 5000, "{:?}", halts.first());
+    assert!(halts.iter().all(|halt| halt["t"] == 2), "{:?}", halts[0]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::evidence_file::EVIDENCE;
+use crate::memory::Size;
 use crate::problem::{Checked, Problem};
 use crate::proposal_file::PROPOSAL;
 use crate::rule_file::RULE;
@@ -33,6 +34,9 @@ pub(crate) struct Kind {
     pub(crate) is: &'static str,
     pub(crate) verb: &'static str,
 }
+
+/// The longest document that is read: as values, it takes thirty times as much memory.
+const LONGEST: u64 = 128 << 20;
 
 /// All kinds there are.
 const KINDS: [&Kind; 3] = [&RULE, &PROPOSAL, &EVIDENCE];
@@ -90,7 +94,8 @@ impl Kind {
         start.read_to_end(&mut bytes).map_err(unreadable)?;
         // Of another kind of file, which may be huge, the start tells enough.
         if Format::seen(&bytes).is_none_or(|(found, ..)| found == Format::Jsonl) {
-            file.read_to_end(&mut bytes).map_err(unreadable)?;
+            let mut rest = file.take(LONGEST);
+            rest.read_to_end(&mut bytes).map_err(unreadable)?;
         }
         self.parse(&bytes).map_err(|problem| problem.in_file(path))
     }
@@ -110,6 +115,14 @@ impl Kind {
             true => "an",
             false => "a",
         };
+        if bytes.len() as u64 > LONGEST {
+            return Err(Problem::new(format_args!(
+                "it is longer than {}; no {name} file is: name another file, or {remedy} with fewer \
+                 steps or thresholds",
+                Size(LONGEST)
+            ))
+            .of_kind(ErrorKind::TooLarge));
+        }
         let mut fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|e| {
             let what = match Format::seen(bytes) {
                 _ if bytes.is_empty() => format!("it is empty; {remedy}, or copy it again"),

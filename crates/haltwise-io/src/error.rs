@@ -43,6 +43,8 @@ pub enum ErrorKind {
     Conflict,
     /// It is sound, but nothing here reads or writes its like.
     Unsupported,
+    /// It would take more memory than it may.
+    TooLarge,
     /// It cannot be written, other than for lack of a folder or permission.
     Output,
 }

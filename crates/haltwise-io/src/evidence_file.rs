@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use haltwise::corridor::EvidenceError;
 use haltwise::traces::{Fingerprint, SetRecord};
 use haltwise::{Evidence, Proposal, Rule};
 use serde::{Deserialize, Serialize};
@@ -144,8 +145,11 @@ pub fn certify_parts(
             Some((first, sum)) => {
                 let added = sum.evidence.add(&part.evidence);
                 added.map_err(|e| {
-                    let problem = format_args!("{e} than {}", first.display());
-                    Error::new(&path, problem)
+                    let than = match e {
+                        EvidenceError::OtherProposal => format!(" than {}", first.display()),
+                        _ => String::new(),
+                    };
+                    Error::new(&path, format_args!("{e}{than}"))
                 })?;
             }
         }

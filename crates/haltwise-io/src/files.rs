@@ -1,9 +1,11 @@
 //! Trace files as a source of sequences: gone through as often as needed, kept
 //! where they fit into memory, counted and let go where they do not.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltwise::corridor::{CalibrateError, Counting, EvidenceError, Fold, Room};
 use haltwise::evaluate::{Evaluation, Evaluator};
@@ -13,7 +15,7 @@ use haltwise::{Proposal, Rule};
 
 use crate::error::{Error, Result};
 use crate::evidence_file::{EvidencePart, Input};
-use crate::traces::{Columns, Extent, Place, Snapshot, fold_traces};
+use crate::traces::{Columns, Extent, Place, Snapshot, fold_within};
 
 /// Told now and then how many bytes of how many are done.
 type Progress<'p> = &'p mut dyn FnMut(u64, u64);
@@ -24,7 +26,34 @@ pub struct Files<'p> {
     snapshot: Snapshot,
     columns: Columns,
     memory: u64,
+    /// What may be kept of the sequences, once that is known.
+    keeping: Cell<Option<Keeping>>,
     progress: RefCell<Progress<'p>>,
+}
+
+/// How many steps there may be for what is kept of them to fit into memory.
+#[derive(Debug, Clone, Copy)]
+struct Keeping {
+    bytes: u64,
+    /// What counts as steps: see [`weight`].
+    most: u64,
+}
+
+/// How much sequences weigh in memory, in steps: what is kept of each beside its steps takes as
+/// much as six of them, at the most.
+fn weight(extent: Extent) -> u64 {
+    extent.steps.saturating_add(6 * extent.sequences)
+}
+
+/// How many sequences or steps a thread reads before it tells how many there were.
+const TELL_EVERY: u64 = 256;
+const TELL_STEPS: u64 = 1 << 20;
+
+/// What a thread makes of sequences, and how many of them it has not told yet.
+struct Counted<S> {
+    state: S,
+    sequences: u64,
+    steps: u64,
 }
 
 impl std::fmt::Debug for Files<'_> {
@@ -59,6 +88,7 @@ impl<'p> Files<'p> {
             snapshot: Snapshot::new(paths)?,
             columns: Columns::default(),
             memory,
+            keeping: Cell::new(None),
             progress: RefCell::new(progress),
         })
     }
@@ -77,7 +107,8 @@ impl<'p> Files<'p> {
     /// What keeping the traces would take.
     pub fn needed(&self, grid: &Grid) -> Result<Needed> {
         let extent = Extent::of(&self.files())?;
-        let kept = kept(extent, grid);
+        let bits = bits_per_step(grid);
+        let kept = kept(extent, bits);
         let fixed = LEAST_MEMORY + extent.reading;
         let bytes = fixed + kept;
         let room = match self.memory.checked_sub(fixed) {
@@ -92,6 +123,18 @@ impl<'p> Files<'p> {
             }
             Some(left) => Room::Share(left as f64 / kept as f64),
         };
+        let left = self.memory.saturating_sub(fixed);
+        let (share, keeping) = match room {
+            // Half of what is left, or more: the rest may be used to read.
+            Room::All => (1.0, kept.max(left / 2)),
+            Room::Share(share) => (share, left),
+        };
+        // Sequences of unequal length are filled up, to twice their size at most.
+        let fitting = (keeping as f64 / share * 8.0 / (2 * bits) as f64) as u64;
+        self.keeping.set(Some(Keeping {
+            bytes: keeping,
+            most: fitting.max(weight(extent)),
+        }));
         Ok(Needed {
             extent,
             bytes,
@@ -110,7 +153,15 @@ impl<'p> Files<'p> {
         visit: impl Fn(&mut S, Place, &Trace<'_>) -> std::result::Result<(), String> + Sync,
     ) -> Result<Vec<S>> {
         let mut progress = self.progress.borrow_mut();
-        let states = fold_traces(&self.files(), &self.columns, &mut **progress, start, visit)?;
+        let kept = self.keeping.get().map_or(0, |keeping| keeping.bytes);
+        let states = fold_within(
+            self.memory.saturating_sub(kept),
+            &self.files(),
+            &self.columns,
+            &mut **progress,
+            start,
+            visit,
+        )?;
         self.snapshot.check_unchanged()?;
         Ok(states)
     }
@@ -219,28 +270,66 @@ impl Fold for Files<'_> {
         start: impl Fn() -> S + Sync,
         visit: impl Fn(&mut S, Key, &Trace<'_>) -> std::result::Result<(), CalibrateError> + Sync,
     ) -> Result<Vec<S>> {
-        self.visit(start, |state, place, trace| {
-            visit(state, key(place, trace), trace).map_err(|e| e.to_string())
-        })
+        let Some(keeping) = self.keeping.get() else {
+            return self.visit(start, |state, place, trace| {
+                visit(state, key(place, trace), trace).map_err(|e| e.to_string())
+            });
+        };
+        // How much there is was told by the size of the files, which may be packed.
+        let (sequences, steps) = (AtomicU64::new(0), AtomicU64::new(0));
+        let tell = |counted: &mut Counted<S>| {
+            let add = |sum: &AtomicU64, more: &mut u64| {
+                let more = mem::take(more);
+                sum.fetch_add(more, Ordering::Relaxed) + more
+            };
+            let extent = Extent {
+                sequences: add(&sequences, &mut counted.sequences),
+                steps: add(&steps, &mut counted.steps),
+                reading: 0,
+            };
+            weight(extent) <= keeping.most
+        };
+        let start = || Counted {
+            state: start(),
+            sequences: 0,
+            steps: 0,
+        };
+        let states = self.visit(start, |counted, place, trace| {
+            counted.sequences += 1;
+            counted.steps += trace.len() as u64;
+            let is_due = counted.sequences == TELL_EVERY || counted.steps > TELL_STEPS;
+            if is_due && !tell(counted) {
+                return Err(PACKED.into());
+            }
+            visit(&mut counted.state, key(place, trace), trace).map_err(|e| e.to_string())
+        })?;
+        Ok(states.into_iter().map(|counted| counted.state).collect())
+    }
+}
+
+/// What is wrong with files that hold more than their size tells.
+const PACKED: &str = "the traces up to here already take more memory than may be used; the file \
+    is packed, so this was not known before: allow more memory, or write it as Parquet";
+
+/// The bits that keeping a step takes: a byte per score where the grid allows it, and a bit per
+/// prediction.
+fn bits_per_step(grid: &Grid) -> u64 {
+    match grid.thresholds().len() {
+        ..=255 => 8 + 1,
+        _ => 32 + 1,
     }
 }
 
 /// The bytes that keeping traces takes.
-fn kept(extent: Extent, grid: &Grid) -> u64 {
-    // A byte per score where the grid allows it, a bit per prediction, a length
-    // and a key per sequence.
-    let score = if grid.thresholds().len() <= 255 {
-        8
-    } else {
-        32
-    };
+fn kept(extent: Extent, bits_per_step: u64) -> u64 {
     // Sequences of unequal length are filled up, to twice their size at most.
     // If all are equally long, this divides.
     let filled = match extent.steps % extent.sequences.max(1) {
         0 => extent.steps,
         _ => 2 * extent.steps,
     };
-    filled.saturating_mul(score + 1) / 8 + 12 * extent.sequences
+    // A length and a key per sequence.
+    filled.saturating_mul(bits_per_step) / 8 + 12 * extent.sequences
 }
 
 /// Sequences that follow each other, judged by one rule.
@@ -289,7 +378,7 @@ mod tests {
             steps: 1_000_000_000,
             reading: 0,
         };
-        let gibibytes = |grid: &Grid| kept(extent, grid) as f64 / f64::from(1 << 30);
+        let gibibytes = |grid: &Grid| kept(extent, bits_per_step(grid)) as f64 / f64::from(1 << 30);
         assert!((1.1..1.3).contains(&gibibytes(&Grid::default())));
         assert!(gibibytes(&Grid::new(0.001).unwrap()) > 3.0);
     }

@@ -9,6 +9,7 @@ mod evidence_file;
 mod export;
 #[cfg(feature = "columnar")]
 mod files;
+mod memory;
 mod npy;
 mod npz;
 mod problem;
@@ -22,6 +23,7 @@ pub use evidence_file::{EvidencePart, Input, certify_parts, read_evidence, write
 pub use export::{ExportError, ExportTo, LiveRule, export_rule, parse_live_rule};
 #[cfg(feature = "columnar")]
 pub use files::{Evaluated, Files, LEAST_MEMORY, Needed};
+pub use memory::MEMORY;
 pub use npz::{Integers, read_integers};
 pub use proposal_file::{read_proposal, write_proposal};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};

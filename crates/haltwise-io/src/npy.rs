@@ -6,6 +6,7 @@ use std::io::Read;
 use half::f16;
 
 use crate::error::ErrorKind;
+use crate::memory::Memory;
 use crate::problem::{Checked, Problem};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -229,6 +230,38 @@ impl<'a> Array<'a> {
         self.row_values
     }
 
+    /// How many bytes reading it takes at a time: a row as it is stored and as numbers of 32 bits,
+    /// and in Fortran order all rows, which lie across each other.
+    fn working_bytes(&self) -> u64 {
+        let Dtype { size, .. } = self.header.dtype;
+        let row = self.row_values.saturating_mul(size + 4) as u64;
+        row.saturating_add(if self.is_held_whole() {
+            self.bytes as u64
+        } else {
+            0
+        })
+    }
+
+    /// How many bytes a row has.
+    pub(crate) fn row_bytes(&self) -> u64 {
+        self.row_values.saturating_mul(self.header.dtype.size) as u64
+    }
+
+    fn is_held_whole(&self) -> bool {
+        self.header.fortran && self.header.shape.len() > 1
+    }
+
+    /// Takes the memory that reading it takes.
+    pub(crate) fn take_memory(&self, memory: &mut Memory) -> Checked {
+        let what = match self.is_held_whole() {
+            true => {
+                "an array in Fortran order, which is held whole (save np.ascontiguousarray of it),"
+            }
+            false => "a row",
+        };
+        memory.take(what, self.working_bytes())
+    }
+
     /// Whether the values are text, not numbers.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self.header.dtype.kind, 'U' | 'S')
@@ -238,7 +271,7 @@ impl<'a> Array<'a> {
     pub(crate) fn advance(&mut self) -> Checked {
         let size = self.header.dtype.size;
         self.row.clear();
-        if self.header.fortran && self.header.shape.len() > 1 {
+        if self.is_held_whole() {
             fill(&mut self.reader, &mut self.whole, self.bytes)?;
             // What takes no bytes may claim any shape, too large to walk through.
             if self.bytes > 0 {

@@ -9,6 +9,7 @@ use zip::ZipArchive;
 use zip::result::ZipError;
 
 use crate::error::{ErrorKind, Result};
+use crate::memory::{MEMORY, Memory};
 use crate::npy::{Array, out_of_range};
 use crate::problem::{Checked, Problem, listed};
 
@@ -32,11 +33,17 @@ impl<R: Read + Seek> Archive<R> {
             .collect()
     }
 
-    /// An array that is there, before its first row.
-    pub(crate) fn array<'a>(&'a mut self, name: &'a str) -> Checked<Array<'a>> {
+    /// An array that is there, before its first row, and the memory that reading it takes.
+    pub(crate) fn array<'a>(
+        &'a mut self,
+        name: &'a str,
+        memory: &mut Memory,
+    ) -> Checked<Array<'a>> {
         let entry = self.0.by_name(&format!("{name}.npy")).map_err(not_whole)?;
         let size = entry.size();
-        Array::open(name, size, BufReader::with_capacity(BUFFER, entry))
+        let array = Array::open(name, size, BufReader::with_capacity(BUFFER, entry))?;
+        array.take_memory(memory)?;
+        Ok(array)
     }
 }
 
@@ -101,17 +108,19 @@ fn integers(reader: impl Read + Seek, name: &str) -> Checked<Integers> {
             Listed(&found)
         )));
     }
+    let mut memory = Memory::new(MEMORY);
     archive
-        .array(name)
-        .and_then(all_integers)
+        .array(name, &mut memory)
+        .and_then(|array| all_integers(array, memory))
         .map_err(|problem| problem.at(name))
 }
 
-fn all_integers(mut array: Array<'_>) -> Checked<Integers> {
+fn all_integers(mut array: Array<'_>, memory: Memory) -> Checked<Integers> {
     let shape = array.shape().to_vec();
     let take = array.row_values();
     // A row of no values costs no bytes: a damaged file may claim any number.
     let rows = if take == 0 { 0 } else { array.rows() };
+    memory.check("the array", 8 * (rows as u64).saturating_mul(take as u64))?;
     let (mut row, mut values) = (Vec::new(), Vec::new());
     for i in 0..rows {
         array.advance()?;

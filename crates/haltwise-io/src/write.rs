@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use haltwise_log::sync_folder_of;
 use tempfile::NamedTempFile;
 
 use crate::error::{Error, ErrorKind, Result, Source};
@@ -120,12 +121,12 @@ impl WholeFile {
         })
     }
 
-    /// Puts the file, all of it on disk, in its place.
+    /// Puts the file in its place: all of it on disk, its name included.
     pub(crate) fn commit(self) -> Result<()> {
         let Self { path, beside } = self;
         beside.as_file().sync_all().map_err(|e| failed(&path, e))?;
         beside.persist(&path).map_err(|e| failed(&path, e.error))?;
-        Ok(())
+        sync_folder_of(&path).map_err(|e| failed(&path, e))
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use haltwise_log::{ErrorKind, Log};
+use haltwise_log::{ErrorKind, Log, sync_folder_of};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -195,7 +195,9 @@ fn renew(path: &Path, key: &str) -> crate::Result<()> {
         journal.add(entry)?;
     }
     journal.log.sync().map_err(refused)?;
-    fs::rename(&beside, path).map_err(failed)
+    fs::rename(&beside, path)
+        .and_then(|()| sync_folder_of(path))
+        .map_err(failed)
 }
 
 /// The entries of a journal of the first version, its first line aside: all but a

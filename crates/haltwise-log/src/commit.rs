@@ -5,20 +5,26 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::file::{Log, check, join};
 
-/// Why nothing can be committed any more. What was committed before is safe; what
-/// was not may or may not be there when the log is opened again.
+/// How long the writer pauses after a write that failed: at first, and at the most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why what was appended is not on the disk yet. The writer tries again until it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the log cannot be written, so nothing is taken any more: {0}; make room and start again")]
+#[error("the log cannot be written: {0}; make room, and it goes on by itself")]
 pub struct Failed(String);
 
 /// Appends records to a log from any thread.
 ///
-/// When a write fails nothing more is taken: what a program has done since the
-/// last commit is then ahead of what it would know after a restart.
+/// When a write fails it is tried again, with pauses, until there is room or the
+/// committer is closed. Records keep their order, and none is committed before
+/// those that came earlier. They wait in memory meanwhile, so whoever appends asks
+/// [`ready`](Self::ready) first.
 pub struct Committer {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -49,6 +55,7 @@ struct State {
     /// How many were appended, and how many of those are on the disk.
     appended: u64,
     committed: u64,
+    /// Why the last write failed, until one succeeds.
     failed: Option<Failed>,
     closing: bool,
 }
@@ -57,12 +64,23 @@ impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Waits for a while, or until the log is to be closed.
+    fn pause(&self, pause: Duration) {
+        let waited = self
+            .work
+            .wait_timeout_while(self.state(), pause, |state| !state.closing);
+        drop(waited);
+    }
 }
 
 impl Committer {
-    /// Starts the thread that writes. After each commit it calls `committed` with
-    /// how many records are on the disk, or with why no more will be.
-    pub fn new(log: Log, committed: impl Fn(Result<u64, &Failed>) + Send + 'static) -> Self {
+    /// Starts the thread that writes. After each write it calls `committed` with how
+    /// many records are on the disk, or with why those that wait are not.
+    pub fn new(
+        log: Log,
+        committed: impl Fn(Result<u64, &Failed>, Duration) + Send + 'static,
+    ) -> Self {
         let shared = Arc::new(Shared::default());
         let path = log.path().to_path_buf();
         let thread = std::thread::spawn({
@@ -78,12 +96,9 @@ impl Committer {
 
     /// Appends a record, and returns its number, counted from 1. It is on the disk
     /// once this many are committed.
-    pub fn append(&self, record: &str) -> Result<u64, AppendError> {
+    pub fn append(&self, record: &str) -> Result<u64, Error> {
         check(&self.path, record)?;
         let mut state = self.shared.state();
-        if let Some(failed) = &state.failed {
-            return Err(failed.clone().into());
-        }
         join(&mut state.waiting, record);
         state.appended += 1;
         let number = state.appended;
@@ -92,7 +107,13 @@ impl Committer {
         Ok(number)
     }
 
-    /// Waits until a record is on the disk.
+    /// Whether the last write succeeded.
+    pub fn ready(&self) -> Result<(), Failed> {
+        self.shared.state().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits until a record is on the disk, or a write fails. A record that waits then
+    /// may still be committed.
     pub fn wait(&self, number: u64) -> Result<(), Failed> {
         let mut state = self.shared.state();
         loop {
@@ -115,7 +136,8 @@ impl Committer {
         self.shared.state().appended
     }
 
-    /// Commits what waits, and gives the log back.
+    /// Commits what waits, and gives the log back. Fails if what waits cannot be written
+    /// now.
     pub fn close(mut self) -> Result<Log, Failed> {
         let log = self.join();
         let state = self.shared.state();
@@ -141,51 +163,47 @@ impl Drop for Committer {
     }
 }
 
-/// Why a record was not taken.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AppendError {
-    /// Nothing can be committed any more.
-    #[error(transparent)]
-    Failed(#[from] Failed),
-    /// It cannot be written.
-    #[error(transparent)]
-    Record(#[from] Error),
-}
-
 /// Writes until no more will come.
-fn work(shared: &Shared, mut log: Log, committed: &dyn Fn(Result<u64, &Failed>)) -> Log {
-    let mut batch = String::new();
+fn work(shared: &Shared, mut log: Log, committed: &dyn Fn(Result<u64, &Failed>, Duration)) -> Log {
+    // Records that are being written, and how many there are up to the last of them.
+    let (mut batch, mut upto) = (String::new(), 0);
+    let mut pause = FIRST_PAUSE;
     loop {
         let mut state = shared.state();
-        while state.waiting.is_empty() && !state.closing {
-            state = shared
-                .work
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        if state.waiting.is_empty() || state.failed.is_some() {
-            return log;
-        }
-        batch.clear();
-        std::mem::swap(&mut batch, &mut state.waiting);
-        let upto = state.appended;
-        drop(state);
-        let written = log.append_joined(&batch).and_then(|()| log.sync());
-        let mut state = shared.state();
-        match written {
-            Ok(()) => state.committed = upto,
-            Err(error) => state.failed = Some(Failed(error.to_string())),
-        }
-        let failed = state.failed.clone();
-        drop(state);
-        shared.done.notify_all();
-        match failed {
-            None => committed(Ok(upto)),
-            Some(failed) => {
-                committed(Err(&failed));
+        if batch.is_empty() {
+            while state.waiting.is_empty() && !state.closing {
+                state = shared
+                    .work
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.waiting.is_empty() {
                 return log;
             }
+            std::mem::swap(&mut batch, &mut state.waiting);
+            upto = state.appended;
+        }
+        drop(state);
+        let begun = Instant::now();
+        let written = log.append_joined(&batch).and_then(|()| log.sync());
+        let took = begun.elapsed();
+        let mut state = shared.state();
+        state.failed = written.err().map(|error| Failed(error.to_string()));
+        if state.failed.is_none() {
+            state.committed = upto;
+        }
+        let (failed, closing) = (state.failed.clone(), state.closing);
+        drop(state);
+        shared.done.notify_all();
+        committed(failed.as_ref().map_or(Ok(upto), Err), took);
+        if failed.is_none() {
+            batch.clear();
+            pause = FIRST_PAUSE;
+        } else if closing {
+            return log;
+        } else {
+            shared.pause(pause);
+            pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
 }
@@ -199,7 +217,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let (log, _) = Log::open(&path, "{}", &mut |_| Ok(())).unwrap();
-        let committer = Committer::new(log, |_| {});
+        let committer = Committer::new(log, |_, _| {});
         std::thread::scope(|scope| {
             for thread in 0..8 {
                 let committer = &committer;
@@ -232,7 +250,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let (log, _) = Log::open(&path, "{}", &mut |_| Ok(())).unwrap();
-        let committer = Committer::new(log, |_| {});
+        let committer = Committer::new(log, |_, _| {});
         assert!(committer.append("a\nb").is_err());
         (0..1000).for_each(|i| drop(committer.append(&i.to_string())));
         drop(committer);

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, ErrorKind};
+use crate::folder::sync_folder_of;
+use crate::tail::Dropped;
 
 /// Between the records of a commit: no JSON has it.
-const BETWEEN: char = '\u{1e}';
+pub(crate) const BETWEEN: char = '\u{1e}';
 
 /// The hexadecimal digits of a checksum.
 const DIGITS: usize = 16;
@@ -25,6 +27,10 @@ pub struct Log {
     file: File,
     /// Where the next line begins.
     end: u64,
+    /// How many bytes are on the disk for certain.
+    synced: u64,
+    /// Whether anything is behind that. The next append removes it.
+    has_tail: bool,
     line: Vec<u8>,
 }
 
@@ -33,24 +39,23 @@ pub struct Log {
 pub struct Opened {
     /// How many records are in it, the header aside.
     pub records: u64,
-    /// How many bytes of a last line that was cut short were dropped.
-    pub dropped: u64,
+    /// What stands at its end and is no part of it.
+    pub dropped: Option<Dropped>,
 }
 
 /// The good lines of a file.
 struct Lines {
     header: Option<String>,
-    records: u64,
     /// How many bytes they have.
-    good: u64,
-    /// How many there are in all.
     bytes: u64,
+    opened: Opened,
 }
 
 impl Log {
-    /// Opens a log or begins one, and reads what is in it. A last line that was
-    /// cut short is dropped; any other damage, or another header, is an error,
-    /// and nothing is changed.
+    /// Opens a log or begins one, and reads what is in it. Damage before the last
+    /// good line, or another header, is an error, and nothing is changed. Whatever
+    /// stands behind the last good line is reported in [`Opened::dropped`]. It stays
+    /// in the file until the first append, so a caller may still refuse the log.
     pub fn open(path: &Path, header: &str, read: &mut Read<'_>) -> Result<(Self, Opened), Error> {
         let file = OpenOptions::new()
             .read(true)
@@ -68,32 +73,37 @@ impl Log {
         let mut log = Self {
             path: path.to_path_buf(),
             file,
-            end: found.good,
+            end: found.bytes,
+            synced: found.bytes,
+            has_tail: found.opened.dropped.is_some(),
             line: Vec::new(),
         };
-        let dropped = found.bytes - found.good;
-        if dropped > 0 {
-            log.cut()?;
-        } else {
-            log.seek(log.end)?;
-        }
+        log.seek(log.end)?;
         if found.header.is_none() {
             log.append([header])?;
             log.sync()?;
-            sync_folder(path)?;
         }
-        let records = found.records;
-        Ok((log, Opened { records, dropped }))
+        // Also for a log that was there: the program that began it may have been killed
+        // before it came to this.
+        sync_folder_of(path).map_err(Error::io(path))?;
+        Ok((log, found.opened))
     }
 
     /// Reads the records of a log, which another program may be writing: a last
     /// line that is not whole yet is left for the next time. Returns the header.
     pub fn read(path: &Path, read: &mut Read<'_>) -> Result<String, Error> {
+        Self::inspect(path, read).map(|(header, _)| header)
+    }
+
+    /// Reads the records of a log as [`read`](Self::read) does, and also says what
+    /// stands at its end and was passed over. Changes nothing.
+    pub fn inspect(path: &Path, read: &mut Read<'_>) -> Result<(String, Opened), Error> {
         let file = File::open(path).map_err(Error::io(path))?;
         let found = lines(path, &file, None, read)?;
-        found
-            .header
-            .ok_or_else(|| Error::new(path, ErrorKind::NoLog))
+        match found.header {
+            Some(header) => Ok((header, found.opened)),
+            None => Err(Error::new(path, ErrorKind::NoLog)),
+        }
     }
 
     /// Reads the records again, all that were appended so far.
@@ -129,6 +139,9 @@ impl Log {
 
     /// The same for records that were checked and joined.
     pub(crate) fn append_joined(&mut self, text: &str) -> Result<(), Error> {
+        if self.has_tail {
+            self.cut()?;
+        }
         let mut line = std::mem::take(&mut self.line);
         line.clear();
         // A checksum of 16 digits, a space, the records, the end.
@@ -137,8 +150,9 @@ impl Log {
         let length = line.len() as u64;
         self.line = line;
         if let Err(error) = written {
-            // What was written of it goes; should even that fail, it is dropped
-            // when the log is opened again.
+            // What was written of it goes; should even that fail, the next append tries
+            // again, or it is dropped when the log is opened again.
+            self.has_tail = true;
             let _ = self.cut();
             return Err(Error::io(&self.path)(error));
         }
@@ -146,15 +160,27 @@ impl Log {
         Ok(())
     }
 
-    /// Forces what was appended to the disk.
+    /// Forces what was appended to the disk. If that fails, what was appended since the
+    /// last time is no part of the log any more, and is to be appended again: a system may
+    /// drop what it could not write, and call the next attempt a success.
     pub fn sync(&mut self) -> Result<(), Error> {
-        self.file.sync_data().map_err(Error::io(&self.path))
+        let synced = self.file.sync_data();
+        match synced {
+            Ok(()) => self.synced = self.end,
+            Err(_) => {
+                self.end = self.synced;
+                self.has_tail = true;
+            }
+        }
+        synced.map_err(Error::io(&self.path))
     }
 
     /// Drops what is behind the last good line.
     fn cut(&mut self) -> Result<(), Error> {
         self.file.set_len(self.end).map_err(Error::io(&self.path))?;
-        self.seek(self.end)
+        self.seek(self.end)?;
+        self.has_tail = false;
+        Ok(())
     }
 
     fn seek(&mut self, to: u64) -> Result<(), Error> {
@@ -179,17 +205,6 @@ pub(crate) fn join(text: &mut String, record: &str) {
     text.push_str(record);
 }
 
-/// A file that was made is only there once its folder says so.
-fn sync_folder(path: &Path) -> Result<(), Error> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    File::open(folder)
-        .and_then(|folder| folder.sync_all())
-        .map_err(Error::io(path))
-}
-
 /// Reads the lines of a file up to the first that is not whole. If a whole one
 /// comes after that, it was not cut short but damaged.
 fn lines(
@@ -200,12 +215,11 @@ fn lines(
 ) -> Result<Lines, Error> {
     let mut found = Lines {
         header: None,
-        records: 0,
-        good: 0,
         bytes: 0,
+        opened: Opened::default(),
     };
     let mut input = BufReader::with_capacity(1 << 20, file);
-    let (mut line, mut number, mut bad) = (Vec::new(), 0, None);
+    let (mut line, mut number) = (Vec::new(), 0);
     loop {
         line.clear();
         let length = input
@@ -215,19 +229,19 @@ fn lines(
             break;
         }
         number += 1;
-        found.bytes += length as u64;
+        let dropped = &mut found.opened.dropped;
         let Some(text) = whole(&line) else {
-            bad.get_or_insert(number);
+            dropped.get_or_insert(Dropped::at(number)).add(&line);
             // What is no log at all must not be taken for a cut-off header.
             if number == 1 && !starts(&line, header) {
                 return Err(Error::new(path, ErrorKind::NoLog));
             }
             continue;
         };
-        if let Some(bad) = bad {
-            return Err(Error::new(path, ErrorKind::Damaged(bad)));
+        if let Some(dropped) = dropped {
+            return Err(Error::new(path, ErrorKind::Damaged(dropped.line)));
         }
-        found.good = found.bytes;
+        found.bytes += length as u64;
         if found.header.is_none() {
             if header.is_some_and(|header| header != text) {
                 return Err(Error::new(path, ErrorKind::OtherHeader(text.to_owned())));
@@ -236,7 +250,7 @@ fn lines(
             continue;
         }
         for record in text.split(BETWEEN) {
-            found.records += 1;
+            found.opened.records += 1;
             read(record).map_err(|e| Error::new(path, ErrorKind::Refused(number, e)))?;
         }
     }
@@ -245,8 +259,12 @@ fn lines(
 
 /// The text of a line that is whole.
 fn whole(line: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
-    let (sum, text) = text.split_at_checked(DIGITS)?;
+    checked(line.strip_suffix(b"\n")?)
+}
+
+/// The text of a line without its end, if its checksum is right.
+pub(crate) fn checked(line: &[u8]) -> Option<&str> {
+    let (sum, text) = std::str::from_utf8(line).ok()?.split_at_checked(DIGITS)?;
     let text = text.strip_prefix(' ')?;
     let sum = u64::from_str_radix(sum, 16).ok()?;
     (sum == xxh3_64(text.as_bytes())).then_some(text)
@@ -267,6 +285,7 @@ fn starts(mut line: &[u8], header: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tail::Cause;
 
     const HEADER: &str = r#"{"format":"test"}"#;
 
@@ -344,6 +363,95 @@ mod tests {
             assert!(message.contains(expected), "{message}");
             assert_eq!(std::fs::read(&path).unwrap(), damaged);
         }
+    }
+
+    /// Three commits, of which the last has two records.
+    fn three_commits(path: &Path) -> Vec<u8> {
+        let (mut log, ..) = open(path).unwrap();
+        log.append(["first"]).unwrap();
+        log.append(["second"]).unwrap();
+        log.append(["{\"third\": 3}", "fourth"]).unwrap();
+        drop(log);
+        std::fs::read(path).unwrap()
+    }
+
+    fn last_line(bytes: &[u8]) -> usize {
+        let before = &bytes[..bytes.len() - 1];
+        before.iter().rposition(|&b| b == b'\n').unwrap() + 1
+    }
+
+    #[test]
+    fn a_flipped_bit_in_the_last_line_is_reported_as_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let whole = three_commits(&path);
+        for at in last_line(&whole)..whole.len() {
+            for bit in 0..8 {
+                let mut damaged = whole.clone();
+                damaged[at] ^= 1 << bit;
+                std::fs::write(&path, &damaged).unwrap();
+                let (_, records, opened) = open(&path).unwrap();
+                // A digit of the checksum in upper case means the same.
+                if damaged[at].eq_ignore_ascii_case(&whole[at]) && records.len() == 4 {
+                    continue;
+                }
+                let dropped = opened.dropped.unwrap();
+                assert_eq!(dropped.cause, Cause::Damaged, "byte {at}, bit {bit}");
+                assert_eq!((records.len(), dropped.line), (2, 4));
+                assert_eq!(dropped.bytes as usize, whole.len() - last_line(&whole));
+                // Nothing is removed before something is appended.
+                assert_eq!(std::fs::read(&path).unwrap(), damaged);
+                let mut seen = 0;
+                let (_, inspected) = Log::inspect(&path, &mut |_| {
+                    seen += 1;
+                    Ok(())
+                })
+                .unwrap();
+                assert_eq!((inspected, seen), (opened, 2));
+            }
+        }
+    }
+
+    #[test]
+    fn damage_says_how_many_records_it_took() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let whole = three_commits(&path);
+        let mut damaged = whole.clone();
+        let third = String::from_utf8_lossy(&whole).find("third").unwrap();
+        damaged[third] ^= 1;
+        std::fs::write(&path, &damaged).unwrap();
+        let dropped = open(&path).unwrap().2.dropped.unwrap();
+        assert_eq!((dropped.lines, dropped.records), (1, 2));
+        let said = dropped.to_string();
+        assert!(said.contains("line 4 is damaged"), "{said}");
+        assert!(said.contains("2 records"), "{said}");
+    }
+
+    #[test]
+    fn a_write_that_was_cut_short_is_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let whole = three_commits(&path);
+        let last = last_line(&whole);
+        for cut in last + 1..whole.len() {
+            for zeros in [0, 1, 512] {
+                let mut bytes = whole[..cut].to_vec();
+                bytes.resize(cut + zeros, 0);
+                std::fs::write(&path, &bytes).unwrap();
+                let dropped = open(&path).unwrap().2.dropped.unwrap();
+                assert_eq!(dropped.cause, Cause::Torn, "{cut} {zeros}");
+                assert_eq!((dropped.line, dropped.lines, dropped.records), (4, 1, 0));
+                assert_eq!(dropped.bytes as usize, cut + zeros - last);
+            }
+        }
+        // The block with the end of the line reached the disk, the one before did not.
+        let mut hole = whole.clone();
+        hole[last..whole.len() - 5].fill(0);
+        std::fs::write(&path, &hole).unwrap();
+        let dropped = open(&path).unwrap().2.dropped.unwrap();
+        assert_eq!(dropped.cause, Cause::Torn);
+        assert!(dropped.to_string().contains("cut short"), "{dropped}");
     }
 
     #[test]

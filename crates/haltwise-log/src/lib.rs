@@ -4,7 +4,11 @@
 mod commit;
 mod error;
 mod file;
+mod folder;
+mod tail;
 
-pub use commit::{AppendError, Committer, Failed};
+pub use commit::{Committer, Failed};
 pub use error::{Error, ErrorKind};
 pub use file::{Log, Opened, Read};
+pub use folder::sync_folder_of;
+pub use tail::{Cause, Dropped};

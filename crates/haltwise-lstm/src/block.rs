@@ -78,6 +78,23 @@ impl Block {
         }
     }
 
+    /// About how many bytes a block takes whose longest sequence has so many steps, and what is
+    /// said about its sequences.
+    pub(crate) fn bytes(shape: &Shape, steps: usize, backward: bool) -> u64 {
+        let per_layer = if backward {
+            8 * shape.hidden
+        } else {
+            shape.hidden
+        };
+        let kept = if backward {
+            shape.outputs() + shape.hidden
+        } else {
+            0
+        };
+        let per_step = shape.features + shape.layers * per_layer + kept + shape.outputs() + 1;
+        (per_step * size_of::<Lanes>()) as u64 * steps as u64
+    }
+
     /// Gates of a step, padded to whole tiles.
     pub(crate) fn gate_stride(&self) -> usize {
         self.shape.gates().next_multiple_of(LARGE_TILE)

@@ -8,15 +8,19 @@ use crate::error::{Error, Result};
 use crate::model::{Model, TrainingRecord};
 use crate::normalise::Normalisation;
 use crate::pickle::{RawTensor, read_state_dict};
-use crate::shape::Shape;
+use crate::shape::{MAX_PARAMETERS, Shape};
+use haltwise_log::sync_folder_of;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, HashMap};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// The version of the files written; older ones stay readable.
 const VERSION: u32 = 1;
+/// The longest file that is read: the state of a training run has four numbers for each weight.
+const LONGEST: u64 = 16 * MAX_PARAMETERS as u64 + (1 << 24);
 /// The metadata entry of a model.
 const MODEL_KEY: &str = "haltwise-lstm";
 
@@ -271,11 +275,26 @@ pub(crate) fn write_tensors(
     safetensors::serialize(views, Some(metadata)).map_err(|e| unwritable(&e))
 }
 
+/// Reads a whole file of a model or a training run.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| Error::Io {
-        path: path.to_owned(),
-        source,
-    })
+    read_up_to(path, LONGEST)
+}
+
+fn read_up_to(path: &Path, longest: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(longest + 1).read_to_end(&mut bytes))
+        .map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+    if bytes.len() as u64 > longest {
+        let problem = Error::Format(format!(
+            "it is longer than {longest} bytes, and no model of this kind is; name another file"
+        ));
+        return Err(problem.in_file(path));
+    }
+    Ok(bytes)
 }
 
 /// Writes beside the target, flushes to the disk, then renames over the target.
@@ -294,9 +313,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path)?;
-        #[cfg(unix)]
-        std::fs::File::open(folder)?.sync_all()?;
-        Ok(())
+        sync_folder_of(path)
     };
     write().map_err(|source| Error::Io {
         path: path.to_owned(),

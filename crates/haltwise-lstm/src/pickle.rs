@@ -7,15 +7,13 @@
 //! treats as data; every other name is refused, and nothing is ever called.
 
 use crate::error::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read};
 use std::rc::Rc;
 
 /// A tensor as it was stored: its shape and its numbers, row by row.
 pub(crate) type RawTensor = (Vec<usize>, Vec<f32>);
 
-/// The most bytes one entry of the zip may unpack to.
-const MAX_ENTRY: u64 = 1 << 31;
 /// The most values a pickle may leave on its stack or in its memo.
 const MAX_VALUES: usize = 1 << 20;
 /// The deepest nesting of tuples.
@@ -23,16 +21,8 @@ const MAX_DEPTH: u8 = 8;
 
 /// The tensors of a state dict, by name, in the order of the file.
 pub(crate) fn read_state_dict(bytes: &[u8]) -> Result<Vec<(String, RawTensor)>> {
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes))
-        .map_err(|e| damaged(format!("not a readable zip archive ({e})")))?;
-    let pickle_name = archive
-        .file_names()
-        .flatten()
-        .find(|name| name == "data.pkl" || name.ends_with("/data.pkl"))
-        .ok_or_else(|| damaged("there is no data.pkl in it"))?
-        .into_owned();
-    let folder = pickle_name.trim_end_matches("data.pkl").to_owned();
-    let pickle = entry(&mut archive, &pickle_name)?;
+    let mut members = Members::new(bytes)?;
+    let pickle = members.read("data.pkl")?;
     let mut storages = HashMap::new();
     let mut tensors = Vec::new();
     let mut total = 0;
@@ -40,7 +30,7 @@ pub(crate) fn read_state_dict(bytes: &[u8]) -> Result<Vec<(String, RawTensor)>> 
         let storage = match storages.entry(tensor.storage.key.clone()) {
             std::collections::hash_map::Entry::Occupied(found) => found.into_mut(),
             std::collections::hash_map::Entry::Vacant(empty) => {
-                let bytes = entry(&mut archive, &format!("{folder}data/{}", empty.key()))?;
+                let bytes = members.read(&format!("data/{}", empty.key()))?;
                 empty.insert(bytes)
             }
         };
@@ -50,7 +40,7 @@ pub(crate) fn read_state_dict(bytes: &[u8]) -> Result<Vec<(String, RawTensor)>> 
         if total > bytes.len() {
             return Err(damaged("its tensors overlap"));
         }
-        tensors.push((name, (tensor.shape, values)));
+        tensors.push((name.to_string(), (tensor.shape, values)));
     }
     Ok(tensors)
 }
@@ -59,15 +49,56 @@ fn damaged(what: impl std::fmt::Display) -> Error {
     Error::NotAModel(format!("as PyTorch's file: {what}"))
 }
 
-fn entry(archive: &mut zip::ZipArchive<Cursor<&[u8]>>, name: &str) -> Result<Vec<u8>> {
-    let file = archive
-        .by_name(name)
-        .map_err(|e| damaged(format!("{name}: {e}")))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_ENTRY)
-        .read_to_end(&mut bytes)
-        .map_err(|e| damaged(format!("{name}: {e}")))?;
-    Ok(bytes)
+/// The members of the zip. All that are read are together no longer than the file.
+struct Members<'a> {
+    archive: zip::ZipArchive<Cursor<&'a [u8]>>,
+    folder: String,
+    /// How many more bytes they may have.
+    left: u64,
+}
+
+impl<'a> Members<'a> {
+    fn new(bytes: &'a [u8]) -> Result<Self> {
+        let archive = zip::ZipArchive::new(Cursor::new(bytes))
+            .map_err(|e| damaged(format!("not a readable zip archive ({e})")))?;
+        let folder = archive
+            .file_names()
+            .flatten()
+            .find_map(|name| {
+                let folder = name.strip_suffix("data.pkl")?;
+                (folder.is_empty() || folder.ends_with('/')).then(|| folder.to_owned())
+            })
+            .ok_or_else(|| damaged("there is no data.pkl in it"))?;
+        Ok(Self {
+            archive,
+            folder,
+            left: bytes.len() as u64,
+        })
+    }
+
+    fn read(&mut self, name: &str) -> Result<Vec<u8>> {
+        let name = format!("{}{name}", self.folder);
+        let broken = |problem: &dyn std::fmt::Display| damaged(format!("{name}: {problem}"));
+        let file = self.archive.by_name(&name).map_err(|e| broken(&e))?;
+        // PyTorch never compresses, and a compressed member could unpack to anything.
+        if file.compression() != zip::CompressionMethod::Stored {
+            return Err(broken(
+                &"it is compressed; save the model again with torch.save",
+            ));
+        }
+        if file.size() > self.left {
+            return Err(broken(
+                &"it is longer than the file; save or copy the file again",
+            ));
+        }
+        let size = file.size();
+        self.left -= size;
+        let mut bytes = Vec::new();
+        file.take(size)
+            .read_to_end(&mut bytes)
+            .map_err(|e| broken(&e))?;
+        Ok(bytes)
+    }
 }
 
 /// What a storage's bytes are.
@@ -80,7 +111,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Storage {
     kind: Kind,
-    key: String,
+    key: Rc<str>,
 }
 
 /// A tensor as the pickle describes it: a view into a storage.
@@ -200,7 +231,7 @@ struct Machine<'a> {
 
 impl<'a> Machine<'a> {
     /// Runs a pickle whose result is a dict from names to tensors.
-    fn run(code: &'a [u8]) -> Result<Vec<(String, View)>> {
+    fn run(code: &'a [u8]) -> Result<Vec<(Rc<str>, View)>> {
         let mut machine = Machine {
             code,
             ..Machine::default()
@@ -214,8 +245,13 @@ impl<'a> Machine<'a> {
             return Err(not_a_state_dict());
         };
         let items = machine.dicts.swap_remove(dict);
+        // One long name that is told again and again would cost far more than the file.
+        let mut names = HashSet::new();
         let tensors = items.into_iter().map(|(key, value)| match (key, value) {
-            (Value::Text(name), Value::Tensor(view)) => Ok((name.to_string(), (*view).clone())),
+            (Value::Text(name), Value::Tensor(view)) if names.insert(name.clone()) => {
+                Ok((name, (*view).clone()))
+            }
+            (Value::Text(_), Value::Tensor(_)) => Err(damaged("two tensors have one name")),
             _ => Err(not_a_state_dict()),
         });
         tensors.collect()
@@ -434,7 +470,7 @@ impl<'a> Machine<'a> {
         else {
             return Err(damaged("a storage of unknown form"));
         };
-        let (kind, key) = (*kind, key.to_string());
+        let (kind, key) = (*kind, key.clone());
         self.stack
             .push(Value::Storage(Rc::new(Storage { kind, key })));
         Ok(())
@@ -500,9 +536,12 @@ mod tests {
 
     /// A `.pt` file with this pickle and one storage.
     fn archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
+        archive_by(zip::CompressionMethod::Stored, pickle, storage)
+    }
+
+    fn archive_by(method: zip::CompressionMethod, pickle: &[u8], storage: &[u8]) -> Vec<u8> {
         let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
-        let options = zip::write::SimpleFileOptions::default()
-            .compression_method(zip::CompressionMethod::Stored);
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
         for (name, bytes) in [("m/data.pkl", pickle), ("m/data/0", storage)] {
             zip.start_file(name, options).unwrap();
             zip.write_all(bytes).unwrap();
@@ -599,6 +638,38 @@ mod tests {
         pickle.resize(1_000_000, 0x85);
         let error = read_state_dict(&archive(&pickle, &[])).unwrap_err();
         assert!(error.to_string().contains("nested"), "{error}");
+    }
+
+    #[test]
+    fn compressed_members_are_refused_before_they_are_unpacked() {
+        // Feature unification lets `zip` read them whenever another crate wants that.
+        let pickle = one_tensor(0, [2, 3], [3, 1]);
+        let bytes = archive_by(zip::CompressionMethod::Deflated, &pickle, &vec![0; 1 << 24]);
+        assert!(bytes.len() < 1 << 16);
+        let error = read_state_dict(&bytes).unwrap_err().to_string();
+        assert!(error.contains("m/data.pkl: it is compressed"), "{error}");
+        assert!(error.contains("torch.save"), "{error}");
+    }
+
+    #[test]
+    fn members_that_share_their_bytes_are_refused() {
+        // Reading one member twice is what two entries for the same bytes would do.
+        let pickle = one_tensor(0, [2, 3], [3, 1]);
+        let storage: Vec<u8> = six().repeat(1000);
+        let bytes = archive(&pickle, &storage);
+        let mut members = Members::new(&bytes).unwrap();
+        assert_eq!(members.read("data/0").unwrap(), storage);
+        let error = members.read("data/0").unwrap_err().to_string();
+        assert!(error.contains("m/data/0: it is longer than"), "{error}");
+    }
+
+    #[test]
+    fn one_name_for_two_tensors_is_refused() {
+        let pickle = one_tensor(0, [2, 3], [3, 1]);
+        let items = &pickle[4..pickle.len() - 2];
+        let twice = [&pickle[..4], items, items, b"u."].concat();
+        let error = read_state_dict(&archive(&twice, &six())).unwrap_err();
+        assert!(error.to_string().contains("one name"), "{error}");
     }
 
     #[test]

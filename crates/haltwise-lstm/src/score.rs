@@ -1,6 +1,6 @@
 //! Scoring: what the model says about every prefix.
 
-use crate::block::Blocks;
+use crate::block::{Block, Blocks};
 use crate::device::Device;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -15,8 +15,12 @@ use rayon::prelude::*;
 /// many cores busy, few enough that memory stays flat.
 const BLOCKS_TOGETHER: usize = 64;
 
+/// How many numbers the results of a run may have, unless a single block has more: one long
+/// sequence pads all that are in its run.
+const MOST_NUMBERS: usize = 1 << 24;
+
 /// What the model says about a run of consecutive sequences. Rows are padded to
-/// `steps`; beyond a sequence's own length everything is 0.
+/// `steps`, the length of the longest in the run; beyond a sequence's own length everything is 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     /// The index of the first sequence.
@@ -92,11 +96,17 @@ impl Model {
         Ok(stream)
     }
 
+    /// About how many bytes scoring sequences of up to `steps` steps takes beside the sequences.
+    pub fn working_memory(&self, steps: usize) -> u64 {
+        Block::bytes(self.shape(), steps, false) * rayon::current_num_threads() as u64
+    }
+
     /// The scores of all sequences at once.
     pub fn score_all(&self, series: Series<'_>) -> Result<Scores> {
         let mut all: Option<Scores> = None;
         for scores in self.score(series)? {
-            let scores = scores?;
+            let mut scores = scores?;
+            scores.pad(series.steps());
             match &mut all {
                 None => all = Some(scores),
                 Some(all) => all.append(scores),
@@ -107,6 +117,30 @@ impl Model {
 }
 
 impl Scores {
+    /// Pads rows with zeros to `steps`; fewer than they have change nothing.
+    pub fn pad(&mut self, steps: usize) {
+        fn rows<T: Copy + Default>(values: &mut Vec<T>, from: usize, to: usize) {
+            if from == to {
+                return;
+            }
+            let mut padded = Vec::with_capacity(values.len() / from.max(1) * to);
+            for row in values.chunks_exact(from.max(1)) {
+                padded.extend_from_slice(row);
+                padded.resize(padded.len() + to - from, T::default());
+            }
+            *values = padded;
+        }
+        let (from, classes) = (self.steps, self.classes);
+        let steps = steps.max(from);
+        rows(&mut self.probabilities, from * classes, steps * classes);
+        rows(&mut self.predictions, from, steps);
+        rows(&mut self.confidence, from, steps);
+        if let Some(gap) = &mut self.gap {
+            rows(gap, from, steps);
+        }
+        self.steps = steps;
+    }
+
     fn append(&mut self, other: Scores) {
         self.lengths.extend(other.lengths);
         self.probabilities.extend(other.probabilities);
@@ -144,9 +178,8 @@ impl Iterator for ScoreStream<'_> {
             }
             None => {}
         }
-        let end = self.series.len().min(self.next + BLOCKS_TOGETHER * LANES);
-        let rows: Vec<usize> = (self.next..end).collect();
-        self.next = end;
+        let rows: Vec<usize> = (self.next..self.run_end()).collect();
+        self.next += rows.len();
         let (engine, blocks) = self.cpu.get_or_insert_with(|| {
             let shape = *self.model.shape();
             let mut engine = Engine::new(shape);
@@ -167,6 +200,27 @@ impl ScoreStream<'_> {
     /// Why the GPU was given up, where it was.
     pub fn given_up(&self) -> Option<&Error> {
         self.given_up.as_ref()
+    }
+
+    /// Where the run ends that starts with the next sequence: with the block before the one whose
+    /// longest sequence would make it too large.
+    fn run_end(&self) -> usize {
+        let (first, all) = (self.next, self.series.len());
+        let per_step = self.model.shape().classes + 3;
+        let (mut end, mut longest) = (first, 0);
+        while end < all && end < first + BLOCKS_TOGETHER * LANES {
+            let block = end..all.min(end + LANES);
+            let steps = block.clone().map(|row| self.series.length(row)).max();
+            longest = longest.max(steps.unwrap_or(0));
+            let numbers = (block.end - first)
+                .saturating_mul(longest)
+                .saturating_mul(per_step);
+            if end > first && numbers > MOST_NUMBERS {
+                break;
+            }
+            end = block.end;
+        }
+        end
     }
 
     /// The next scores, if they come from a GPU; it begins with those after them before these are
@@ -209,7 +263,12 @@ fn score_rows(
     blocks: &Blocks,
     rows: &[usize],
 ) -> Scores {
-    let (steps, shape) = (series.steps(), *model.shape());
+    let shape = *model.shape();
+    let steps = rows
+        .iter()
+        .map(|&row| series.length(row))
+        .max()
+        .unwrap_or(0);
     let cells = rows.len() * steps;
     let mut scores = Scores {
         first: rows[0],

@@ -3,20 +3,31 @@
 use crate::error::{Error, Result};
 use crate::random::{Fnv, Random};
 
-/// A borrowed set of sequences: `n × steps × features` numbers, row by row, and
-/// where they are not all the same, the length of each.
+/// A borrowed set of sequences, each step by step, `features` numbers per step.
 #[derive(Clone, Copy, Debug)]
 pub struct Series<'a> {
     values: &'a [f32],
-    lengths: Option<&'a [u32]>,
+    layout: Layout<'a>,
+    /// Steps of the longest sequence there is room for.
     steps: usize,
     features: usize,
+}
+
+/// Where each sequence lies, counted in steps.
+#[derive(Clone, Copy, Debug)]
+enum Layout<'a> {
+    /// All have the same length.
+    Equal,
+    /// Each has these many steps, and is padded to as many as the longest may have.
+    Padded(&'a [u32]),
+    /// Each starts where the one before it ends; one more start is the end of the last.
+    Packed(&'a [usize]),
 }
 
 impl<'a> Series<'a> {
     /// Sequences of equal length. Refuses NaN and infinity, naming the place.
     pub fn new(values: &'a [f32], steps: usize, features: usize) -> Result<Self> {
-        Self::build(values, steps, features, None)
+        Self::rows(values, steps, features, Layout::Equal)
     }
 
     /// Sequences of unequal length, each padded to `steps`; what lies beyond a
@@ -27,24 +38,51 @@ impl<'a> Series<'a> {
         features: usize,
         lengths: &'a [u32],
     ) -> Result<Self> {
-        Self::build(values, steps, features, Some(lengths))
+        Self::rows(values, steps, features, Layout::Padded(lengths))
     }
 
-    fn build(
-        values: &'a [f32],
-        steps: usize,
-        features: usize,
-        lengths: Option<&'a [u32]>,
-    ) -> Result<Self> {
-        if features == 0 {
-            return Err(Error::Size("a series needs at least one feature".into()));
+    /// Sequences of unequal length, one after the other without padding: `starts` says at which
+    /// step each begins, and where the last one ends.
+    ///
+    /// ```
+    /// use haltwise_lstm::Series;
+    ///
+    /// let series = Series::packed(&[1.0, 2.0, 3.0, 9.0], &[0, 3, 4], 1)?;
+    /// assert_eq!(series.sequence(1), [9.0]);
+    /// # Ok::<(), haltwise_lstm::Error>(())
+    /// ```
+    pub fn packed(values: &'a [f32], starts: &'a [usize], features: usize) -> Result<Self> {
+        check_size(values, features)?;
+        let ends = [starts.first(), starts.last()].map(|end| end.copied().unwrap_or(0));
+        if ends[0] != 0 || ends[1].checked_mul(features) != Some(values.len()) {
+            return Err(Error::Size(format!(
+                "the sequences start at step {} and end at step {}, but there are {} numbers, \
+                 {features} per step",
+                ends[0],
+                ends[1],
+                values.len()
+            )));
         }
-        if steps == 0 {
+        let not_after = |pair: &[usize]| pair[0] >= pair[1];
+        if let Some(sequence) = starts.windows(2).position(not_after) {
+            return Err(Error::EmptySequence { sequence });
+        }
+        let lengths = starts.windows(2).map(|pair| pair[1] - pair[0]);
+        let series = Series {
+            values,
+            layout: Layout::Packed(starts),
+            steps: lengths.max().unwrap_or(0),
+            features,
+        };
+        series.check_values()?;
+        Ok(series)
+    }
+
+    fn rows(values: &'a [f32], steps: usize, features: usize, layout: Layout<'a>) -> Result<Self> {
+        if steps == 0 && features > 0 {
             return Err(Error::EmptySequence { sequence: 0 });
         }
-        if values.is_empty() {
-            return Err(Error::NoSequences);
-        }
+        check_size(values, features)?;
         let width = steps.saturating_mul(features);
         if !values.len().is_multiple_of(width) {
             return Err(Error::Size(format!(
@@ -54,7 +92,7 @@ impl<'a> Series<'a> {
         }
         let series = Series {
             values,
-            lengths,
+            layout,
             steps,
             features,
         };
@@ -64,14 +102,14 @@ impl<'a> Series<'a> {
     }
 
     fn check_lengths(&self) -> Result<()> {
-        let Some(lengths) = self.lengths else {
+        let Layout::Padded(lengths) = self.layout else {
             return Ok(());
         };
-        if lengths.len() != self.len() {
+        let rows = self.values.len() / (self.steps * self.features);
+        if lengths.len() != rows {
             return Err(Error::Size(format!(
-                "{} lengths for {} sequences",
+                "{} lengths for {rows} sequences",
                 lengths.len(),
-                self.len()
             )));
         }
         for (sequence, &length) in lengths.iter().enumerate() {
@@ -116,7 +154,11 @@ impl<'a> Series<'a> {
     /// How many sequences there are: at least one.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
-        self.values.len() / (self.steps * self.features)
+        match self.layout {
+            Layout::Equal => self.values.len() / (self.steps * self.features),
+            Layout::Padded(lengths) => lengths.len(),
+            Layout::Packed(starts) => starts.len() - 1,
+        }
     }
 
     /// Steps of the longest sequence there is room for.
@@ -131,14 +173,32 @@ impl<'a> Series<'a> {
 
     /// The number of steps of sequence `index`.
     pub fn length(&self, index: usize) -> usize {
-        self.lengths.map_or(self.steps, |l| l[index] as usize)
+        match self.layout {
+            Layout::Equal => self.steps,
+            Layout::Padded(lengths) => lengths[index] as usize,
+            Layout::Packed(starts) => starts[index + 1] - starts[index],
+        }
     }
 
     /// The numbers of sequence `index`, step by step, up to its own length.
     pub fn sequence(&self, index: usize) -> &'a [f32] {
-        let start = index * self.steps * self.features;
-        &self.values[start..start + self.length(index) * self.features]
+        let start = match self.layout {
+            Layout::Equal | Layout::Padded(_) => index * self.steps,
+            Layout::Packed(starts) => starts[index],
+        };
+        let steps = start..start + self.length(index);
+        &self.values[steps.start * self.features..steps.end * self.features]
     }
+}
+
+fn check_size(values: &[f32], features: usize) -> Result<()> {
+    if features == 0 {
+        return Err(Error::Size("a series needs at least one feature".into()));
+    }
+    if values.is_empty() {
+        return Err(Error::NoSequences);
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -172,5 +232,39 @@ mod tests {
         assert!(Series::new(&[0.0; 7], 3, 2).is_err());
         assert!(Series::with_lengths(&[0.0; 6], 3, 1, &[3]).is_err());
         assert!(Series::with_lengths(&[0.0; 6], 3, 1, &[3, 4]).is_err());
+        for starts in [
+            &[][..],
+            &[0],
+            &[0, 2],
+            &[0, 4],
+            &[1, 3],
+            &[0, 3, 3],
+            &[0, 5, 3],
+        ] {
+            assert!(Series::packed(&[0.0; 3], starts, 1).is_err(), "{starts:?}");
+        }
+        assert!(Series::packed(&[0.0; 3], &[0, usize::MAX], 2).is_err());
+    }
+
+    #[test]
+    fn packed_sequences_are_those_that_were_padded() {
+        let padded = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 0.0, 0.0, 0.0, 0.0];
+        let packed = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+        let padded = Series::with_lengths(&padded, 3, 2, &[3, 1]).unwrap();
+        let packed = Series::packed(&packed, &[0, 3, 4], 2).unwrap();
+        assert_eq!((packed.len(), packed.steps()), (padded.len(), 3));
+        for i in 0..2 {
+            assert_eq!(packed.sequence(i), padded.sequence(i));
+            assert_eq!(packed.length(i), padded.length(i));
+        }
+    }
+
+    #[test]
+    fn a_nan_among_packed_sequences_is_named() {
+        let error = Series::packed(&[1.0, 2.0, f32::NAN], &[0, 1, 3], 1).unwrap_err();
+        assert!(
+            error.to_string().contains("sequence 1, step 2, feature 1"),
+            "{error}"
+        );
     }
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// The most parameters a network may have: far above any that fits the method,
 /// far below what would exhaust memory on a damaged file.
-const MAX_PARAMETERS: usize = 1 << 28;
+pub(crate) const MAX_PARAMETERS: usize = 1 << 28;
 
 /// The sizes that make a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Training: epochs of Adam until the validation loss stops improving.
 
 use crate::adam::Adam;
-use crate::block::Blocks;
+use crate::block::{Block, Blocks};
 use crate::device::Device;
 use crate::engine::{Engine, Gradients};
 use crate::error::{Error, Result};
@@ -420,6 +420,12 @@ impl<'a> Trainer<'a> {
             loss: a.loss + b.loss,
             right: a.right + b.right,
         })
+    }
+
+    /// About how many bytes an epoch takes beside the sequences and the weights.
+    pub fn working_memory(&self) -> u64 {
+        let longest = self.data.series.steps().max(self.validation.series.steps());
+        Block::bytes(&self.shape, longest, true) * rayon::current_num_threads() as u64
     }
 
     /// The best model so far.

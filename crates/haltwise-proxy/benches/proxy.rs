@@ -96,7 +96,10 @@ async fn proxy(server: &str, rule: Rule) -> String {
         concurrency: 1000,
         ..Options::new(server)
     };
-    let proxy = Arc::new(Proxy::new(rule, &options).unwrap());
+    let json = haltwise_io::rule_json(&rule).unwrap();
+    let watching = Watching::new(vec![Served::new("rule", rule, json)]);
+    let (boards, _) = Boards::start(watching).unwrap();
+    let proxy = Arc::new(Proxy::new(boards, &options).unwrap());
     tokio::spawn(proxy.serve(listener, std::future::pending()));
     url
 }
@@ -106,22 +109,14 @@ async fn watched(server: &str, store: &std::path::Path) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let rule = certified();
+    let json = haltwise_io::rule_json(&rule).unwrap();
     let watching = Watching {
-        rules: vec![Served {
-            name: "rule".into(),
-            json: haltwise_io::rule_json(&rule).unwrap(),
-            rule,
-            label: None,
-        }],
-        store: store.to_path_buf(),
-        token: None,
+        store: Some(store.to_path_buf()),
         settings: haltwise_serve::Settings::default(),
-        rotate: Duration::from_secs(600),
-        seed: 1,
-        notice: Arc::new(|_| {}),
+        ..Watching::new(vec![Served::new("rule", rule, json)])
     };
     let (boards, _) = Boards::start(watching).unwrap();
-    let proxy = Arc::new(Proxy::watched(boards, &Options::new(server)).unwrap());
+    let proxy = Arc::new(Proxy::new(boards, &Options::new(server)).unwrap());
     tokio::spawn(proxy.serve(listener, std::future::pending()));
     url
 }

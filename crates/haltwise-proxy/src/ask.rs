@@ -1,9 +1,11 @@
 //! What a client asks for, and whether it can be voted on.
 
 use axum::body::Bytes;
+use haltwise::Rule;
 use serde_json::{Map, Value};
 
-use crate::settings::Settings;
+use crate::outcome::{Difference, Outcome, Purpose};
+use crate::settings::Voting;
 
 /// A request that is voted on.
 #[derive(Debug)]
@@ -13,9 +15,8 @@ pub(crate) struct Ask {
     pub(crate) stream: bool,
     /// Whether a stream ends with what was used.
     pub(crate) include_usage: bool,
-    /// Whether the request is like those that the rule was calibrated on, as far as
-    /// can be seen.
-    pub(crate) promised: bool,
+    /// Why the rule promises nothing about the request, as far as can be seen.
+    difference: Option<Difference>,
 }
 
 /// Fields that change nothing about the votes, or are set here.
@@ -48,12 +49,13 @@ const OTHERWISE: [&str; 8] = [
 ];
 
 impl Ask {
-    /// The request that is to be voted on; `None` where it is to be passed through:
-    /// it is for another model, or for something else than one answer in words, or
-    /// is none at all, which the server may say better.
-    pub(crate) fn new(body: &Bytes, settings: &Settings) -> Option<Self> {
-        let mut fields: Map<String, Value> = serde_json::from_slice(body).ok()?;
-        let other_model = fields.get("model").and_then(Value::as_str) != Some(&settings.model);
+    /// The request that is to be voted on, or what it is for if it is to be passed through.
+    pub(crate) fn new(body: &Bytes, voting: &Voting, rule: &Rule) -> Result<Self, Purpose> {
+        let mut fields: Map<String, Value> =
+            serde_json::from_slice(body).map_err(|_| Purpose::Unknown)?;
+        if fields.get("model").and_then(Value::as_str) != Some(&voting.model) {
+            return Err(Purpose::OtherModel);
+        }
         let set = |name: &&str| {
             let value = fields.get(*name);
             value.is_some_and(|v| !v.is_null() && *v != Value::Bool(false))
@@ -62,15 +64,30 @@ impl Ask {
             .get("n")
             .and_then(Value::as_u64)
             .is_some_and(|n| n != 1);
-        if other_model || several || OTHERWISE.iter().any(set) {
-            return None;
+        if several {
+            return Err(Purpose::Choices);
         }
-        let messages = fields.get("messages")?.as_array()?;
+        if OTHERWISE.iter().any(set) {
+            return Err(Purpose::Kind);
+        }
+        let messages = fields.get("messages").and_then(Value::as_array);
+        let messages = messages.ok_or(Purpose::Unknown)?;
         let alone = messages.len() == 1 && messages[0]["role"] == "user";
         let usual = fields.keys().all(|name| USUAL.contains(&name.as_str()));
         let most = ["max_tokens", "max_completion_tokens"];
         let most = most.iter().find_map(|name| fields.get(*name)?.as_u64());
-        let as_many = most.is_none_or(|most| most == settings.max_tokens);
+        let as_many = most.is_none_or(|most| most == voting.max_tokens);
+        let difference = if !voting.is_promised_by(rule) {
+            Some(Difference::Rule)
+        } else if !alone {
+            Some(Difference::Messages)
+        } else if !as_many {
+            Some(Difference::MaxTokens)
+        } else if !usual {
+            Some(Difference::Fields)
+        } else {
+            None
+        };
         let stream = fields.get("stream") == Some(&Value::Bool(true));
         let options = fields.get("stream_options");
         let include_usage = options.is_some_and(|o| o["include_usage"] == true);
@@ -80,21 +97,33 @@ impl Ask {
         }
         // Votes are sampled as the rule's were: at another temperature it promises
         // nothing, and at 0, which many clients send, there is but one vote.
-        fields.insert("temperature".into(), settings.temperature.into());
-        match settings.top_p {
+        fields.insert("temperature".into(), voting.temperature.into());
+        match voting.top_p {
             Some(top_p) => fields.insert("top_p".into(), top_p.into()),
             None => fields.remove("top_p"),
         };
         if most.is_none() {
-            fields.insert("max_tokens".into(), settings.max_tokens.into());
+            fields.insert("max_tokens".into(), voting.max_tokens.into());
         }
-        Some(Self {
+        Ok(Self {
             fields,
             seed,
             stream,
             include_usage,
-            promised: settings.promises && alone && usual && as_many,
+            difference,
         })
+    }
+
+    /// Whether the request is like those that the rule was calibrated on, as far as can be
+    /// seen.
+    pub(crate) fn is_promised(&self) -> bool {
+        self.difference.is_none()
+    }
+
+    /// How it comes out if the votes come in.
+    pub(crate) fn outcome(&self) -> Outcome {
+        self.difference
+            .map_or(Outcome::Promised, Outcome::Unpromised)
     }
 
     /// The request for a vote, counted from 0. Where the client gave a seed, each

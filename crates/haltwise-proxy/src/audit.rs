@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
+use haltwise::Rule;
 use haltwise::stream::Reason;
 use haltwise::votes::Tally;
 use haltwise_serve::{Board, Error, Told};
 
 use crate::ask::Ask;
-use crate::settings::Settings;
+use crate::outcome::Cause;
+use crate::settings::Voting;
 use crate::upstream::{Failure, Upstream};
 use crate::voted::{Vote, internal, wave};
 
@@ -21,21 +23,30 @@ const NO_ANSWER: &str = "(no answer)";
 pub(crate) struct Watched {
     told: Told,
     tally: Tally,
-    of: usize,
     cast: u32,
     early: bool,
 }
 
 impl Watched {
     /// A request begins.
-    pub(crate) fn begin(board: &Arc<Board>, of: usize) -> Result<Self, Failure> {
+    pub(crate) fn begin(board: &Arc<Board>) -> Result<Self, Failure> {
+        let told = Told::begin(board).map_err(broken)?;
         Ok(Self {
-            told: Told::begin(board).map_err(broken)?,
-            tally: Tally::new(of).map_err(internal)?,
-            of,
+            tally: Tally::new(told.rule().t_max()).map_err(internal)?,
+            told,
             cast: 0,
             early: false,
         })
+    }
+
+    /// The rule that it began with.
+    pub(crate) fn rule(&self) -> Arc<Rule> {
+        Arc::clone(self.told.rule())
+    }
+
+    /// Whether all votes are cast because of an alarm.
+    pub(crate) fn reads_on(&self) -> bool {
+        self.told.reads_on()
     }
 
     /// The id for its label, where it is audited.
@@ -67,16 +78,17 @@ impl Watched {
     /// Casts the votes that are left. Returns how many tokens they took.
     pub(crate) async fn finish(
         mut self,
-        settings: &Settings,
+        voting: &Voting,
         upstream: &Arc<Upstream>,
         headers: &Arc<HeaderMap>,
         ask: &Ask,
     ) -> Result<u64, Failure> {
         let cast = self.cast as usize;
-        let mut tokens = 0;
-        for body in wave(upstream, headers, ask, cast, self.of - cast).await? {
-            let vote = Vote::new(&body, settings)?;
-            tokens += vote.tokens;
+        let left = self.told.rule().t_max() - cast;
+        let mut tokens = 0_u64;
+        for body in wave(upstream, headers, ask, cast, left).await? {
+            let vote = Vote::new(&body, voting)?;
+            tokens = tokens.saturating_add(vote.tokens);
             self.vote(&vote)?;
         }
         self.told.end().map_err(broken)?;
@@ -87,5 +99,5 @@ impl Watched {
 /// The store cannot be written.
 fn broken(error: Error) -> Failure {
     let problem = format!("{error}; whoever runs the proxy must make room and start it again");
-    Failure::new(StatusCode::SERVICE_UNAVAILABLE, &problem)
+    Failure::new(Cause::Store, &problem)
 }

@@ -3,10 +3,18 @@
 
 mod ask;
 mod audit;
+mod body;
+mod keys;
+mod metrics;
+mod openapi;
+mod outcome;
 mod server;
 mod settings;
 mod upstream;
 mod voted;
+mod waiting;
 
-pub use server::{Proxy, Totals};
-pub use settings::{Options, ProxyError, label_form};
+pub use keys::Key;
+pub use metrics::Totals;
+pub use server::Proxy;
+pub use settings::{Options, ProxyError, for_votes};

@@ -1,131 +1,148 @@
 //! The proxy itself.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, Response, StatusCode};
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, Response};
+use axum::middleware::{self, Next};
 use axum::routing::{any, post};
-use axum::serve::ListenerExt;
+use axum::{Extension, Router};
 use haltwise::Rule;
 use haltwise::votes::Ballot;
-use haltwise_serve::{Board, Boards};
+use haltwise_serve::{Board, Boards, ConnectionLimits, Connections, RequestId, Tls};
+use http_body::{Frame, SizeHint};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ask::Ask;
 use crate::audit::Watched;
-use crate::settings::{Options, ProxyError, Settings};
-use crate::upstream::{Failure, Upstream};
+use crate::body::{BodyRoom, HeldBody};
+use crate::keys::{Key, authorised};
+use crate::metrics::{Metrics, Running, Totals};
+use crate::openapi::openapi;
+use crate::outcome::{Cause, Outcome, Purpose, UpstreamError};
+use crate::settings::{Options, ProxyError, Voting};
+use crate::upstream::{Failure, Upstream, stays_below, without_long_pauses};
 use crate::voted::{PATH, Voted, internal};
-
-/// The longest request that is read.
-const MOST_BYTES: usize = 16 << 20;
+use crate::waiting::Waiting;
 
 /// A server that votes.
 #[derive(Debug)]
 pub struct Proxy {
-    settings: Settings,
+    voting: Voting,
+    boards: Boards,
+    board: Arc<Board>,
+    metrics: Arc<Metrics>,
     upstream: Arc<Upstream>,
     timeout: Duration,
-    totals: Mutex<Totals>,
-    boards: Option<Boards>,
+    connections: ConnectionLimits,
+    tls: Option<Tls>,
+    keep_alive: Duration,
+    bodies: BodyRoom,
+    pub(crate) keys: Vec<Key>,
     /// Audits whose votes are still to come.
     audits: Mutex<JoinSet<()>>,
 }
 
-/// What a proxy did so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Totals {
-    /// Requests that were voted on.
-    pub requests: u64,
-    /// Those that failed.
-    pub failed: u64,
-    /// Votes that were cast.
-    pub votes: u64,
-    /// Votes that there would have been without the rule.
-    pub of: u64,
-    /// Tokens generated.
-    pub tokens: u64,
-    /// About how many more there would have been.
-    pub saved_tokens: u64,
-    /// Requests of which all votes were cast, to see what stopping cost.
-    pub audits: u64,
-    /// Tokens that this took.
-    pub audit_tokens: u64,
-}
-
 impl Proxy {
-    /// A proxy that stops by a rule made from traces of votes.
-    pub fn new(rule: Rule, options: &Options) -> Result<Self, ProxyError> {
+    /// A proxy that stops by the rule that the first of these boards has in use. It replaces
+    /// what the boards say about what can be asked for, and adds its metrics to theirs.
+    pub fn new(boards: Boards, options: &Options) -> Result<Self, ProxyError> {
+        let board = boards.first();
+        let board = board.ok_or_else(|| ProxyError::Rule("there is none".into()))?;
+        let (metrics, bodies) = (Arc::new(Metrics::new()), BodyRoom::new(options));
+        let (shown, held) = (Arc::clone(&metrics), bodies.clone());
+        let boards = boards
+            .with_metrics(move |text| shown.write(text, held.held()))
+            .described_by(openapi(board.is_stored())?);
         Ok(Self {
-            settings: Settings::new(rule)?,
-            upstream: Arc::new(Upstream::new(options)?),
+            voting: Voting::new(&board.rule())?,
+            boards,
+            board,
+            upstream: Arc::new(Upstream::new(options, Arc::clone(&metrics))?),
+            metrics,
             timeout: options.timeout,
-            totals: Mutex::default(),
-            boards: None,
+            connections: options.connections,
+            tls: options.tls.clone(),
+            // An interval of nothing would be a busy loop.
+            keep_alive: options.keep_alive.max(Duration::from_millis(1)),
+            bodies,
+            keys: options.keys.clone(),
             audits: Mutex::default(),
-        })
-    }
-
-    /// The same where requests are audited and watched, by the rule that the first of
-    /// these boards has: an older file may have been named.
-    pub fn watched(boards: Boards, options: &Options) -> Result<Self, ProxyError> {
-        let rule = boards.first().map(|board| board.rule());
-        let rule = rule.ok_or_else(|| ProxyError::Rule("there is none".into()))?;
-        Ok(Self {
-            boards: Some(boards),
-            ..Self::new(Rule::clone(&rule), options)?
         })
     }
 
     /// What it did so far.
     pub fn totals(&self) -> Totals {
-        *lock(&self.totals)
+        self.metrics.totals()
     }
 
-    /// Serves until it is told to stop; what is under way then is finished.
+    /// Serves until it is told to stop. Requests and audits that are under way then
+    /// have a bounded time to end. Returns whether all of them did.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,
-        stop: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<(), ProxyError> {
-        let boards = self.boards.clone();
-        let routes = Router::new()
+        stop: impl Future<Output = ()>,
+    ) -> Result<bool, ProxyError> {
+        let connections = Arc::new(Connections::new(self.connections, self.tls.clone()));
+        self.boards.count_connections(&connections);
+        let (routes, ending) = (self.routes(), self.boards.ending());
+        let mut serving =
+            tokio::spawn(async move { connections.serve(listener, routes, ending).await });
+        tokio::select! {
+            () = stop => self.boards.end(),
+            // Nothing else ends it: it is a mistake in the proxy.
+            ended = &mut serving => return Ok(ended.map_err(std::io::Error::from)?),
+        }
+        let end = Instant::now() + self.connections.drain;
+        let served = serving.await.map_err(std::io::Error::from)?;
+        let mut audits = std::mem::take(&mut *lock(&self.audits));
+        let audited = async { while audits.join_next().await.is_some() {} };
+        Ok(timeout_at(end, audited).await.is_ok() && served)
+    }
+
+    fn routes(self: &Arc<Self>) -> Router {
+        let mut voted = Router::new()
             .route(PATH, post(chat))
             .route("/v1/{*path}", any(pass))
-            .with_state(Arc::clone(&self))
-            .merge(boards.as_ref().map(Boards::routes).unwrap_or_default())
-            .layer(DefaultBodyLimit::max(MOST_BYTES));
-        // Small messages go out as they are, not when there are more of them.
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-        let stop = async move {
-            stop.await;
-            // Whoever waits for events need not wait any more.
-            boards.inspect(Boards::end);
-        };
-        axum::serve(listener, routes)
-            .with_graceful_shutdown(stop)
-            .await?;
-        let mut audits = std::mem::take(&mut *lock(&self.audits));
-        while audits.join_next().await.is_some() {}
-        Ok(())
+            .layer(middleware::from_fn_with_state(Arc::clone(self), authorised))
+            .layer(middleware::from_fn_with_state(Arc::clone(self), measured))
+            .with_state(Arc::clone(self));
+        if self.keys.is_empty() {
+            // Any page that someone on this machine opens could ask the model otherwise.
+            voted = self.boards.closed_to_other_sites(voted);
+        }
+        let routes = voted.merge(self.boards.routes());
+        self.boards.log().around(routes)
     }
 
     /// Casts the votes that are left of an audited request.
     fn audit(self: &Arc<Self>, watched: Watched, headers: Arc<HeaderMap>, ask: Ask) {
         let proxy = Arc::clone(self);
         let auditing = async move {
-            let voting = watched.finish(&proxy.settings, &proxy.upstream, &headers, &ask);
-            // One that fails is lost: it counts as one that lost nothing.
-            if let Ok(Ok(tokens)) = timeout(proxy.timeout, voting).await {
-                let mut totals = lock(&proxy.totals);
-                totals.audits += 1;
-                totals.audit_tokens += tokens;
+            let voting = watched.finish(&proxy.voting, &proxy.upstream, &headers, &ask);
+            let voted = timeout(proxy.timeout, voting).await;
+            match voted.unwrap_or_else(|_| Err(late(&proxy))) {
+                Ok(tokens) => {
+                    proxy.metrics.audits.increment();
+                    proxy.metrics.audit_tokens.add(tokens);
+                }
+                // It counts as one that lost nothing.
+                Err(failure) => {
+                    proxy.count_failure(&failure);
+                    proxy.metrics.audits_lost.increment();
+                    let problem = failure.problem;
+                    proxy
+                        .boards
+                        .log()
+                        .warn(&format!("an audit is lost: {problem}"));
+                }
             }
         };
         let mut audits = lock(&self.audits);
@@ -133,94 +150,211 @@ impl Proxy {
         audits.spawn(auditing);
     }
 
-    /// The board that a request is told to: it must be one that the promise is about.
-    fn board(&self, ask: &Ask) -> Option<Arc<Board>> {
-        let boards = self.boards.as_ref().filter(|_| ask.promised)?;
-        boards.first()
-    }
-
     /// Votes on a request. What is watched goes on after the reply, if it is audited.
     async fn vote(
         &self,
         headers: &Arc<HeaderMap>,
         ask: &Ask,
+        rule: Arc<Rule>,
     ) -> Result<(Voted, Option<Watched>), Failure> {
-        let rule = &self.settings.rule;
-        let first = self.boards.as_ref().and_then(Boards::first);
-        let ballot = match first.is_some_and(|board| board.reading_on()) {
-            true => Ballot::to_the_end(rule),
-            false => Ballot::new(rule),
+        // Another rule may have come since. The request ends with the one that it begins with.
+        let begun = ask.is_promised().then(|| Watched::begin(&self.board));
+        let mut watched = begun.transpose()?;
+        let (rule, reads_on) = match &watched {
+            Some(watched) => (watched.rule(), watched.reads_on()),
+            None => (rule, self.board.reading_on()),
+        };
+        let ballot = if reads_on {
+            Ballot::to_the_end(&rule)
+        } else {
+            Ballot::new(&rule)
         };
         let ballot = ballot.map_err(internal)?;
-        let board = self.board(ask);
-        let begun = board.map(|board| Watched::begin(&board, rule.t_max()));
-        let mut watched = begun.transpose()?;
-        let (settings, upstream) = (&self.settings, &self.upstream);
-        let voting = Voted::new(ballot, settings, upstream, headers, ask, &mut watched);
-        let voted = timeout(self.timeout, voting)
-            .await
-            .unwrap_or_else(|_| Err(late(self)))?;
-        Ok((voted, watched))
+        let (voting, upstream) = (&self.voting, &self.upstream);
+        let voting = Voted::new(ballot, voting, upstream, headers, ask, &mut watched);
+        let voted = timeout(self.timeout, voting).await;
+        let voted = voted.unwrap_or_else(|_| Err(late(self)));
+        match &voted {
+            Ok(voted) => self.count(voted),
+            Err(failure) => self.count_failure(failure),
+        }
+        Ok((voted?, watched))
     }
 
-    fn count(&self, voted: Result<&Voted, &Failure>) {
-        let mut totals = lock(&self.totals);
-        totals.requests += 1;
-        let Ok(voted) = voted else {
-            totals.failed += 1;
-            return;
-        };
+    fn count(&self, voted: &Voted) {
         let ((votes, of), (tokens, saved)) = (voted.votes(), voted.tokens());
-        totals.votes += votes;
-        totals.of += of;
-        totals.tokens += tokens;
-        totals.saved_tokens += saved;
+        self.metrics.votes.add(votes);
+        self.metrics.votes_saved.add(of - votes);
+        self.metrics.tokens.add(tokens);
+        self.metrics.tokens_saved.add(saved);
+    }
+
+    /// Counts what only the proxy sees of the server's failures.
+    fn count_failure(&self, failure: &Failure) {
+        match failure.cause {
+            Cause::Late => self.metrics.upstream_failed(UpstreamError::Timeout),
+            Cause::Nonsense => self.metrics.upstream_failed(UpstreamError::Nonsense),
+            _ => {}
+        }
     }
 }
 
-async fn chat(State(proxy): State<Arc<Proxy>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
-    let Some(ask) = Ask::new(&body, &proxy.settings) else {
-        return passed(
-            &proxy,
-            axum::http::Method::POST,
-            PATH,
-            &headers,
-            body.into(),
-        )
-        .await;
-    };
-    let headers = Arc::new(headers);
-    let voted = proxy.vote(&headers, &ask).await;
-    proxy.count(voted.as_ref().map(|(voted, _)| voted));
-    let (voted, watched) = match voted {
-        Ok(done) => done,
+/// Counts a request when its answer has been sent, and how long that took.
+async fn measured(
+    State(proxy): State<Arc<Proxy>>,
+    mut request: Request,
+    next: Next,
+) -> Response<Body> {
+    let running = Arc::new(Running::new(&proxy.metrics));
+    request.extensions_mut().insert(Arc::clone(&running));
+    let response = next.run(request).await;
+    if let Some(outcome) = response.extensions().get() {
+        running.came_out(*outcome);
+    }
+    running.answers();
+    response.map(|body| {
+        Body::new(Measured {
+            body,
+            _running: running,
+        })
+    })
+}
+
+/// A body that keeps its request running until it is sent.
+struct Measured {
+    body: Body,
+    _running: Arc<Running>,
+}
+
+impl HttpBody for Measured {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+async fn chat(
+    State(proxy): State<Arc<Proxy>>,
+    Extension(running): Extension<Arc<Running>>,
+    Extension(RequestId(id)): Extension<RequestId>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response<Body> {
+    let held = match proxy.bodies.read(body).await {
+        Ok(held) => held,
         Err(failure) => return failure.into_response(),
     };
+    let rule = proxy.board.rule();
+    let ask = match Ask::new(&held.bytes, &proxy.voting, &rule) {
+        Ok(ask) => ask,
+        Err(purpose) => {
+            let body = held.bytes.clone().into();
+            return passed(&proxy, Method::POST, PATH, &headers, body, purpose).await;
+        }
+    };
+    let headers = Arc::new(headers);
+    if ask.stream {
+        return streamed(proxy, (running, id), headers, (ask, rule), held).await;
+    }
+    match answered(&proxy, headers, ask, rule).await {
+        Ok(reply) => reply,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+/// Votes on a request, replies, and goes on to audit where that is wanted.
+async fn answered(
+    proxy: &Arc<Proxy>,
+    headers: Arc<HeaderMap>,
+    ask: Ask,
+    rule: Arc<Rule>,
+) -> Result<Response<Body>, Failure> {
+    let (voted, watched) = proxy.vote(&headers, &ask, rule).await?;
     let reply = voted.reply(&ask);
     if let Some(watched) = watched.filter(Watched::goes_on) {
         proxy.audit(watched, headers, ask);
     }
-    reply
+    Ok(reply)
+}
+
+/// Answers a client that wants a stream. A failure that is known soon has its status;
+/// after that the stream is open, and comments keep it so until the votes are in.
+async fn streamed(
+    proxy: Arc<Proxy>,
+    (running, id): (Arc<Running>, String),
+    headers: Arc<HeaderMap>,
+    (ask, rule): (Ask, Arc<Rule>),
+    held: HeldBody,
+) -> Response<Body> {
+    let (silence, outcome) = (proxy.keep_alive, ask.outcome());
+    let voting = async move {
+        let reply = answered(&proxy, headers, ask, rule).await;
+        drop(held);
+        let failure = reply.as_ref().err();
+        running.came_out(failure.map_or(outcome, |failure| Outcome::Failed(failure.cause)));
+        // A failure does not show in the status once the stream is open.
+        if let Some(failure) = failure.filter(|_| running.has_begun()) {
+            let problem = &failure.problem;
+            let log = proxy.boards.log();
+            log.error(&format!("a stream failed, request {id}: {problem}"));
+        }
+        reply
+    };
+    let mut voting = Box::pin(voting);
+    if let Ok(soon) = timeout(silence, &mut voting).await {
+        return soon.unwrap_or_else(Failure::into_response);
+    }
+    Waiting::new(voting, silence).into_response()
 }
 
 /// Everything that is not voted on.
 async fn pass(State(proxy): State<Arc<Proxy>>, request: Request) -> Response<Body> {
     let (head, body) = request.into_parts();
     let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
-    passed(&proxy, head.method, path, &head.headers, body).await
+    if !stays_below(path) {
+        let problem = "the path has . or .. as a part; send the path that they lead to";
+        return Failure::new(Cause::Path, problem).into_response();
+    }
+    let purpose = Purpose::OtherPath;
+    passed(&proxy, head.method, path, &head.headers, body, purpose).await
 }
 
 async fn passed(
     proxy: &Proxy,
-    method: axum::http::Method,
+    method: Method,
     path: &str,
     headers: &HeaderMap,
     body: Body,
+    purpose: Purpose,
 ) -> Response<Body> {
+    let body = without_long_pauses(body, proxy.bodies.timeout());
     let sent = proxy.upstream.send(method, path, headers, body);
     let answer = timeout(proxy.timeout, sent).await;
     let answer = answer.unwrap_or_else(|_| Err(late(proxy)));
-    answer.unwrap_or_else(Failure::into_response)
+    match answer {
+        Ok(mut answer) => {
+            let outcome = Outcome::PassedThrough(purpose);
+            answer.extensions_mut().insert(outcome);
+            answer.map(|body| without_long_pauses(body, proxy.timeout))
+        }
+        Err(failure) => {
+            proxy.count_failure(&failure);
+            failure.into_response()
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -230,7 +364,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn late(proxy: &Proxy) -> Failure {
     let seconds = proxy.timeout.as_secs_f64();
     Failure::new(
-        StatusCode::GATEWAY_TIMEOUT,
+        Cause::Late,
         &format!("the model's server did not answer within {seconds} s"),
     )
 }

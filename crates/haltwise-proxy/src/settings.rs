@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haltwise::Rule;
-use haltwise_llm::{Extract, Letters};
-use haltwise_serve::LabelForm;
+use haltwise_llm::{Extract, Letters, Mismatch};
+use haltwise_serve::{ConnectionLimits, Served, Tls};
+
+use crate::keys::Key;
 
 /// How a proxy works.
 #[derive(Debug, Clone)]
@@ -21,6 +23,22 @@ pub struct Options {
     pub first_wait: Duration,
     /// Requests to the server at the same time.
     pub concurrency: usize,
+    /// How many connections there may be, and how long they may be silent and take to end.
+    pub connections: ConnectionLimits,
+    /// A certificate, if connections are to be encrypted.
+    pub tls: Option<Tls>,
+    /// What the body of a request may take to arrive. One that is passed through as it
+    /// comes may pause this long.
+    pub body_timeout: Duration,
+    /// How long a stream is silent at the most while votes come in.
+    pub keep_alive: Duration,
+    /// The most bytes of bodies in memory at the same time.
+    pub body_bytes: usize,
+    /// What clients must show to be let in; anyone is where there are none.
+    pub keys: Vec<Key>,
+    /// What the proxy shows to the server. Without it, and without keys, clients' own
+    /// keys are passed on.
+    pub server_key: Option<Key>,
 }
 
 impl Options {
@@ -32,6 +50,14 @@ impl Options {
             retries: 6,
             first_wait: Duration::from_millis(500),
             concurrency: 256,
+            connections: ConnectionLimits::default(),
+            tls: None,
+            body_timeout: Duration::from_secs(30),
+            // Load balancers cut off streams that are silent, the strictest after 30 s.
+            keep_alive: Duration::from_secs(5),
+            body_bytes: 256 << 20,
+            keys: Vec::new(),
+            server_key: None,
         }
     }
 }
@@ -46,6 +72,12 @@ pub enum ProxyError {
     /// The server's address cannot be used.
     #[error("the server's address {0} must begin with http:// or https://, without a key in it")]
     Address(String),
+    /// The server's key cannot be sent.
+    #[error("the server's key has characters that a header cannot have; copy it again")]
+    ServerKey,
+    /// Anyone could use the server's key.
+    #[error("anyone could use the server's key through the proxy; give the proxy keys of its own")]
+    OpenServerKey,
     /// Audits cannot be kept.
     #[error(transparent)]
     Store(#[from] haltwise_serve::Error),
@@ -54,23 +86,21 @@ pub enum ProxyError {
     Io(#[from] std::io::Error),
 }
 
-/// How the rule's votes were cast.
+/// How votes are cast: as those were that the rule was calibrated on.
 #[derive(Debug)]
-pub(crate) struct Settings {
-    pub(crate) rule: Rule,
+pub(crate) struct Voting {
     pub(crate) model: String,
     pub(crate) extract: Extract,
-    /// The letters of the options that the rule's questions had.
-    pub(crate) letters: Vec<char>,
+    letters: Vec<char>,
     pub(crate) temperature: f64,
     pub(crate) top_p: Option<f64>,
     pub(crate) max_tokens: u64,
-    /// Whether the rule promises anything to requests for chat completions.
-    pub(crate) promises: bool,
+    /// Whether votes were asked for as clients of the proxy ask.
+    is_chat: bool,
 }
 
-impl Settings {
-    pub(crate) fn new(rule: Rule) -> Result<Self, ProxyError> {
+impl Voting {
+    pub(crate) fn new(rule: &Rule) -> Result<Self, ProxyError> {
         let wrong = |problem: &str| ProxyError::Rule(problem.to_owned());
         let record = rule.classifier().ok_or_else(|| {
             wrong("it does not say how its votes were cast; calibrate one on traces of `haltwise vote`")
@@ -79,7 +109,7 @@ impl Settings {
         let samples: usize = number(said("samples"), "samples")?.ok_or_else(|| {
             wrong("it is not for votes; calibrate one on traces of `haltwise vote`")
         })?;
-        haltwise::votes::Ballot::new(&rule).map_err(|e| wrong(&e.to_string()))?;
+        haltwise::votes::Ballot::new(rule).map_err(|e| wrong(&e.to_string()))?;
         if samples != rule.t_max() {
             return Err(wrong("it has not as many steps as there were votes"));
         }
@@ -99,25 +129,71 @@ impl Settings {
             temperature: number(said("temperature"), "temperature")?.unwrap_or(0.7),
             top_p: number(said("top_p"), "top_p")?,
             max_tokens: number(said("max_tokens"), "max_tokens")?.unwrap_or(1024),
-            promises: rule.promise().is_some() && said("endpoint") == Some("chat"),
-            rule,
+            is_chat: said("endpoint") == Some("chat"),
         })
+    }
+
+    /// Whether a rule promises anything about requests to the proxy.
+    pub(crate) fn is_promised_by(&self, rule: &Rule) -> bool {
+        rule.promise().is_some() && self.is_chat
     }
 
     /// The answer that a completion gives, empty where there is none.
     pub(crate) fn answer(&self, completion: &str, cut: bool) -> String {
-        match cut {
-            true => String::new(),
-            false => self.extract.answer(completion, &self.letters),
+        if cut {
+            return String::new();
         }
+        self.extract.answer(completion, &self.letters)
     }
 }
 
-/// How labels of audited requests are written, so that they can be compared with the
-/// answers that a rule's votes give.
-pub fn label_form(rule: &Rule) -> Result<LabelForm, ProxyError> {
-    let extract = Settings::new(rule.clone())?.extract;
-    Ok(Arc::new(move |label| extract.label(label)))
+/// Prepares a rule for votes: labels are compared with the answers that its votes give, and only
+/// a rule for votes that are cast in the same way may take its place.
+pub fn for_votes(served: Served) -> Result<Served, ProxyError> {
+    let extract = Voting::new(&served.rule)?.extract;
+    Ok(Served {
+        label: Some(Arc::new(move |label| extract.label(label))),
+        check: Some(Arc::new(are_for_the_same_votes)),
+        ..served
+    })
+}
+
+/// A value of a record in a message; `None` if it is too long for that, as templates are.
+fn shown(value: Option<&str>) -> Option<String> {
+    match value {
+        None => Some("the usual".into()),
+        Some(value) => (value.len() <= 60).then(|| format!("{value:?}")),
+    }
+}
+
+/// Whether a rule may take the place of another: votes under way and audits in the store are cast
+/// in one way.
+fn are_for_the_same_votes(rule: &Rule, other: &Rule) -> Result<(), String> {
+    Voting::new(other).map_err(|e| e.to_string())?;
+    let (Some(rule), Some(other)) = (rule.classifier(), other.classifier()) else {
+        return Err("it does not say how its votes were cast".into());
+    };
+    let differences: Vec<String> = Mismatch::between_votes(rule, other)
+        .into_iter()
+        .filter(|mismatch| mismatch.voids)
+        .map(
+            |Mismatch {
+                 what, rule, here, ..
+             }| {
+                match (shown(rule.as_deref()), shown(here.as_deref())) {
+                    (Some(rule), Some(here)) => format!("{what} is {here}, not {rule}"),
+                    _ => format!("{what} is another"),
+                }
+            },
+        )
+        .collect();
+    if differences.is_empty() {
+        return Ok(());
+    }
+    let differences = differences.join("; ");
+    Err(format!(
+        "the rule is for votes that are cast in another way: {differences}"
+    ))
 }
 
 fn number<T: FromStr>(text: Option<&str>, name: &str) -> Result<Option<T>, ProxyError> {

@@ -1,13 +1,20 @@
 //! The server behind the proxy: requests that are tried again, and ones that are
 //! passed through.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, RETRY_AFTER, TRANSFER_ENCODING,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use haltwise_serve::FailureReason;
+use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -15,8 +22,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
+use tokio::time::{Sleep, sleep};
 
+use crate::metrics::Metrics;
+use crate::outcome::{Cause, Outcome, UpstreamError};
 use crate::settings::{Options, ProxyError};
 
 /// A completion may be this long.
@@ -32,39 +41,69 @@ pub(crate) struct Upstream {
     retries: u32,
     first_wait: Duration,
     room: Semaphore,
+    metrics: Arc<Metrics>,
+    /// Whether clients' keys are the proxy's, which the server must not see.
+    own_keys: bool,
+    key: Option<HeaderValue>,
 }
 
-/// An answer that is not the one hoped for, as it is passed back.
+/// An answer that is not the one hoped for.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Failure {
-    pub(crate) status: StatusCode,
+    pub(crate) cause: Cause,
+    /// What is wrong.
+    pub(crate) problem: String,
     pub(crate) retry_after: Option<HeaderValue>,
-    pub(crate) content_type: Option<HeaderValue>,
-    pub(crate) body: Bytes,
+    /// What the server said, which is passed back as it is.
+    answer: Option<Box<Answer>>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Answer {
+    content_type: Option<HeaderValue>,
+    body: Bytes,
 }
 
 impl Failure {
-    /// One of our own, in the words that clients of OpenAI know.
-    pub(crate) fn new(status: StatusCode, message: &str) -> Self {
-        let kind = match status.is_client_error() {
-            true => "invalid_request_error",
-            false => "upstream_error",
-        };
-        let error = json!({"error": {"message": message, "type": kind, "code": null}});
+    /// One of our own.
+    pub(crate) fn new(cause: Cause, problem: &str) -> Self {
         Self {
-            status,
+            cause,
+            problem: problem.to_owned(),
             retry_after: None,
-            content_type: Some(HeaderValue::from_static("application/json")),
-            body: error.to_string().into(),
+            answer: None,
         }
     }
 
+    /// What the client is told: of our own failures in the words that clients of OpenAI know.
+    pub(crate) fn body(&self) -> Bytes {
+        if let Some(answer) = &self.answer {
+            return answer.body.clone();
+        }
+        let status = self.cause.status();
+        let kind = match status {
+            StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => "upstream_error",
+            status if status.is_client_error() => "invalid_request_error",
+            _ => "server_error",
+        };
+        let code = (status == StatusCode::UNAUTHORIZED).then_some("invalid_api_key");
+        let error = json!({"error": {"message": self.problem, "type": kind, "code": code}});
+        error.to_string().into()
+    }
+
     pub(crate) fn into_response(self) -> Response<Body> {
-        let mut response = Response::new(Body::from(self.body));
-        *response.status_mut() = self.status;
+        let mut response = Response::new(Body::from(self.body()));
+        *response.status_mut() = self.cause.status();
+        let extensions = response.extensions_mut();
+        extensions.insert(Outcome::Failed(self.cause));
+        extensions.insert(FailureReason(self.problem));
+        let content_type = match self.answer {
+            Some(answer) => answer.content_type,
+            None => Some(HeaderValue::from_static("application/json")),
+        };
         let headers = [
             (RETRY_AFTER, self.retry_after),
-            (CONTENT_TYPE, self.content_type),
+            (CONTENT_TYPE, content_type),
         ];
         for (name, value) in headers {
             if let Some(value) = value {
@@ -77,7 +116,7 @@ impl Failure {
     /// Whether it may go better next time.
     fn passes(&self) -> bool {
         let passing = [408, 409, 425, 429, 500, 502, 503, 504, 529];
-        passing.contains(&self.status.as_u16())
+        passing.contains(&self.cause.status().as_u16())
     }
 
     /// How long the server wants to be left alone, where it says so in seconds.
@@ -95,7 +134,7 @@ impl Failure {
 }
 
 impl Upstream {
-    pub(crate) fn new(options: &Options) -> Result<Self, ProxyError> {
+    pub(crate) fn new(options: &Options, metrics: Arc<Metrics>) -> Result<Self, ProxyError> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
@@ -105,12 +144,20 @@ impl Upstream {
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
+        let key = options.server_key.as_ref();
+        if key.is_some() && options.keys.is_empty() {
+            return Err(ProxyError::OpenServerKey);
+        }
+        let key = key.map(|key| key.header().ok_or(ProxyError::ServerKey));
         Ok(Self {
+            own_keys: !options.keys.is_empty(),
+            key: key.transpose()?,
             client: Client::builder(TokioExecutor::new()).build(connector),
             base: base(&options.server)?,
             retries: options.retries,
             first_wait: options.first_wait,
             room: Semaphore::new(options.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
+            metrics,
         })
     }
 
@@ -141,21 +188,27 @@ impl Upstream {
         body: &Bytes,
     ) -> Result<Bytes, Failure> {
         // Held until the answer is here: the server is asked this many at once.
+        let waiting = self.metrics.upstream_waiting.enter();
         let _room = self.room.acquire().await;
+        drop(waiting);
+        let _running = self.metrics.upstream_running.enter();
         let response = self
             .send(Method::POST, path, headers, body.clone().into())
             .await?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MOST_BYTES).collect().await;
-        let body = body.map_err(|e| unreachable(&*e))?.to_bytes();
+        let body = body.map_err(|e| self.unreachable(&*e))?.to_bytes();
         if head.status.is_success() {
             return Ok(body);
         }
         Err(Failure {
-            status: head.status,
+            cause: Cause::Answered(head.status),
+            problem: format!("the model's server answered {}", head.status),
             retry_after: head.headers.get(RETRY_AFTER).cloned(),
-            content_type: head.headers.get(CONTENT_TYPE).cloned(),
-            body,
+            answer: Some(Box::new(Answer {
+                content_type: head.headers.get(CONTENT_TYPE).cloned(),
+                body,
+            })),
         })
     }
 
@@ -169,25 +222,50 @@ impl Upstream {
     ) -> Result<Response<Body>, Failure> {
         let uri: Uri = format!("{}{path}", self.base)
             .parse()
-            .map_err(|_| Failure::new(StatusCode::BAD_REQUEST, "the path cannot be used"))?;
+            .map_err(|_| Failure::new(Cause::Path, "the path cannot be used"))?;
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = uri;
         *request.headers_mut() = passed_on(headers);
+        if self.own_keys {
+            request.headers_mut().remove(AUTHORIZATION);
+        }
+        if let Some(key) = &self.key {
+            request.headers_mut().insert(AUTHORIZATION, key.clone());
+        }
         let response = self
             .client
             .request(request)
             .await
-            .map_err(|e| unreachable(&e))?;
+            .map_err(|e| self.unreachable(&e))?;
         let (mut head, body) = response.into_parts();
+        if let Some(error) = UpstreamError::of(head.status) {
+            self.metrics.upstream_failed(error);
+        }
         head.headers = passed_on(&head.headers);
         Ok(Response::from_parts(head, Body::new(body)))
+    }
+
+    /// The server is not there, or the request's body does not come.
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> Failure {
+        let failure = not_sent(error);
+        if failure.cause == Cause::Unreachable {
+            self.metrics.upstream_failed(UpstreamError::Unreachable);
+        }
+        failure
     }
 }
 
 /// The headers that are about the message, not about this connection.
 fn passed_on(headers: &HeaderMap) -> HeaderMap {
-    const OWN: [HeaderName; 4] = [CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING];
+    const OWN: [HeaderName; 6] = [
+        CONNECTION,
+        CONTENT_LENGTH,
+        HOST,
+        TRANSFER_ENCODING,
+        PROXY_AUTHENTICATE,
+        PROXY_AUTHORIZATION,
+    ];
     let also = [
         "keep-alive",
         "proxy-connection",
@@ -197,20 +275,103 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
         "accept-encoding",
     ];
     let mut passed = headers.clone();
+    // Whoever sends a message may name more headers that end with the connection.
+    for names in headers.get_all(CONNECTION) {
+        let names = names.to_str().unwrap_or_default();
+        for name in names.split(',') {
+            passed.remove(name.trim());
+        }
+    }
     OWN.iter().for_each(|name| drop(passed.remove(name)));
     also.iter().for_each(|name| drop(passed.remove(*name)));
     passed
 }
 
+/// Whether a path stays under /v1, also for a server that resolves dots, backslashes or
+/// percent signs.
+pub(crate) fn stays_below(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let mut plain = String::with_capacity(path.len());
+    for letter in path.chars() {
+        plain.push(letter.to_ascii_lowercase());
+        // A server may decode twice or more: %252e, %25252e and so on are dots as well.
+        if plain.ends_with("%25") {
+            plain.truncate(plain.len() - 2);
+        }
+    }
+    let plain = plain
+        .replace("%2e", ".")
+        .replace("%2f", "/")
+        .replace("%5c", "/")
+        .replace('\\', "/");
+    let mut parts = plain.split('/');
+    parts.all(|part| part != "." && part != "..")
+}
+
+/// A body that may pause this long at the most.
+pub(crate) fn without_long_pauses(body: Body, pause: Duration) -> Body {
+    Body::new(Paced {
+        body,
+        pause,
+        left: None,
+    })
+}
+
+/// Why a body that pauses too long is not read on.
+#[derive(Debug, thiserror::Error)]
+#[error("the body paused for too long")]
+struct Paused;
+
+struct Paced {
+    body: Body,
+    pause: Duration,
+    /// The time that is left, while the next part is waited for. A reader that is slow
+    /// to ask for it is no pause of the body.
+    left: Option<Pin<Box<Sleep>>>,
+}
+
+impl HttpBody for Paced {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(context) {
+            self.left = None;
+            return Poll::Ready(frame);
+        }
+        let pause = self.pause;
+        let left = self.left.get_or_insert_with(|| Box::pin(sleep(pause)));
+        ready!(left.as_mut().poll(context));
+        Poll::Ready(Some(Err(axum::Error::new(Paused))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// What is said where the server is not there. Its address stays out of it: that
 /// is none of a client's business.
-fn unreachable(error: &dyn std::error::Error) -> Failure {
+fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut cause = error;
     while let Some(deeper) = cause.source() {
         cause = deeper;
     }
+    if cause.is::<Paused>() {
+        return Failure::new(
+            Cause::LateBody,
+            "the request's body paused for too long; send it again without pauses",
+        );
+    }
     Failure::new(
-        StatusCode::BAD_GATEWAY,
+        Cause::Unreachable,
         &format!("haltwise cannot reach the model's server: {cause}"),
     )
 }
@@ -253,7 +414,7 @@ mod tests {
     fn retry_after_is_heeded_where_it_is_a_number_of_seconds() {
         let failure = |after: &'static str| Failure {
             retry_after: Some(HeaderValue::from_static(after)),
-            ..Failure::new(StatusCode::TOO_MANY_REQUESTS, "")
+            ..Failure::new(Cause::Answered(StatusCode::TOO_MANY_REQUESTS), "")
         };
         assert_eq!(failure("2").wait(), Some(Duration::from_secs(2)));
         assert_eq!(failure("0.5").wait(), Some(Duration::from_millis(500)));
@@ -261,7 +422,7 @@ mod tests {
             assert_eq!(failure(odd).wait(), None, "{odd}");
         }
         assert!(failure("2").passes());
-        assert!(!Failure::new(StatusCode::BAD_REQUEST, "").passes());
+        assert!(!Failure::new(Cause::BrokenBody, "").passes());
     }
 
     #[test]
@@ -270,15 +431,46 @@ mod tests {
         for name in [
             "host",
             "content-length",
-            "connection",
+            "proxy-authorization",
+            "x-hop",
+            "x-other-hop",
             "authorization",
             "x-mine",
         ] {
             headers.insert(name, HeaderValue::from_static("v"));
         }
+        headers.append("connection", HeaderValue::from_static("close, X-Hop"));
+        headers.append("connection", HeaderValue::from_static("x-other-hop"));
         let passed = passed_on(&headers);
         let mut names: Vec<&str> = passed.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         assert_eq!(names, ["authorization", "x-mine"]);
+    }
+
+    #[test]
+    fn paths_that_could_leave_v1_are_seen() {
+        for path in [
+            "/v1/models",
+            "/v1/files/a.b..c?x=../y",
+            "/v1/a%20b",
+            "/v1/100%25",
+            "/v1/...",
+        ] {
+            assert!(stays_below(path), "{path}");
+        }
+        for path in [
+            "/v1/../admin",
+            "/v1/./x",
+            "/v1/%2e%2E/admin",
+            "/v1/.%2e/admin",
+            "/v1/a%2f..%2f../admin",
+            "/v1/..\\admin",
+            "/v1/..%5Cadmin",
+            "/v1/%252e%252e/admin",
+            "/v1/%2525252e./admin",
+            "/v1/..",
+        ] {
+            assert!(!stays_below(path), "{path}");
+        }
     }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Response};
 use haltwise::votes::{Ballot, Standing};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::ask::Ask;
 use crate::audit::Watched;
-use crate::settings::Settings;
+use crate::outcome::Cause;
+use crate::settings::Voting;
 use crate::upstream::{Failure, Upstream};
 
 pub(crate) const PATH: &str = "/v1/chat/completions";
@@ -38,12 +39,12 @@ pub(crate) struct Vote {
 }
 
 impl Vote {
-    pub(crate) fn new(body: &Bytes, settings: &Settings) -> Result<Self, Failure> {
+    pub(crate) fn new(body: &Bytes, voting: &Voting) -> Result<Self, Failure> {
         let completion = parsed(body)?;
         let choice = &completion["choices"][0];
         let text = choice["message"]["content"].as_str().unwrap_or_default();
         Ok(Self {
-            answer: settings.answer(text, choice["finish_reason"] == "length"),
+            answer: voting.answer(text, choice["finish_reason"] == "length"),
             tokens: completion["usage"]["completion_tokens"]
                 .as_u64()
                 .unwrap_or(0),
@@ -64,15 +65,21 @@ impl Usage {
     fn add(&mut self, completion: &Value) {
         let usage = &completion["usage"];
         let tokens = |value: &Value| value.as_u64().unwrap_or(0);
-        self.prompt += tokens(&usage["prompt_tokens"]);
-        self.cached += tokens(&usage["prompt_tokens_details"]["cached_tokens"]);
-        self.completion += tokens(&usage["completion_tokens"]);
+        let details = &usage["prompt_tokens_details"];
+        // A server may say anything, and a sum must not overflow.
+        for (sum, more) in [
+            (&mut self.prompt, &usage["prompt_tokens"]),
+            (&mut self.cached, &details["cached_tokens"]),
+            (&mut self.completion, &usage["completion_tokens"]),
+        ] {
+            *sum = sum.saturating_add(tokens(more));
+        }
     }
 
     fn json(self) -> Value {
         json!({
             "prompt_tokens": self.prompt, "completion_tokens": self.completion,
-            "total_tokens": self.prompt + self.completion,
+            "total_tokens": self.prompt.saturating_add(self.completion),
             "prompt_tokens_details": {"cached_tokens": self.cached},
         })
     }
@@ -86,7 +93,7 @@ impl Voted {
     /// first, and counting them first would not be what was calibrated.
     pub(crate) async fn new(
         mut ballot: Ballot<'_>,
-        settings: &Settings,
+        voting: &Voting,
         upstream: &Arc<Upstream>,
         headers: &Arc<HeaderMap>,
         ask: &Ask,
@@ -97,7 +104,7 @@ impl Voted {
             let mut halted = None;
             let first = completions.len();
             for body in wave(upstream, headers, ask, first, ballot.wanted()).await? {
-                let vote = Vote::new(&body, settings)?;
+                let vote = Vote::new(&body, voting)?;
                 halted = ballot.vote(&vote.answer).map_err(internal)?;
                 if let Some(watched) = watched {
                     watched.vote(&vote)?;
@@ -144,7 +151,7 @@ impl Voted {
         let (votes, of) = self.votes();
         let mut said = json!({
             "votes": votes, "of": of, "agreement": self.standing.agreement(),
-            "saved_tokens": self.tokens().1, "answer": self.answer, "promised": ask.promised,
+            "saved_tokens": self.tokens().1, "answer": self.answer, "promised": ask.is_promised(),
         });
         if let Some(id) = &self.audit {
             said["audit"] = id.as_str().into();
@@ -154,11 +161,13 @@ impl Voted {
 
     /// The reply as the client wants it.
     pub(crate) fn reply(&self, ask: &Ask) -> Response<Body> {
-        let (kind, body) = match ask.stream {
-            true => ("text/event-stream", self.events(ask)),
-            false => ("application/json", self.whole(ask).to_string()),
+        let (kind, body) = if ask.stream {
+            ("text/event-stream", self.events(ask))
+        } else {
+            ("application/json", self.whole(ask).to_string())
         };
         let mut response = Response::new(Body::from(body));
+        response.extensions_mut().insert(ask.outcome());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -248,12 +257,12 @@ fn parsed(body: &Bytes) -> Result<Value, Failure> {
         .filter(|completion| completion["choices"][0]["message"].is_object())
         .ok_or_else(|| {
             Failure::new(
-                StatusCode::BAD_GATEWAY,
+                Cause::Nonsense,
                 "the model's server answered with something that is no completion",
             )
         })
 }
 
 pub(crate) fn internal(error: impl std::fmt::Display) -> Failure {
-    Failure::new(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string())
+    Failure::new(Cause::Internal, &error.to_string())
 }

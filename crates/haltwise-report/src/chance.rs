@@ -28,9 +28,18 @@
 //!    and earlier ones are draws without replacement from it, so that all of
 //!    them grow with it: the p-values are positively dependent on each, under
 //!    which Simes' test keeps its level (Benjamini and Yekutieli 2001, theorem
-//!    1.2). Steps by which no one has halted, p = 1, change nothing.
+//!    1.2). Steps by which no one has halted, p = 1, change nothing. Groups are
+//!    independent of each other, so p-values of several groups are, too.
+//!
+//! *Losses in [0, 1] and means over units* need two other arguments, for neither 1
+//! nor 2 is about them. A sum of m independent numbers in [0, 1] with means of at
+//! most α reaches a whole number k with probability e·P(Bin(m, α) ≥ k) at most
+//! (Bentkus 2004, theorem 1.2), and a sum that reaches s reaches ⌊s⌋. So e times
+//! the p-value of ⌊s⌋ is a p-value. `evaluate` measures the sum without rounding
+//! losses up to levels, as certifying does; a sum that was rounded up would accuse
+//! rules that keep their promise. And whatever the dependence of p-values, Simes'
+//! test keeps its level if that is divided by 1 + 1/2 + … + 1/K (Hommel 1983).
 
-use haltwise::corridor::Counts;
 use haltwise::evaluate::CONFIDENCE;
 use haltwise::stats::binomial_tail;
 
@@ -39,19 +48,46 @@ use haltwise::stats::binomial_tail;
 /// that is called so has all of its interval above α.
 pub(crate) const LEVEL: f64 = (1.0 - CONFIDENCE) / 2.0;
 
+/// What is known of the losses that are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Losses {
+    /// Each is 0 or 1, and all are independent.
+    ZeroOrOne,
+    /// They lie in [0, 1], as means over units do.
+    UpToOne,
+}
+
+impl Losses {
+    /// The p-value for "their mean is at most α", where `sum` is the sum of `n` of them.
+    pub(crate) fn p_value(self, sum: f64, n: u64, alpha: f64) -> f64 {
+        match self {
+            // A whole number but for rounding errors.
+            Self::ZeroOrOne => p_value(sum.round() as u64, n, alpha),
+            Self::UpToOne => (std::f64::consts::E * p_value(sum.floor() as u64, n, alpha)).min(1.0),
+        }
+    }
+
+    /// What Simes' level is divided by, with this many looks.
+    fn price(self, looks: usize) -> f64 {
+        match self {
+            Self::ZeroOrOne => 1.0,
+            Self::UpToOne => (1..=looks).map(|i| 1.0 / i as f64).sum(),
+        }
+    }
+}
+
 /// P(Bin(m, α) ≥ k), the p-value for "the gap is at most α".
-pub(crate) fn p_value(seen: Counts, alpha: f64) -> f64 {
-    let without = seen.halted.saturating_sub(seen.gaps);
-    binomial_tail(without, seen.halted, 1.0 - alpha)
+fn p_value(gaps: u64, halted: u64, alpha: f64) -> f64 {
+    binomial_tail(halted.saturating_sub(gaps), halted, 1.0 - alpha)
 }
 
 /// Whether gaps above α are more than chance explains with this many looks. The
 /// looks must be chosen without a look at the sequences: all steps, or those
 /// from where the rule opens.
-pub(crate) fn beyond_chance(looks: impl IntoIterator<Item = f64>) -> bool {
+pub(crate) fn beyond_chance(losses: Losses, looks: impl IntoIterator<Item = f64>) -> bool {
     let mut p_values: Vec<f64> = looks.into_iter().collect();
     p_values.sort_by(f64::total_cmp);
-    let share = LEVEL / p_values.len() as f64;
+    let share = LEVEL / losses.price(p_values.len()) / p_values.len() as f64;
     let ranked = p_values.iter().enumerate();
     let mut beyond = ranked.filter(|&(i, &p)| p <= share * (i + 1) as f64);
     beyond.next().is_some()
@@ -59,43 +95,53 @@ pub(crate) fn beyond_chance(looks: impl IntoIterator<Item = f64>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counts, LEVEL, p_value};
+    use super::{LEVEL, Losses, p_value};
     use haltwise::evaluate::CONFIDENCE;
 
-    fn seen(gaps: u64, halted: u64) -> Counts {
-        Counts { halted, gaps }
-    }
-
-    fn beyond_chance<const N: usize>(looks: [Counts; N], alpha: f64) -> bool {
-        super::beyond_chance(looks.map(|seen| p_value(seen, alpha)))
+    /// Of looks at so many gaps among so many halted.
+    fn beyond_chance<const N: usize>(looks: [(u64, u64); N], alpha: f64) -> bool {
+        let p_values = looks.map(|(gaps, halted)| p_value(gaps, halted, alpha));
+        super::beyond_chance(Losses::ZeroOrOne, p_values)
     }
 
     #[test]
     fn p_values_are_upper_tails() {
-        assert_eq!(p_value(seen(0, 0), 0.1), 1.0);
-        assert_eq!(p_value(seen(0, 9), 0.1), 1.0);
-        assert!((p_value(seen(2, 2), 0.1) - 0.01).abs() < 1e-12);
-        assert!((p_value(seen(1, 2), 0.1) - 0.19).abs() < 1e-12);
+        assert_eq!(p_value(0, 0, 0.1), 1.0);
+        assert_eq!(p_value(0, 9, 0.1), 1.0);
+        assert!((p_value(2, 2, 0.1) - 0.01).abs() < 1e-12);
+        assert!((p_value(1, 2, 0.1) - 0.19).abs() < 1e-12);
+    }
+
+    /// The mean of losses in [0, 1] can deviate more than a count: the sum is not rounded up,
+    /// and several looks cost more.
+    #[test]
+    fn losses_that_are_not_0_or_1_need_more() {
+        let (binary, other) = (Losses::ZeroOrOne, Losses::UpToOne);
+        assert_eq!(binary.p_value(30.0 - 1e-9, 200, 0.1), p_value(30, 200, 0.1));
+        let expected = std::f64::consts::E * p_value(35, 200, 0.1);
+        assert_eq!(other.p_value(35.9, 200, 0.1), expected);
+        assert_eq!(other.p_value(0.0, 200, 0.1), 1.0);
+        let p = LEVEL / 1.5;
+        assert!(super::beyond_chance(other, [p]) && super::beyond_chance(binary, [p; 2]));
+        assert!(super::beyond_chance(other, [p; 2]));
+        assert!(!super::beyond_chance(other, [p * 1.01; 2]));
     }
 
     #[test]
     fn one_look_is_the_lower_end_of_the_interval() {
         for gaps in 0..60 {
             let low = haltwise::stats::clopper_pearson(gaps, 200, CONFIDENCE).0;
-            assert_eq!(beyond_chance([seen(gaps, 200)], 0.1), low > 0.1, "{gaps}");
+            assert_eq!(beyond_chance([(gaps, 200)], 0.1), low > 0.1, "{gaps}");
         }
     }
 
     #[test]
     fn more_looks_need_more_and_equal_ones_do_not() {
-        let high = seen(30, 200);
-        let p = p_value(high, 0.1);
+        let high = (30, 200);
+        let p = p_value(30, 200, 0.1);
         assert!(p < LEVEL && 4.0 * p > LEVEL);
         assert!(beyond_chance([high], 0.1));
-        assert!(!beyond_chance(
-            [high, seen(1, 50), seen(2, 60), seen(3, 70)],
-            0.1
-        ));
+        assert!(!beyond_chance([high, (1, 50), (2, 60), (3, 70)], 0.1));
         assert!(beyond_chance([high; 4], 0.1));
         assert!(!beyond_chance([], 0.1));
     }

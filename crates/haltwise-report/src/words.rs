@@ -22,6 +22,10 @@ pub fn loss(rule: &Rule) -> &'static str {
     }
 }
 
+/// Why there is nothing to watch of a rule.
+pub const NOT_WATCHED: &str = "the rule was screened only, or is about another loss than gaps and \
+                               disagreements, or about units in each group";
+
 /// Whether what is lost is 0 or 1 for each sequence, and counted as such.
 pub(crate) fn counts_sequences(rule: &Rule) -> bool {
     let terms = rule.terms();

@@ -5,15 +5,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::line::Line;
 
-/// The most steps that are kept of a stream; of a longer one only the first and
-/// the last predictions matter, and it makes no trace.
+/// The most steps and bytes that are kept of a stream; of a longer one only the early
+/// and the full prediction are, and it makes no trace.
 const MOST_STEPS: usize = 100_000;
+const MOST_BYTES: usize = 2 << 20;
 
-/// The steps of an audited stream.
+/// About how many bytes a step takes beside its prediction and its probabilities, how many
+/// these take beside their numbers, and a number: in memory or in the log, whichever is
+/// more.
+const STEP: usize = 40;
+const PROBS: usize = 24;
+const NUMBER: usize = 12;
+
+/// The steps of an audited stream. Those of one that can be no trace are not kept, but
+/// for the prediction where it halted and the last one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub(crate) struct Kept {
     /// The predicted classes, as JSON.
     predictions: Vec<Option<String>>,
+    /// How many steps there were that are not kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    dropped: usize,
     scores: Vec<Option<f32>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     probs: Vec<Vec<f32>>,
@@ -23,58 +35,139 @@ pub(crate) struct Kept {
     /// The group that the stream belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
-    /// How many there were when it halted; 0 while it runs.
+    /// The unit that it is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unit: Option<String>,
+    /// How many steps there were when it halted; 0 while it runs.
     halted: usize,
     /// Whether steps are missing, or too many, so that it is no trace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     broken: bool,
+    /// About how many bytes of memory it takes.
+    #[serde(skip)]
+    bytes: usize,
+}
+
+fn is_zero(n: &usize) -> bool {
+    *n == 0
 }
 
 /// What columns of trace files are called.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Names<'a> {
     pub(crate) group: Option<&'a str>,
+    pub(crate) unit: Option<&'a str>,
     pub(crate) costs: Option<&'a str>,
 }
 
 impl Kept {
-    /// No steps yet, of a stream in a group.
-    pub(crate) fn new(group: Option<String>) -> Self {
-        Self {
+    /// No steps yet, of a stream in a group and of a unit.
+    pub(crate) fn new(group: Option<String>, unit: Option<String>) -> Self {
+        let kept = Self {
             group,
+            unit,
             ..Self::default()
-        }
+        };
+        kept.weighed()
     }
 
     /// How many steps there are.
     pub(crate) fn len(&self) -> usize {
-        self.predictions.len()
+        self.predictions.len() + self.dropped
+    }
+
+    /// About how many bytes of memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many bytes of that it would take less if it were thinned, at the most.
+    pub(crate) fn whole_bytes(&self) -> usize {
+        if self.broken { 0 } else { self.bytes }
+    }
+
+    /// Whether it is no trace, so that only the predictions that matter are kept.
+    pub(crate) fn is_thin(&self) -> bool {
+        self.broken
+    }
+
+    /// The same with its bytes counted, which are not stored.
+    pub(crate) fn weighed(mut self) -> Self {
+        self.weigh();
+        self
+    }
+
+    fn weigh(&mut self) {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let probs = self.probs.iter().map(|p| PROBS + NUMBER * p.len());
+        let steps = self.predictions.iter().map(|p| STEP + text(p));
+        let about = text(&self.group) + text(&self.unit);
+        self.bytes = about + steps.sum::<usize>() + probs.sum::<usize>();
     }
 
     /// Takes the step of a line.
     pub(crate) fn push(&mut self, line: &Line<'_>) {
         let due = self.len() as u64 + 1;
         if line.t.is_some_and(|t| t != due) || self.len() >= MOST_STEPS {
-            self.broken = true;
+            self.thin();
         }
         let probs = line.probs_said();
         let best = || probs.as_deref().and_then(most_probable);
         let prediction = line.prediction_said().or_else(best);
-        if self.len() >= MOST_STEPS {
-            // The last one is what the stream ends with.
-            self.predictions.pop();
-            self.predictions.push(prediction);
-            return;
+        if self.broken {
+            return self.replace_last(prediction);
         }
+        self.bytes += STEP + prediction.as_ref().map_or(0, String::len);
         self.predictions.push(prediction);
         self.scores.push(line.score_said());
         if let Some(probs) = probs {
+            self.bytes += PROBS + NUMBER * probs.len();
             self.probs.push(probs);
         }
+        if self.bytes > MOST_BYTES {
+            self.thin();
+        }
+    }
+
+    /// Keeps only the prediction where it halted, and the last one. It is no trace then,
+    /// and can still be settled by a label.
+    pub(crate) fn thin(&mut self) {
+        let steps = self.len();
+        let early = self.early().cloned();
+        let last = match self.halted < steps {
+            true => self.predictions.pop(),
+            false => None,
+        };
+        self.predictions = early.into_iter().chain(last).collect();
+        self.dropped = steps - self.predictions.len();
+        (self.scores, self.probs, self.costs) = Default::default();
+        self.broken = true;
+        self.weigh();
+    }
+
+    /// Takes a step of which only the prediction is kept. The one where it halted stays,
+    /// the last one before this does not.
+    fn replace_last(&mut self, prediction: Option<String>) {
+        if self.len() > self.halted && self.predictions.pop().is_some() {
+            self.dropped += 1;
+        }
+        self.predictions.push(prediction);
+        self.weigh();
+    }
+
+    /// The prediction where it halted, the first of those kept where not all are.
+    fn early(&self) -> Option<&Option<String>> {
+        let at = self.halted.checked_sub(1)?;
+        self.predictions.get(if self.dropped > 0 { 0 } else { at })
     }
 
     /// Takes a step with its predicted class, as JSON, and what it cost.
     pub(crate) fn add(&mut self, prediction: String, score: f32, cost: f32) {
+        if self.broken || self.bytes > MOST_BYTES || self.len() >= MOST_STEPS {
+            self.thin();
+            return self.replace_last(Some(prediction));
+        }
+        self.bytes += STEP + prediction.len();
         self.predictions.push(Some(prediction));
         self.scores.push(Some(score));
         self.costs.push(cost);
@@ -93,20 +186,13 @@ impl Kept {
             return Some(false);
         }
         let (early, full) = self.predicted()?;
-        if early == full {
-            return Some(false);
-        }
-        match of {
-            Loss::Disagreement => Some(true),
-            _ => label.map(|label| full == label && early != label),
-        }
+        of.of_answers(&early, &full, label.as_ref())
     }
 
     /// The early and the full prediction, where both were said.
     pub(crate) fn predicted(&self) -> Option<(&str, &str)> {
-        let early = self.predictions.get(self.halted.checked_sub(1)?)?;
         let full = self.predictions.last()?;
-        Some((early.as_deref()?, full.as_deref()?))
+        Some((self.early()?.as_deref()?, full.as_deref()?))
     }
 
     /// The line of a trace file, if it makes one. Where the promise needs no label,
@@ -125,6 +211,9 @@ impl Kept {
         }
         if let (Some(name), Some(group)) = (names.group, &self.group) {
             line += &format!(",{}:{}", json(name)?, json(group)?);
+        }
+        if let (Some(name), Some(unit)) = (names.unit, &self.unit) {
+            line += &format!(",{}:{}", json(name)?, json(unit)?);
         }
         line += &format!(",\"predictions\":[{}]", predictions?.join(","));
         if let Some(scores) = scores {
@@ -192,15 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn groups_and_costs_have_the_names_of_columns() {
-        let mut given = Kept::new(Some("north".into()));
+    fn groups_units_and_costs_have_the_names_of_columns() {
+        let mut given = Kept::new(Some("north".into()), Some("a".into()));
         given.add("\"a\"".into(), 0.5, 30.0);
         let names = Names {
             group: Some("site"),
+            unit: Some("machine"),
             costs: Some("tokens"),
         };
-        let expected =
-            r#"{"id":1,"site":"north","predictions":["a"],"scores":[0.5],"tokens":[30.0]}"#;
+        let expected = r#"{"id":1,"site":"north","machine":"a","predictions":["a"],"scores":[0.5],"tokens":[30.0]}"#;
         assert_eq!(given.trace("1", None, names).as_deref(), Some(expected));
     }
 
@@ -228,6 +317,38 @@ mod tests {
             None,
             "the early one was not said"
         );
+    }
+
+    #[test]
+    fn of_a_stream_that_is_too_long_the_predictions_that_matter_are_kept() {
+        let step = |class: u32| format!("{{\"id\": 1, \"probs\": [1], \"prediction\": {class}}}");
+        for thin_after in 1..6 {
+            for halt_after in 1..6 {
+                let mut stream = Kept::default();
+                for i in 1..6 {
+                    stream.push(&Line::parse(step(i).as_bytes()).unwrap());
+                    if i == halt_after {
+                        stream.halt();
+                    }
+                    if i == thin_after {
+                        stream.thin();
+                    }
+                    assert_eq!(stream.len(), i as usize);
+                }
+                let early = halt_after.to_string();
+                assert_eq!(stream.predicted(), Some((&*early, "5")));
+                assert!(stream.predictions.len() <= 2 + 5 - thin_after as usize);
+                assert_eq!(stream.trace("1", Some("1"), Names::default()), None);
+            }
+        }
+        // Steps of half a megabyte each.
+        let wide = format!("{{\"id\": 1, \"probs\": [{}1]}}", "0,".repeat(1 << 17));
+        let mut stream = Kept::default();
+        for _ in 0..100 {
+            stream.push(&Line::parse(wide.as_bytes()).unwrap());
+            assert!(stream.bytes() <= MOST_BYTES);
+        }
+        assert_eq!(stream.len(), 100);
     }
 
     #[test]

@@ -19,6 +19,21 @@ fn shortened(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// The most bytes of a class, a group or a unit as it stands in a line; the same as of an id.
+/// They are kept for as long as a stream waits for its label.
+const MOST_NAME: usize = 4096;
+
+/// Refuses a name that is too long to be kept.
+fn check_name(what: &str, raw: &str) -> Result<(), String> {
+    if raw.len() > MOST_NAME {
+        let found = raw.len();
+        return Err(format!(
+            "the {what} has {found} bytes; at most {MOST_NAME} are possible"
+        ));
+    }
+    Ok(())
+}
+
 /// The fields of a line of input, as they stand there.
 #[derive(Deserialize)]
 struct Fields<'a> {
@@ -32,6 +47,8 @@ struct Fields<'a> {
     prediction: Option<&'a RawValue>,
     #[serde(borrow)]
     group: Option<&'a RawValue>,
+    #[serde(borrow)]
+    unit: Option<&'a RawValue>,
     #[serde(borrow)]
     t: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -53,6 +70,7 @@ pub struct Line<'a> {
     probs: Option<&'a RawValue>,
     prediction: Option<&'a RawValue>,
     group: Option<&'a RawValue>,
+    unit: Option<&'a RawValue>,
     /// The step, counted from 1, where it is said.
     pub t: Option<u64>,
     /// Whether the stream is over after it.
@@ -78,6 +96,13 @@ impl<'a> Line<'a> {
             )
         })?;
         let id = fields.id.ok_or("it has no \"id\"")?;
+        for (what, name) in [
+            ("prediction", fields.prediction),
+            ("group", fields.group),
+            ("unit", fields.unit),
+        ] {
+            name.map_or(Ok(()), |name| check_name(what, name.get()))?;
+        }
         let t = |raw: &RawValue| match raw.get().parse() {
             Ok(t) if t > 0 => Ok(t),
             _ => Err(format!(
@@ -101,6 +126,7 @@ impl<'a> Line<'a> {
             probs: fields.probs,
             prediction: fields.prediction,
             group: fields.group,
+            unit: fields.unit,
             t: fields.t.map(t).transpose()?,
             end,
         })
@@ -158,14 +184,14 @@ impl<'a> Line<'a> {
         class.ok().map(Cow::into_owned)
     }
 
-    /// The group that its stream belongs to, where it is said: a string, or a number
-    /// as it is written.
+    /// The group that its stream belongs to, where it is said.
     pub(crate) fn group_said(&self) -> Option<Cow<'a, str>> {
-        let raw = self.group?.get();
-        if !raw.starts_with('"') {
-            return Some(raw.into());
-        }
-        serde_json::from_str::<String>(raw).ok().map(Cow::Owned)
+        self.group.and_then(name)
+    }
+
+    /// The unit that its stream is of, where it is said.
+    pub(crate) fn unit_said(&self) -> Option<Cow<'a, str>> {
+        self.unit.and_then(name)
     }
 
     /// Why its step has no score.
@@ -191,6 +217,16 @@ impl<'a> Line<'a> {
     }
 }
 
+/// A name: a string, or a number as it is written.
+fn name(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let raw = raw.get();
+    match raw.as_bytes().first()? {
+        b'"' => serde_json::from_str::<String>(raw).ok().map(Cow::Owned),
+        b'-' | b'0'..=b'9' => Some(raw.into()),
+        _ => None,
+    }
+}
+
 /// A predicted class as a number. A name becomes one that only tells it from
 /// others, which is all a score without class probabilities looks at; it is none
 /// that a class has.
@@ -208,6 +244,7 @@ fn class(raw: &str) -> Result<u32, String> {
 
 /// A class as JSON: a number or a string, in the one way to write it.
 pub(crate) fn json_class(raw: &str) -> Result<Cow<'_, str>, String> {
+    check_name("class", raw)?;
     let what = |_| {
         format!(
             "the class {} is neither a number nor a string",
@@ -239,6 +276,21 @@ pub(crate) fn stream_id(raw: &str) -> Result<Cow<'_, str>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_kept_have_a_bound() {
+        for field in ["prediction", "group", "unit"] {
+            let line = |n: usize| format!(r#"{{"id": 1, "{field}": "{}"}}"#, "x".repeat(n));
+            Line::parse(line(MOST_NAME - 2).as_bytes()).unwrap();
+            let refused = Line::parse(line(MOST_NAME - 1).as_bytes()).unwrap_err();
+            assert!(
+                refused.contains(&format!("the {field} has 4097 bytes")),
+                "{refused}"
+            );
+        }
+        assert!(json_class(&"1".repeat(MOST_NAME)).is_ok());
+        assert!(json_class(&"1".repeat(MOST_NAME + 1)).is_err());
+    }
 
     #[test]
     fn text_of_any_length_is_cut() {

@@ -2,6 +2,20 @@
 
 use crate::desk::{Fault, FaultKind};
 
+/// A line, unless it is longer than one may be.
+pub(crate) fn bounded(line: &[u8], longest: usize) -> Result<&[u8], Fault> {
+    if line.len() > longest {
+        return Err(too_long(longest));
+    }
+    Ok(line)
+}
+
+fn too_long(longest: usize) -> Fault {
+    let problem = format!("the line has more than {longest} bytes");
+    let remedy = "send shorter lines, or start the server with a larger --max-line";
+    Fault::new(FaultKind::Unusable, problem, remedy)
+}
+
 /// Cuts pieces into lines, of which none is kept that is longer than may be.
 #[derive(Debug)]
 pub(crate) struct Lines {
@@ -43,24 +57,27 @@ impl Lines {
         piece: &[u8],
         take: impl FnOnce(&[Result<&[u8], Fault>], u64) -> T,
     ) -> Option<T> {
-        self.rest.extend_from_slice(piece);
-        let end = match self.rest.iter().rposition(|&b| b == b'\n') {
-            Some(end) => end + 1,
-            None => {
-                if self.rest.len() > self.longest {
-                    self.rest.clear();
-                    self.passing = true;
-                }
-                return None;
-            }
+        // Only what is new is searched: what waits has no end of a line.
+        let Some(end) = piece.iter().rposition(|&b| b == b'\n') else {
+            self.wait(piece);
+            return None;
         };
-        let found = self.show(end, take);
-        self.rest.drain(..end);
-        if self.rest.len() > self.longest {
-            self.rest.clear();
-            self.passing = true;
-        }
+        let (whole, rest) = piece.split_at(end + 1);
+        self.rest.extend_from_slice(whole);
+        let found = self.show(self.rest.len(), take);
+        self.rest.clear();
+        self.wait(rest);
         found
+    }
+
+    /// Keeps the beginning of a line until its end comes, unless it is too long.
+    fn wait(&mut self, piece: &[u8]) {
+        if self.passing || self.rest.len() + piece.len() > self.longest {
+            self.passing = true;
+            self.rest = Vec::new();
+        } else {
+            self.rest.extend_from_slice(piece);
+        }
     }
 
     /// Shows a last line that has no end.
@@ -87,13 +104,11 @@ impl Lines {
         let mut lines = Vec::new();
         for line in text.split(|&b| b == b'\n') {
             self.number += 1;
-            if std::mem::take(&mut self.passing) || line.len() > self.longest {
-                let problem = format!("the line has more than {} bytes", self.longest);
-                let remedy = "send shorter lines, or start the server with a larger --max-line";
-                lines.push(Err(Fault::new(FaultKind::Unusable, problem, remedy)));
+            if std::mem::take(&mut self.passing) {
+                lines.push(Err(too_long(self.longest)));
                 continue;
             }
-            lines.push(Ok(line.trim_ascii()));
+            lines.push(bounded(line, self.longest).map(<[u8]>::trim_ascii));
         }
         // The numbers of lines stay right: blank ones are at the ends in practice.
         let blank = |line: &Result<&[u8], Fault>| matches!(line, Ok([]));
@@ -149,5 +164,18 @@ mod tests {
         );
         assert_eq!(lines(&["123456789"]), expected(&[(1, long)]));
         assert_eq!(lines(&["", "\n"]), []);
+    }
+
+    #[test]
+    fn a_long_line_in_many_pieces_is_searched_once() {
+        let (mut lines, length) = (Lines::new(1 << 20), 512 << 10);
+        let begun = std::time::Instant::now();
+        for _ in 0..length {
+            assert!(lines.push(b"x", |_, _| ()).is_none());
+        }
+        let found = lines.push(b"\n", |lines, _| lines[0].clone().map(<[u8]>::len));
+        assert_eq!(found, Some(Ok(length)));
+        // To search what waits again for each piece takes a minute.
+        assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
     }
 }

@@ -5,23 +5,26 @@
 //! acknowledged once what came of it is on the disk: what a server that was killed had
 //! not stored, the broker delivers again.
 
-use std::path::Path;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use rumqttc::{
     AsyncClient, Event, EventLoop, MqttOptions, Packet, Publish, QoS, TlsConfiguration, Transport,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 
 use crate::board::{Answers, Board};
-use crate::boards::Notice;
+use crate::boards::Boards;
 use crate::error::Error;
 use crate::lines::Lines;
-use crate::server::ended;
+use crate::server_log::{ServerLog, random_id};
 
 /// A broker to connect to.
 #[derive(Clone)]
@@ -118,6 +121,36 @@ impl Mqtt {
 /// How many messages may wait to be acknowledged.
 const WAITING: usize = 10_000;
 
+/// The task that speaks with the broker, as people read of it.
+pub(crate) const TASK: &str = "the task that speaks with the MQTT broker";
+
+/// The file with the name by which the broker knows this server.
+const ID_FILE: &str = "_mqtt-id";
+
+/// The name by which the broker knows the server of these stores, the same after a restart. It is
+/// random, because the stores of two servers may be at the same path, each in its own container.
+pub(crate) fn client_id(stores: &[PathBuf]) -> Result<String, Error> {
+    let files: Vec<PathBuf> = stores.iter().map(|folder| folder.join(ID_FILE)).collect();
+    for path in &files {
+        match std::fs::read_to_string(path) {
+            Ok(id) if is_client_id(&id) => return Ok(id),
+            Ok(_) => return Err(Error::file(path, "it is no client id; remove it")),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(Error::file(path, e)),
+        }
+    }
+    let id = format!("haltwise-{}", random_id());
+    if let Some(path) = files.first() {
+        haltwise_io::write_whole(path, |out| out.write_all(id.as_bytes()))?;
+    }
+    Ok(id)
+}
+
+fn is_client_id(text: &str) -> bool {
+    let digits = text.strip_prefix("haltwise-");
+    digits.is_some_and(|d| d.len() == 16 && d.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
 /// What came of a message, and the message to acknowledge.
 struct Done {
     board: Arc<Board>,
@@ -125,61 +158,65 @@ struct Done {
     answers: Result<Answers, Error>,
 }
 
-/// Takes messages until the server ends. A broker that is gone is tried again.
-pub(crate) async fn run(
-    mqtt: Mqtt,
-    boards: Arc<Vec<Arc<Board>>>,
-    id: String,
-    max_line: usize,
-    notice: Notice,
-    mut ending: watch::Receiver<bool>,
-) {
-    let mut options = MqttOptions::new(id, &mqtt.host, mqtt.port);
-    options
-        .set_keep_alive(Duration::from_secs(30))
-        // The broker keeps what comes while the server is away.
-        .set_clean_session(false)
-        .set_manual_acks(true)
-        .set_max_packet_size(max_line.max(1 << 20), max_line.max(1 << 20));
-    match mqtt.transport() {
-        Ok(transport) => drop(options.set_transport(transport)),
-        Err(error) => {
-            notice(&format!(
-                "the broker's certificates cannot be checked: {error}"
-            ));
-            return;
+impl Mqtt {
+    /// The task that takes messages until the server ends. A broker that is gone is tried again.
+    pub(crate) fn task(
+        self,
+        id: String,
+        boards: &Boards,
+        log: ServerLog,
+    ) -> Result<impl Fn() -> BoxFuture<'static, ()> + Send + use<>, Error> {
+        let most = boards.max_line.max(1 << 20);
+        let mut options = MqttOptions::new(id, &self.host, self.port);
+        options
+            .set_keep_alive(Duration::from_secs(30))
+            // The broker keeps what comes while the server is away.
+            .set_clean_session(false)
+            .set_manual_acks(true)
+            .set_max_packet_size(most, most);
+        let transport = self
+            .transport()
+            .map_err(|e| Error::new(format!("the broker's certificates cannot be checked: {e}")))?;
+        options.set_transport(transport);
+        if let Some((user, password)) = self.login {
+            options.set_credentials(user, password);
         }
+        let broker = format!("{}:{}", self.host, self.port);
+        let boards = boards.clone();
+        Ok(move || {
+            let (options, boards) = (options.clone(), boards.clone());
+            run(options, boards, broker.clone(), log.clone()).boxed()
+        })
     }
-    if let Some((user, password)) = mqtt.login {
-        options.set_credentials(user, password);
-    }
+}
+
+async fn run(options: MqttOptions, boards: Boards, broker: String, log: ServerLog) {
     let (client, events) = AsyncClient::new(options, WAITING);
     let (queue, waiting) = mpsc::channel(WAITING);
-    let answering = tokio::spawn(answer(client.clone(), waiting));
-    let name = format!("{}:{}", mqtt.host, mqtt.port);
+    // Neither is of use without the other.
     tokio::select! {
-        () = listen(client, events, boards, max_line, &name, &notice, queue) => {}
-        () = ended(&mut ending) => {}
+        () = listen(client.clone(), events, &boards, &broker, &log, queue) => {}
+        () = answer(client, waiting) => {}
     }
-    answering.abort();
 }
 
 async fn listen(
     client: AsyncClient,
     mut events: EventLoop,
-    boards: Arc<Vec<Arc<Board>>>,
-    max_line: usize,
+    boards: &Boards,
     broker: &str,
-    notice: &Notice,
+    log: &ServerLog,
     queue: mpsc::Sender<Done>,
 ) {
     let mut connected = true;
     loop {
-        match events.poll().await {
+        let event = events.poll().await;
+        boards.dead.works(TASK);
+        match event {
             Ok(Event::Incoming(Packet::ConnAck(_))) => {
-                notice(&format!("connected to the broker {broker}"));
+                log.info(&format!("connected to the broker {broker}"));
                 connected = true;
-                for board in boards.iter() {
+                for board in boards.all.iter() {
                     for topic in ["in", "labels"] {
                         let topic = format!("haltwise/{}/{topic}", board.name);
                         // Its channel has room: few rules, many messages.
@@ -190,10 +227,10 @@ async fn listen(
             Ok(Event::Incoming(Packet::Publish(publish))) => {
                 let mut parts = publish.topic.split('/').skip(1);
                 let (name, kind) = (parts.next(), parts.next());
-                let Some(board) = boards.iter().find(|b| Some(&*b.name) == name) else {
+                let Some(board) = boards.all.iter().find(|b| Some(&*b.name) == name) else {
                     continue;
                 };
-                let answers = take(board, kind, &publish.payload, max_line);
+                let answers = take(board, kind, &publish.payload, boards.max_line);
                 let done = Done {
                     board: Arc::clone(board),
                     publish,
@@ -201,13 +238,13 @@ async fn listen(
                 };
                 // Not waited for: what is acknowledged is written here.
                 if queue.try_send(done).is_err() {
-                    notice("too many messages wait for the disk; some will be delivered again");
+                    log.warn("too many messages wait for the disk; some will be delivered again");
                 }
             }
             Ok(_) => {}
             Err(error) => {
                 if connected {
-                    notice(&format!(
+                    log.warn(&format!(
                         "the broker {broker} is gone ({error}); trying again"
                     ));
                 }
@@ -278,6 +315,26 @@ async fn answer(client: AsyncClient, mut waiting: mpsc::Receiver<Done>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_server_has_a_name_of_its_own_that_it_keeps() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = |name: &str| {
+            let store = folder.path().join(name);
+            std::fs::create_dir_all(&store).unwrap();
+            store
+        };
+        let (a, b) = (store("a/rule"), store("b/rule"));
+        let id = client_id(std::slice::from_ref(&a)).unwrap();
+        assert!(is_client_id(&id), "{id}");
+        assert_ne!(client_id(&[b]).unwrap(), id);
+        assert_eq!(client_id(std::slice::from_ref(&a)).unwrap(), id);
+        // Nor does it change with the rules that are served beside.
+        assert_eq!(client_id(&[store("a/new"), a.clone()]).unwrap(), id);
+        std::fs::write(a.join(ID_FILE), "haltwise-").unwrap();
+        let message = client_id(&[a]).unwrap_err().to_string();
+        assert!(message.contains("remove it"), "{message}");
+    }
 
     #[test]
     fn a_broker_has_an_address() {

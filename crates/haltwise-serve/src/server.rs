@@ -3,30 +3,36 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::ws::{self, WebSocket, WebSocketUpgrade};
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{MatchedPath, Path, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post, put};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 
+use crate::access::{Role, authorised};
 use crate::board::{Answers, Board};
 use crate::boards::{Boards, Watching};
+use crate::connections::{Connection, ConnectionLimits, Connections, Tls};
 use crate::desk::{Fault, FaultKind};
 use crate::error::Error;
+use crate::exposition::Exposition;
 use crate::lines::Lines;
-use crate::metrics;
 use crate::mqtt::{self, Mqtt};
+use crate::same_origin::from_here;
+use crate::status::Status;
 
 /// What to serve, and how.
 #[derive(Debug)]
@@ -37,21 +43,23 @@ pub struct Options {
     pub listen: SocketAddr,
     /// The most bytes of a line.
     pub max_line: usize,
+    /// How many connections there may be, and how long they may be silent.
+    pub connections: ConnectionLimits,
+    /// A certificate, if connections are to be encrypted.
+    pub tls: Option<Tls>,
+    /// How long to wait for another server that has the store.
+    pub wait_for_store: Duration,
+    /// Names that the server answers to, besides addresses and local names.
+    pub allow_hosts: Vec<String>,
     /// A broker to take lines from and to give answers to.
     pub mqtt: Option<Mqtt>,
 }
 
-/// The most bytes of a body that is no stream.
-const MOST_BODY: usize = 16 << 20;
+/// The most bytes of a rule.
+const MOST_RULE: usize = 16 << 20;
 
-/// How long streams may take to end when the server does.
-const LAST_WORDS: Duration = Duration::from_secs(5);
-
-#[derive(Debug, Clone)]
-struct App {
-    boards: Boards,
-    max_line: usize,
-}
+/// How many refused labels an answer describes; the others it counts.
+const MOST_REFUSED: usize = 100;
 
 fn find(boards: &Boards, name: &str) -> Result<Arc<Board>, Problem> {
     let found = boards.all.iter().find(|board| board.name == name);
@@ -77,16 +85,25 @@ pub async fn serve(
         watching,
         listen,
         max_line,
+        connections,
+        tls,
+        wait_for_store,
+        allow_hosts,
         mqtt,
     } = options;
-    if watching.token.is_none() && !listen.ip().is_loopback() {
+    if watching.tokens.is_empty() && !listen.ip().is_loopback() {
         return Err(Error::new(format!(
             "{listen} can be reached from other machines; set a token that clients must show, or \
              listen on 127.0.0.1"
         )));
     }
-    let (store, notice) = (watching.store.clone(), Arc::clone(&watching.notice));
-    let (boards, keeping) = Boards::start(watching)?;
+    let (store, log) = (watching.store.clone(), watching.log.clone());
+    let mut stop = std::pin::pin!(stop);
+    let (boards, keeping) = tokio::select! {
+        started = Boards::start_within(watching, wait_for_store) => started?,
+        () = &mut stop => return Ok(()),
+    };
+    let boards = boards.allow_hosts(allow_hosts).limit_lines(max_line);
     let listener = TcpListener::bind(listen)
         .await
         .map_err(|e| Error::new(format!("cannot listen on {listen}: {e}")))?;
@@ -94,51 +111,51 @@ pub async fn serve(
         .local_addr()
         .map_err(|e| Error::new(e.to_string()))?;
     if let Some(broker) = mqtt {
-        // The same server is the same client to the broker, after a restart too.
-        let folder = store.canonicalize().unwrap_or(store);
-        let digest = crate::desk::digest(&folder.to_string_lossy());
-        let id = format!("haltwise-{}", &digest[..16]);
-        let all = Arc::clone(&boards.all);
-        tokio::spawn(mqtt::run(
-            broker,
-            all,
-            id,
-            max_line,
-            notice,
-            boards.ending(),
-        ));
+        let store = store.unwrap_or_default();
+        let stores: Vec<PathBuf> = boards.all.iter().map(|b| store.join(&b.name)).collect();
+        let id = mqtt::client_id(&stores)?;
+        let task = broker.task(id, &boards, log.clone())?;
+        let dead = boards.dead.clone();
+        tokio::spawn(dead.supervise(mqtt::TASK, log.clone(), boards.ending(), task));
     }
     started(address);
-    let mut heard = boards.ending();
-    let app = App {
-        boards: boards.clone(),
-        max_line,
+    let drain = connections.drain;
+    let connections = Arc::new(Connections::new(connections, tls));
+    boards.count_connections(&connections);
+    let (router, ending) = (log.around(router(&boards)), boards.ending());
+    let mut serving =
+        tokio::spawn(async move { connections.serve(listener, router, ending).await });
+    let drained = tokio::select! {
+        () = stop => {
+            boards.end();
+            serving.await
+        }
+        // Nothing else ends it: it is a mistake in the server.
+        ended = &mut serving => ended,
     };
-    let serving = axum::serve(listener, router(app))
-        .with_graceful_shutdown(async move { ended(&mut heard).await });
-    let serving = tokio::spawn(serving.into_future());
-    stop.await;
-    boards.end();
-    // Who does not end in time is cut off; nothing that was answered is lost.
-    let _ = tokio::time::timeout(LAST_WORDS, serving).await;
-    boards.close(&keeping)
+    let closed = boards.close(&keeping);
+    match drained {
+        Ok(true) => {}
+        // Nothing that was answered is lost.
+        Ok(false) => log.warn(&format!(
+            "connections that were still open after {} s were cut off",
+            drain.as_secs_f64()
+        )),
+        Err(error) => return Err(Error::new(format!("the server failed: {error}"))),
+    }
+    closed
 }
 
-fn router(app: App) -> Router {
-    let boards = app.boards.clone();
-    let taking = Router::new()
+fn router(boards: &Boards) -> Router {
+    let from_here = middleware::from_fn_with_state(boards.hosts.clone(), from_here);
+    let observing = Router::new()
         .route("/{name}/streams", post(streams))
         .route("/{name}/ws", get(websocket))
         .route("/{name}/observe", post(observe))
-        .with_state(app);
-    let renewing = Router::new()
-        .route("/{name}/rule", put(renew))
         .with_state(boards.clone());
-    let closed = taking
-        .merge(renewing)
-        .layer(middleware::from_fn_with_state(boards.clone(), authorised));
-    closed
-        .merge(boards.routes())
+    boards
+        .only(Role::Observe, observing)
+        .merge(boards.all_routes())
         .fallback(|| async {
             problem(
                 StatusCode::NOT_FOUND,
@@ -153,36 +170,72 @@ fn router(app: App) -> Router {
                 "see /openapi.json",
             )
         })
-        .layer(DefaultBodyLimit::max(MOST_BODY))
+        .layer(from_here)
+        .route_layer(middleware::from_fn_with_state(boards.clone(), timed))
 }
 
 impl Boards {
     /// What can be asked for wherever the streams come from: how it goes, the
-    /// metrics, labels. All but a look at the page wants the token.
+    /// metrics, labels. Each wants a token with its role, except a look at the page. Pages of
+    /// other sites get no answer.
     pub fn routes(&self) -> Router {
-        let closed = Router::new()
-            .route("/metrics", get(prometheus))
+        self.closed_to_other_sites(self.all_routes())
+    }
+
+    /// The same routes, without an answer to pages of other sites.
+    pub fn closed_to_other_sites(&self, routes: Router) -> Router {
+        let from_here = middleware::from_fn_with_state(self.hosts.clone(), from_here);
+        let timed = middleware::from_fn_with_state(self.clone(), timed);
+        routes.layer(from_here).route_layer(timed)
+    }
+
+    /// Routes for clients that show a token with a role.
+    pub fn only(&self, role: Role, routes: Router) -> Router {
+        let who = (self.tokens.clone(), role);
+        routes.layer(middleware::from_fn_with_state(who, authorised))
+    }
+
+    fn all_routes(&self) -> Router {
+        let labelling = Router::new()
             .route("/{name}/labels", post(labels))
-            .route("/{name}/labels/wanted", get(wanted))
+            .route("/{name}/labels/wanted", get(wanted));
+        let reading = Router::new()
+            .route("/metrics", get(prometheus))
             .route("/{name}/events", get(events))
             .route("/{name}/status", get(status))
-            .route("/{name}/rule", get(rule))
-            .route("/{name}/rotate", post(rotate))
-            .layer(middleware::from_fn_with_state(self.clone(), authorised));
+            .route("/{name}/rule", get(rule));
+        let administering = Router::new()
+            .route("/{name}/rule", put(renew))
+            .route("/{name}/rotate", post(rotate));
+        let only = |role, routes: Router<Self>| self.only(role, routes.with_state(self.clone()));
         Router::new()
             .route("/", get(page))
             .route("/rules", get(rules))
             .route("/health", get(|| async { "alive\n" }))
             .route("/ready", get(ready))
             .route("/openapi.json", get(openapi))
-            .merge(closed)
             .with_state(self.clone())
+            .merge(only(Role::Label, labelling))
+            .merge(only(Role::Read, reading))
+            .merge(only(Role::Administer, administering))
     }
+}
+
+/// Counts how long requests take.
+async fn timed(State(boards): State<Boards>, request: Request, next: Next) -> Response {
+    let route = request.extensions().get::<MatchedPath>();
+    let route = route.map(|path| format!("{} {}", request.method(), path.as_str()));
+    let begun = Instant::now();
+    let response = next.run(request).await;
+    if let Some(route) = route {
+        boards.process.request(&route, begun.elapsed());
+    }
+    response
 }
 
 /// A mistake, and what to do about it.
 #[derive(Debug)]
-struct Problem {
+pub(crate) struct Problem {
     status: StatusCode,
     error: String,
     remedy: String,
@@ -195,7 +248,7 @@ impl IntoResponse for Problem {
     }
 }
 
-fn problem(status: StatusCode, error: &str, remedy: &str) -> Problem {
+pub(crate) fn problem(status: StatusCode, error: &str, remedy: &str) -> Problem {
     Problem {
         status,
         error: error.into(),
@@ -218,43 +271,9 @@ fn broken(error: &Error) -> Problem {
     problem(
         StatusCode::SERVICE_UNAVAILABLE,
         &error.to_string(),
-        "whoever runs the server must make room and start it again; send it again then",
+        "send it again with its \"t\" when /ready says so: a step that was taken does not count \
+         twice; whoever runs the server must make room",
     )
-}
-
-/// Lets in who shows the token.
-async fn authorised(State(boards): State<Boards>, request: Request, next: Next) -> Response {
-    if let Some(token) = &boards.token {
-        let shown = request
-            .headers()
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "));
-        if !shown.is_some_and(|shown| same(shown, token)) {
-            let mut response = problem(
-                StatusCode::UNAUTHORIZED,
-                "a token is needed, and the one that came is none or another",
-                "send it as a header: Authorization: Bearer TOKEN",
-            )
-            .into_response();
-            let scheme = HeaderValue::from_static("Bearer");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, scheme);
-            return response;
-        }
-    }
-    next.run(request).await
-}
-
-/// Whether two secrets are the same, in a time that does not tell where they
-/// differ.
-fn same(a: &str, b: &str) -> bool {
-    let differing = a
-        .bytes()
-        .zip(b.bytes())
-        .fold(0, |sum, (a, b)| sum | (a ^ b));
-    a.len() == b.len() && differing == 0
 }
 
 async fn page() -> Response {
@@ -267,9 +286,9 @@ async fn page() -> Response {
         .into_response()
 }
 
-async fn openapi() -> Response {
+async fn openapi(State(boards): State<Boards>) -> Response {
     let json = HeaderValue::from_static("application/json");
-    ([(header::CONTENT_TYPE, json)], include_str!("openapi.json")).into_response()
+    ([(header::CONTENT_TYPE, json)], boards.openapi.to_string()).into_response()
 }
 
 async fn rules(State(boards): State<Boards>) -> Json<Vec<String>> {
@@ -277,6 +296,10 @@ async fn rules(State(boards): State<Boards>) -> Json<Vec<String>> {
 }
 
 async fn ready(State(boards): State<Boards>) -> Response {
+    if let Some(error) = boards.dead.problem() {
+        let remedy = "it heals if the task goes on; if not, start the server again";
+        return problem(StatusCode::SERVICE_UNAVAILABLE, &error, remedy).into_response();
+    }
     for board in boards.all.iter() {
         if let Err(problem) = board.ready() {
             return broken(&Error::new(problem)).into_response();
@@ -286,8 +309,19 @@ async fn ready(State(boards): State<Boards>) -> Response {
 }
 
 async fn prometheus(State(boards): State<Boards>) -> Response {
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4");
-    ([(header::CONTENT_TYPE, kind)], metrics::text(&boards.all)).into_response()
+    let text = tokio::task::spawn_blocking(move || boards.metrics().into_text()).await;
+    let kind = HeaderValue::from_static(Exposition::CONTENT_TYPE);
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
+        Err(error) => broken(&Error::new(error.to_string())).into_response(),
+    }
+}
+
+/// The state of a rule, worked out where it keeps nobody waiting.
+async fn looked_up(board: &Arc<Board>) -> Result<Arc<Status>, Problem> {
+    let board = Arc::clone(board);
+    let status = tokio::task::spawn_blocking(move || board.status()).await;
+    status.map_err(|e| broken(&Error::new(e.to_string())))
 }
 
 async fn status(
@@ -295,20 +329,9 @@ async fn status(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     let board = find(&boards, &name)?;
-    let status = board.status();
-    let mut said = serde_json::to_value(&status).unwrap_or_default();
+    let status = looked_up(&board).await?;
+    let mut said = serde_json::to_value(&*status).unwrap_or_default();
     if let Value::Object(fields) = &mut said {
-        board.with_desk(|desk| {
-            let rule = desk.rule();
-            fields.insert("alpha".into(), json!(rule.alpha().get()));
-            fields.insert("t_max".into(), json!(rule.t_max()));
-            fields.insert(
-                "expected_t_avg".into(),
-                json!(rule.expected().map(|e| e.t_avg)),
-            );
-            let line = desk.monitor().map(|m| 1.0 / m.watch().delta().get());
-            fields.insert("alarm_line".into(), json!(line));
-        });
         fields.insert("history".into(), json!(board.history()));
     }
     Ok(Json(said).into_response())
@@ -319,7 +342,7 @@ async fn wanted(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     let board = find(&boards, &name)?;
-    Ok(Json(board.with_desk(crate::desk::Desk::labels_wanted)).into_response())
+    Ok(Json(&looked_up(&board).await?.labels_wanted).into_response())
 }
 
 async fn rule(State(boards): State<Boards>, Path(name): Path<String>) -> Result<Response, Problem> {
@@ -331,10 +354,16 @@ async fn rule(State(boards): State<Boards>, Path(name): Path<String>) -> Result<
 async fn renew(
     State(boards): State<Boards>,
     Path(name): Path<String>,
-    body: Bytes,
+    request: Request,
 ) -> Result<Response, Problem> {
     let board = find(&boards, &name)?;
-    let parsed = haltwise_io::parse_rule(&body).map_err(|e| {
+    let body = Pieces::of(request).whole(MOST_RULE).await?;
+    // To read a rule is to audit it, which takes a while.
+    let parsed = aside(move || {
+        let json = String::from_utf8_lossy(&body).into_owned();
+        haltwise_io::parse_rule(&body).map(|rule| (rule, json))
+    });
+    let (parsed, json) = parsed.await?.map_err(|e| {
         let error = format!("the rule cannot be read: {e}");
         problem(
             StatusCode::UNPROCESSABLE_ENTITY,
@@ -342,12 +371,15 @@ async fn renew(
             "send the file that haltwise calibrate wrote, as it is",
         )
     })?;
-    let json = String::from_utf8_lossy(&body).into_owned();
-    let (renewed, answers) = board.renew(parsed, json).map_err(|e| broken(&e))?;
-    renewed.map_err(|fault| faulty(&fault))?;
-    board.durable(answers.after).await.map_err(|e| broken(&e))?;
-    let renewal = board.with_desk(crate::desk::Desk::renewal);
+    let renewed = board.renew(parsed, json).await.map_err(|e| broken(&e))?;
+    let renewal = renewed.map_err(|fault| faulty(&fault))?;
     Ok(Json(json!({"renewal": renewal})).into_response())
+}
+
+/// Does what takes long on a thread of its own, so that other requests are answered meanwhile.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| broken(&Error::new(e.to_string())))
 }
 
 async fn rotate(
@@ -355,21 +387,86 @@ async fn rotate(
     Path(name): Path<String>,
 ) -> Result<Response, Problem> {
     let board = find(&boards, &name)?;
-    let rotated = tokio::task::spawn_blocking(move || board.rotate()).await;
-    match rotated {
-        Ok(Ok(())) => Ok(Json(json!({"rotated": true})).into_response()),
-        Ok(Err(error)) => Err(broken(&error)),
-        Err(error) => Err(broken(&Error::new(error.to_string()))),
+    if !board.is_stored() {
+        return Err(problem(
+            StatusCode::NOT_FOUND,
+            "nothing is stored here",
+            "start the program with --store",
+        ));
+    }
+    let rotated = aside(move || board.rotate()).await?;
+    rotated.map_err(|e| broken(&e))?;
+    Ok(Json(json!({"rotated": true})).into_response())
+}
+
+/// The body of a request, piece by piece.
+struct Pieces {
+    body: BodyDataStream,
+    /// How long the next one may take to come.
+    silence: Duration,
+}
+
+impl Pieces {
+    fn of(request: Request) -> Self {
+        let connection = request.extensions().get::<Connection>();
+        let silence = connection.map_or_else(
+            || ConnectionLimits::default().silence,
+            |connection| connection.silence,
+        );
+        Self {
+            body: request.into_body().into_data_stream(),
+            silence,
+        }
+    }
+
+    /// The next piece, until there is none.
+    async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+        match timeout(self.silence, self.body.next()).await {
+            Ok(piece) => piece.transpose().map_err(|error| {
+                problem(
+                    StatusCode::BAD_REQUEST,
+                    &format!("the body broke off: {error}"),
+                    "send the request again",
+                )
+            }),
+            Err(_) => Err(problem(
+                StatusCode::REQUEST_TIMEOUT,
+                &format!(
+                    "nothing of the body came for {} s",
+                    self.silence.as_secs_f64()
+                ),
+                "send the request again; see --client-timeout of the server",
+            )),
+        }
+    }
+
+    /// All pieces, of at most so many bytes together.
+    async fn whole(mut self, most: usize) -> Result<Vec<u8>, Problem> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.next().await? {
+            if bytes.len() + piece.len() > most {
+                return Err(problem(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    &format!("the body has more than {most} bytes"),
+                    "send less, or start the server with a larger --max-line if it is one line",
+                ));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
     }
 }
 
 async fn observe(
-    State(app): State<App>,
+    State(boards): State<Boards>,
     Path(name): Path<String>,
-    body: Bytes,
+    request: Request,
 ) -> Result<Response, Problem> {
-    let board = find(&app.boards, &name)?;
-    let (taken, answers) = board.take_one(body.trim_ascii()).map_err(|e| broken(&e))?;
+    let board = find(&boards, &name)?;
+    let body = Pieces::of(request).whole(boards.max_line).await?;
+    let (taken, answers) = board
+        .take_one(Ok(body.trim_ascii()))
+        .map_err(|e| broken(&e))?;
     board.durable(answers.after).await.map_err(|e| broken(&e))?;
     taken.map_err(|fault| faulty(&fault))?;
     let said: Vec<Value> = answers
@@ -381,32 +478,83 @@ async fn observe(
     Ok(Json(json!({"halted": halted, "answers": said})).into_response())
 }
 
+/// What came of labels.
+#[derive(Default)]
+struct Labelled {
+    taken: u64,
+    /// How many records must be on the disk before this is told.
+    after: u64,
+    refused: u64,
+    /// The first of those that were refused, with their lines.
+    faults: Vec<(u64, Fault)>,
+}
+
+impl Labelled {
+    fn take(
+        &mut self,
+        board: &Board,
+        lines: &[Result<&[u8], Fault>],
+        first: u64,
+    ) -> Result<(), Error> {
+        for (number, line) in (first..).zip(lines) {
+            let labelled = match line {
+                Ok([]) => continue,
+                Ok(line) => {
+                    let (labelled, answers) = board.label(line)?;
+                    self.after = self.after.max(answers.after);
+                    labelled
+                }
+                Err(fault) => Err(fault.clone()),
+            };
+            match labelled {
+                Ok(()) => self.taken += 1,
+                Err(fault) => {
+                    self.refused += 1;
+                    if self.faults.len() < MOST_REFUSED {
+                        self.faults.push((number, fault));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self) -> Result<Response, Problem> {
+        if let ([(_, only)], 0) = (&self.faults[..], self.taken) {
+            return Err(faulty(only));
+        }
+        let faults = self.faults.iter();
+        let said: Vec<Value> = faults
+            .filter_map(|(number, fault)| serde_json::from_str(&fault.json(Some(*number))).ok())
+            .collect();
+        let untold = self.refused - self.faults.len() as u64;
+        Ok(
+            Json(json!({"labels": self.taken, "refused": said, "more_refused": untold}))
+                .into_response(),
+        )
+    }
+}
+
+/// Labels are taken as they come: no body is ever in memory as a whole.
 async fn labels(
     State(boards): State<Boards>,
     Path(name): Path<String>,
-    body: Bytes,
+    request: Request,
 ) -> Result<Response, Problem> {
     let board = find(&boards, &name)?;
-    let (mut taken, mut last, mut faults) = (0, 0, Vec::new());
-    let lines = (1_u64..).zip(body.split(|&b| b == b'\n'));
-    for (number, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
-        let (labelled, answers) = board.label(line).map_err(|e| broken(&e))?;
-        match labelled {
-            Ok(()) => (taken, last) = (taken + 1, answers.after),
-            Err(fault) => faults.push((number, fault)),
-        }
+    let mut labelled = Labelled::default();
+    let (mut lines, mut pieces) = (Lines::new(boards.max_line), Pieces::of(request));
+    while let Some(piece) = pieces.next().await? {
+        let taken = lines.push(&piece, |l, n| labelled.take(&board, l, n));
+        taken.transpose().map_err(|e| broken(&e))?;
     }
-    board.durable(last).await.map_err(|e| broken(&e))?;
-    match &faults[..] {
-        [(_, only)] if taken == 0 => Err(faulty(only)),
-        _ => {
-            let said: Vec<Value> = faults
-                .iter()
-                .filter_map(|(number, fault)| serde_json::from_str(&fault.json(Some(*number))).ok())
-                .collect();
-            Ok(Json(json!({"labels": taken, "refused": said})).into_response())
-        }
-    }
+    let taken = lines.finish(|l, n| labelled.take(&board, l, n));
+    taken.transpose().map_err(|e| broken(&e))?;
+    board
+        .durable(labelled.after)
+        .await
+        .map_err(|e| broken(&e))?;
+    labelled.answer()
 }
 
 /// Events as they happen; who is too slow is told how many were missed.
@@ -445,22 +593,19 @@ pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
 const ENDING: &str = "{\"error\":\"the server ends\",\"remedy\":\"connect again; streams that the \
                       server knows go on\"}\n";
 
+const IDLE: &str = "{\"error\":\"nothing came for too long, so all streams are closed\",\"remedy\":\
+                    \"connect again and begin them again; see --idle of the server\"}\n";
+
 /// Lines in, answers out, on one connection.
 async fn streams(
-    State(app): State<App>,
+    State(boards): State<Boards>,
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Response, Problem> {
-    let board = find(&app.boards, &name)?;
+    let board = find(&boards, &name)?;
     // Few answers wait at a time: who does not read them is not read from.
     let (queue, waiting) = mpsc::channel(16);
-    let reading = read(
-        Arc::clone(&board),
-        app.max_line,
-        app.boards.ending(),
-        body,
-        queue,
-    );
+    let reading = read(boards.clone(), Arc::clone(&board), body, queue);
     tokio::spawn(reading);
     let kind = HeaderValue::from_static("application/x-ndjson");
     let body = Body::from_stream(answers(board, waiting));
@@ -468,22 +613,25 @@ async fn streams(
 }
 
 async fn read(
+    boards: Boards,
     board: Arc<Board>,
-    max_line: usize,
-    mut ending: watch::Receiver<bool>,
     body: Body,
     queue: mpsc::Sender<Result<Answers, Error>>,
 ) {
-    let mut lines = Lines::new(max_line);
+    let mut lines = Lines::new(boards.max_line);
+    let mut ending = boards.ending();
     let mut pieces = body.into_data_stream();
+    let last_words = async |text: &str| {
+        let text = text.to_owned();
+        let _ = queue.send(Ok(Answers { text, after: 0 })).await;
+    };
     loop {
         let piece = tokio::select! {
-            piece = pieces.next() => piece,
-            () = ended(&mut ending) => {
-                let text = ENDING.to_owned();
-                let _ = queue.send(Ok(Answers { text, after: 0 })).await;
-                return;
-            }
+            piece = timeout(boards.idle, pieces.next()) => match piece {
+                Ok(piece) => piece,
+                Err(_) => return last_words(IDLE).await,
+            },
+            () = ended(&mut ending) => return last_words(ENDING).await,
             // Whoever waited for answers has gone.
             () = queue.closed() => return,
         };
@@ -527,20 +675,31 @@ fn answers(
 fn failed(error: &Error) -> Bytes {
     let said = json!({
         "error": error.to_string(),
-        "remedy": "nothing was decided; send it again when the server is ready",
+        "remedy": "send it again with its \"t\" when /ready says so: a step that was taken does \
+                   not count twice",
     });
     format!("{said}\n").into()
 }
 
 async fn websocket(
-    State(app): State<App>,
+    State(boards): State<Boards>,
     Path(name): Path<String>,
+    Extension(connection): Extension<Connection>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Problem> {
-    let board = find(&app.boards, &name)?;
-    let (most, ending) = (app.max_line, app.boards.ending());
+    let board = find(&boards, &name)?;
+    let (most, ending) = (boards.max_line, boards.ending());
     let upgrade = upgrade.max_message_size(most.max(1 << 20));
-    Ok(upgrade.on_upgrade(move |socket| converse(board, most, ending, socket)))
+    Ok(upgrade.on_upgrade(move |socket| converse(board, most, ending, connection, socket)))
+}
+
+/// When to send pings. Whoever says nothing from one to the next, not even that it is there,
+/// has been silent for too long.
+fn pings(silence: Duration) -> Interval {
+    let period = (silence / 2).max(Duration::from_millis(1));
+    let mut pings = tokio::time::interval_at(Instant::now() + period, period);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings
 }
 
 /// Each message is one line or several; answers come as messages of lines.
@@ -548,17 +707,29 @@ async fn converse(
     board: Arc<Board>,
     max_line: usize,
     mut ending: watch::Receiver<bool>,
+    connection: Connection,
     mut socket: WebSocket,
 ) {
     let mut number = 0;
+    let (mut ping, mut was_heard) = (pings(connection.silence), true);
     loop {
         let message = tokio::select! {
-            message = socket.recv() => message,
+            // What has come counts before the time that has passed.
+            biased;
             () = ended(&mut ending) => {
                 let _ = socket.send(ws::Message::Text(ENDING.into())).await;
                 return;
             }
+            message = socket.recv() => message,
+            _ = ping.tick() => {
+                let is_there = std::mem::take(&mut was_heard);
+                if !is_there || socket.send(ws::Message::Ping(Bytes::new())).await.is_err() {
+                    return;
+                }
+                continue;
+            }
         };
+        was_heard = true;
         let text = match message {
             Some(Ok(ws::Message::Text(text))) => Bytes::from(text),
             Some(Ok(ws::Message::Binary(bytes))) => bytes,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use haltwise::Rule;
 use haltwise::stream::Reason;
 
 use crate::board::Board;
@@ -15,6 +16,8 @@ use crate::kept::Kept;
 pub struct Told {
     board: Arc<Board>,
     id: String,
+    rule: Arc<Rule>,
+    reads_on: bool,
     audit: bool,
     kept: Kept,
     ended: bool,
@@ -23,10 +26,15 @@ pub struct Told {
 impl Told {
     /// A stream begins: now, in the order of all.
     pub fn begin(board: &Arc<Board>) -> Result<Self, Error> {
-        let ((id, audit), _) = board.change(|desk, now, out| desk.begin_told(now, out))?;
+        let (((id, audit), rule, reads_on), _) = board.change(|desk, now, out| {
+            let begun = desk.begin_told(now, out);
+            (begun, Arc::clone(desk.rule()), desk.reading_on())
+        })?;
         Ok(Self {
             board: Arc::clone(board),
             id,
+            rule,
+            reads_on,
             audit,
             kept: Kept::default(),
             ended: false,
@@ -36,6 +44,16 @@ impl Told {
     /// What it is called, for its label.
     pub fn id(&self) -> &str {
         self.id.trim_matches('"')
+    }
+
+    /// The rule that it began with. It ends with it, whichever is in use then.
+    pub fn rule(&self) -> &Arc<Rule> {
+        &self.rule
+    }
+
+    /// Whether the rule is not asked because of an alarm.
+    pub fn reads_on(&self) -> bool {
+        self.reads_on
     }
 
     /// Whether it is to be read to its end, wherever it halts.
@@ -54,11 +72,13 @@ impl Told {
     /// audited: what happened to another is a count and no more, and not waited for as
     /// long as the disk takes all.
     pub async fn halt(&mut self, t: u32, reason: Reason) -> Result<(), Error> {
-        let id = self.id.as_str();
+        let (id, rule) = (self.id.as_str(), &self.rule);
         let halted = self
             .board
-            .change(|desk, now, out| desk.halt_told(now, id, t, reason, out));
-        let (_, answers) = halted?;
+            .change(|desk, now, out| desk.halt_told(now, id, t, reason, rule, out));
+        let (is_audited, answers) = halted?;
+        // Audits of a rule end when another takes its place.
+        self.audit = is_audited;
         self.kept.halt();
         if self.audit && reason != Reason::Threshold {
             self.end()?;
@@ -76,7 +96,7 @@ impl Told {
         let id = self.id.as_str();
         let ended = self
             .board
-            .change(|desk, now, out| desk.end_told(now, id, kept, out));
+            .note(|desk, now, out| desk.end_told(now, id, kept, out));
         ended.map(drop)
     }
 }
@@ -85,8 +105,8 @@ impl Drop for Told {
     fn drop(&mut self) {
         if self.audit && !self.ended {
             let id = self.id.as_str();
-            // Where that cannot be stored, whoever is served next is told.
-            let _lost = self.board.change(|desk, _, out| desk.lose(id, out));
+            // Once the store is closed, nothing is under way any more.
+            let _lost = self.board.note(|desk, _, out| desk.lose(id, out));
         }
     }
 }

@@ -9,16 +9,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::CalibrateError;
-use crate::evidence::Evidence;
-use crate::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
-use crate::parts::Fitting;
+use crate::certify::evidence::Evidence;
+use crate::certify::source::{Drawn, Kept, Room, Share, Source, Wanted};
+use crate::data::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
+use crate::data::roles::Fitting;
+use crate::data::survey::Survey;
+use crate::data::traces::Traces;
 use crate::plan::{Method, Plan, ScoreWord};
-use crate::proposal::{Aside, Proposal, Role, check_terms, score_of};
+use crate::propose::error::CalibrateError;
+use crate::propose::proposal::{Aside, Proposal, Role, check_terms, score_of};
 use crate::rule::Rule;
-use crate::source::{Drawn, Kept, Room, Share, Source, Wanted};
-use crate::survey::Survey;
-use crate::trace::Traces;
 
 /// The sets that a plan works on.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ pub struct Calibrated {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Remark {
-    /// This many sequences say, step for step, what one of those says that the
-    /// candidates were made from. If they are the same, nothing is guaranteed.
+    /// This many certifying sequences are identical, step for step, to sequences that
+    /// the candidates were made from. If they are the same, nothing is guaranteed.
     Alike(u64),
     /// The two sets have sequences of different lengths.
     Lengths {
@@ -83,10 +83,14 @@ impl std::fmt::Display for Remark {
         match self {
             Self::Alike(n) => write!(
                 f,
-                "{n} of the sequences to certify on {say}, step for step, what one of those says \
-                 that the candidates were made from; if they are the same sequences, nothing is \
-                 guaranteed: drop them from one of the two",
-                say = if *n == 1 { "says" } else { "say" }
+                "{n} certifying {are} identical, step for step, to sequences that the candidates \
+                 were made from; if they are the same sequences, nothing is guaranteed: drop them \
+                 from one of the two",
+                are = if *n == 1 {
+                    "sequence is"
+                } else {
+                    "sequences are"
+                }
             ),
             Self::Lengths {
                 role,
@@ -181,7 +185,7 @@ impl Plan {
             return Err(refuse(CalibrateError::TwoParts));
         }
         let mut remarks = Vec::new();
-        let (mut survey, others, proposal);
+        let (mut survey, made_from, proposal);
         if plan.fits() {
             let drawn = source.fitting(Share {
                 share: None,
@@ -193,7 +197,7 @@ impl Plan {
             let n = certifying.unwrap_or(survey.set.sequences);
             survey = of_size(survey, n);
             groups_of(&drawn.fitting, self, &survey, false).map_err(refuse)?;
-            others = self::others(Some(&drawn), None);
+            made_from = sketched(Some(&drawn), None);
             let score = score_of(&plan, Some(&drawn.fitting), &survey).map_err(refuse)?;
             proposal = Proposal::new(&plan, score, Some(&drawn.fitting), None, &survey);
         } else {
@@ -211,14 +215,17 @@ impl Plan {
             })?;
             survey = kept.survey.clone();
             survey.longest = survey.longest.max(t_max);
-            others = self::others(None, Some(&kept));
+            made_from = sketched(None, Some(&kept));
             let groups: Vec<&Traces> = kept.screening.values().collect();
             let screening = Some(&groups[..]).filter(|_| plan.screens());
             let score = score.clone().unwrap_or_else(|| survey.plain_source());
             proposal = Proposal::new(&plan, score, None, screening, &survey);
         }
         let proposal = proposal.map_err(refuse)?;
-        let proposal = proposal.of_others(others).with_classifier(given.classifier);
+        let (sketch, named) = made_from;
+        let proposal = proposal
+            .of_others(Others::new(sketch, named))
+            .with_classifier(given.classifier);
         Ok((proposal, remarks))
     }
 
@@ -261,7 +268,8 @@ impl Plan {
             }
             None => None,
         };
-        let others = others(other_fit, screened.as_ref());
+        let (sketch, named) = sketched(other_fit, &screened);
+        let others = Others::new(sketch, named);
         let screen = match self.method() {
             Method::ScreenOnly => wanted.screen,
             _ => self.split().screens(),
@@ -345,12 +353,18 @@ impl Plan {
             screen,
             set: set_aside,
         });
-        // Where more sequences are to come, what was left out of them is not known
-        // beforehand, so that a sample of what was fitted to has to do.
-        let own = own_fit.filter(|_| !self.looks().is_empty());
-        let others = match own {
-            Some(_) => self::others(fit.as_ref(), screened.as_ref()),
-            None => others,
+        // Where more sequences are to come, all that will be left out is not known
+        // beforehand, so that a sample of what was set aside has to do.
+        let others = match aside.is_none() || self.looks().is_empty() {
+            true => others,
+            false => {
+                let (sketch, named) = sketched(fit.as_ref(), screened.iter().chain(&kept));
+                let own = given.fit.is_none() && given.screen.is_none();
+                match own && named {
+                    true => Others::set_aside(sketch),
+                    false => Others::new(sketch, named),
+                }
+            }
         };
         Ok(Fixed {
             proposal: proposal
@@ -445,19 +459,23 @@ fn sample(room: Room, screen: Option<SetAside>, remarks: &mut Vec<Remark>) -> Op
     Some(fits)
 }
 
-/// A sample of the other sequences that candidates are made from.
-fn others(fit: Option<&Drawn>, screened: Option<&Kept>) -> Others {
+/// A sample of the sequences that candidates are made from, and whether all of them
+/// have ids.
+fn sketched<'k>(
+    fit: Option<&Drawn>,
+    screened: impl IntoIterator<Item = &'k Kept>,
+) -> (Sketch, bool) {
     let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
     let mut named = true;
     if let Some(drawn) = fit {
         drawn.fitting.sketch(&mut sketch);
         named &= drawn.survey.nameless == 0;
     }
-    if let Some(kept) = screened {
+    for kept in screened {
         sketch.add(&kept.sketch);
         named &= kept.survey.nameless == 0;
     }
-    Others::new(sketch, named)
+    (sketch, named)
 }
 
 /// Refuses sets of different classifiers, as far as they can be told apart, and

@@ -163,6 +163,137 @@ fn sequences_in_two_parts_are_refused_or_told() {
     }
 }
 
+/// Sequences of a month, with these ids. Some in a hundred all say the same, as where all
+/// votes agree from the first on.
+fn month(
+    month: u64,
+    numbers: std::ops::Range<u64>,
+    in_a_hundred: u64,
+    id: impl Fn(u64) -> String,
+) -> Outputs {
+    let mut outputs = Outputs::new();
+    for number in numbers {
+        let own = ((month * 100_000 + number) as f64 * 0.618_033_988_75).fract() as f32;
+        let all_agree = own < in_a_hundred as f32 / 100.0;
+        let early = u32::from(!all_agree && own > 0.98);
+        let score = if all_agree { 1.0 } else { own };
+        let id = id(number);
+        let sequence = Sequence {
+            id: Some(&id),
+            label: Some(0),
+            predictions: Some(&[early, 0, 0]),
+            scores: Some(&[score, score, 1.0]),
+            ..Sequence::default()
+        };
+        outputs.push(sequence).unwrap();
+    }
+    outputs
+}
+
+fn looking_at(looks: &[u64]) -> Plan {
+    let ask = Ask {
+        method: Some(Method::Conditional),
+        looks: looks.to_vec(),
+        ..Ask::default()
+    };
+    Plan::new(ask).unwrap()
+}
+
+/// The rule of all these parts.
+fn certified(proposal: &Proposal, parts: &[Outputs]) -> Result<Rule, EvidenceError> {
+    let mut sum: Option<Evidence> = None;
+    for part in parts {
+        let part = through_its_file(&part.count(proposal).unwrap());
+        proposal.check_part(&part)?;
+        match &mut sum {
+            None => sum = Some(part),
+            Some(sum) => sum.add(&part)?,
+        }
+    }
+    proposal.certify(&sum.unwrap())
+}
+
+/// However many say the same: a sequence that comes again under its id counts once.
+#[test]
+fn a_sequence_that_comes_in_two_parts_is_refused() {
+    let named = |number: u64| number.to_string();
+    for in_a_hundred in [0, 5, 12, 30] {
+        let may = |numbers| month(0, numbers, in_a_hundred, named);
+        let all = may(0..1_200);
+        let plan = looking_at(&[1_200, 1_300]);
+        let (proposal, _) = plan.propose(Given::one(&all)).unwrap();
+        assert!(certified(&proposal, &[all]).is_ok());
+        let fresh = || may(2_000..2_500);
+        assert!(certified(&proposal, &[may(0..1_200), fresh()]).is_ok());
+        for again in [0..1_200, 0..183] {
+            let parts = [may(0..1_200), may(again), fresh()];
+            let refused = certified(&proposal, &parts).unwrap_err();
+            assert!(matches!(refused, EvidenceError::Twice(_)), "{refused}");
+        }
+    }
+    // The sum of one part with itself, again and again, where nothing is split.
+    let plan = screening_on_another_set();
+    let (screening, certifying) = (outputs(0..1_000, true), outputs(1_000..1_400, true));
+    let given = Given {
+        screen: Some(&screening),
+        ..Given::one(&certifying)
+    };
+    let (proposal, _) = plan.propose(given).unwrap();
+    let parts: Vec<Outputs> = (0..20).map(|_| outputs(1_000..1_400, true)).collect();
+    let refused = certified(&proposal, &parts).unwrap_err();
+    assert!(matches!(refused, EvidenceError::Twice(_)), "{refused}");
+}
+
+/// Some sequences of different months say the same and have the same number: they are
+/// different sequences.
+#[test]
+fn months_that_are_numbered_alike_are_not_taken_for_one() {
+    let numbered = |m: u64, in_a_hundred| month(m, 0..1_000, in_a_hundred, |i| i.to_string());
+    for in_a_hundred in [5, 8, 30] {
+        let plan = looking_at(&[1_000, 2_000, 3_000, 4_000, 5_000, 6_000]);
+        let may = numbered(0, in_a_hundred);
+        let (proposal, _) = plan.propose(Given::one(&may)).unwrap();
+        for months in 1..=6 {
+            let parts: Vec<Outputs> = (0..months).map(|m| numbered(m, in_a_hundred)).collect();
+            let rule = certified(&proposal, &parts);
+            assert!(rule.is_ok(), "{in_a_hundred}%, {months}: {rule:?}");
+        }
+        let june = numbered(1, in_a_hundred);
+        let given = Given {
+            screen: Some(&may),
+            ..Given::one(&june)
+        };
+        let calibrated = screening_on_another_set().calibrate(given).unwrap();
+        assert_eq!(calibrated.remarks, [], "{in_a_hundred}%");
+    }
+}
+
+fn screening_on_another_set() -> Plan {
+    Plan::new(Ask {
+        method: Some(Method::Conditional),
+        screen: true,
+        ..Ask::default()
+    })
+    .unwrap()
+}
+
+/// What was screened on is told though some say the same, and is not though many do where
+/// it did not come.
+#[test]
+fn sequences_that_come_back_under_new_ids_are_told() {
+    for in_a_hundred in [0, 5, 12, 20] {
+        let may = |name: &'static str| {
+            move |numbers| month(0, numbers, in_a_hundred, move |i| format!("{name}{i}"))
+        };
+        let plan = looking_at(&[1_200, 1_400]);
+        let (proposal, _) = plan.propose(Given::one(&may("may")(0..1_200))).unwrap();
+        let untouched = may("may")(0..1_200).count(&proposal).unwrap();
+        assert_eq!(untouched.alike(), 0, "{in_a_hundred}%");
+        let renamed = may("june")(0..1_700).count(&proposal).unwrap();
+        assert!(renamed.alike() > 50, "{in_a_hundred}%: {}", renamed.alike());
+    }
+}
+
 #[test]
 fn sets_of_different_classifiers_are_refused_and_shorter_ones_told() {
     let all = outputs(0..500, true);

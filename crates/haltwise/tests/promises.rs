@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use haltwise::corridor::CalibrateError;
-use haltwise::evaluate::Evaluator;
+use haltwise::evaluate::{EvaluateError, Evaluation, Evaluator};
 use haltwise::plan::*;
 use haltwise::rule::{Promise, Rule};
 use haltwise::terms::*;
@@ -787,6 +787,165 @@ fn rules_minimise_the_cost_that_is_given() {
     let found = evaluator.finish().unwrap().cost.unwrap();
     assert_eq!(found.full, 104.0);
     assert!((found.mean - cost).abs() < 10.0, "{} {cost}", found.mean);
+}
+
+/// What a rule does to these, read in two halves.
+fn evaluated(rule: &Rule, all: &[Drawn]) -> Result<Evaluation, EvaluateError> {
+    let mut halves = Vec::new();
+    for half in all.chunks(all.len().div_ceil(2)) {
+        let (mut evaluator, mut checker) = (Evaluator::for_rule(rule), Checker::new());
+        for (i, drawn) in half.iter().enumerate() {
+            let trace = checker.check(drawn.given()).unwrap();
+            evaluator.push(Key::new(None, i as u64), &trace)?;
+        }
+        halves.push(evaluator);
+    }
+    let mut sum = Evaluator::for_rule(rule);
+    for half in halves {
+        sum.append(half)?;
+    }
+    sum.finish()
+}
+
+/// A single row without the column would let all be judged as if none had it.
+#[test]
+fn a_column_that_only_some_sequences_have_is_refused() {
+    let mut all = calibrated(1_500, 8);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        drawn.unit = Some(format!("u{}", i / 3));
+        drawn.group = Some(if i % 3 == 0 { "south" } else { "north" }.into());
+        drawn.weight = Some(1.0);
+        drawn.costs = Some(vec![1.0; STEPS]);
+    }
+    let by_site = Ask {
+        by: Some("site".into()),
+        ..Ask::default()
+    };
+    let by_unit = Ask {
+        unit: Some("patient".into()),
+        ..Ask::default()
+    };
+    let weighted = Ask {
+        weight: Some("w".into()),
+        weight_bound: Some(1.0),
+        ..Ask::default()
+    };
+    let costed = Ask {
+        cost: Some(Cost::of("tokens")),
+        ..Ask::default()
+    };
+    type Drop = fn(&mut Drawn);
+    let columns: [(Ask, &str, Drop); 4] = [
+        (by_site, "site", |one| one.group = None),
+        (by_unit, "patient", |one| one.unit = None),
+        (weighted, "w", |one| one.weight = None),
+        (costed, "tokens", |one| one.costs = None),
+    ];
+    for (ask, column, drop) in columns {
+        let rule = calibrate(ask, &all).unwrap();
+        assert!(evaluated(&rule, &all).is_ok(), "{column}");
+        let mut without = all.clone();
+        without.iter_mut().for_each(drop);
+        assert!(evaluated(&rule, &without).is_ok(), "{column}");
+        let mut one_without = all.clone();
+        drop(&mut one_without[5]);
+        let expected = EvaluateError::SomeLack {
+            column: column.into(),
+            without: 1,
+            all: 1_500,
+        };
+        assert_eq!(evaluated(&rule, &one_without), Err(expected));
+    }
+}
+
+/// A row without a true class belongs to none; the classes of the others are judged as
+/// they would be without it.
+#[test]
+fn one_missing_label_does_not_hide_a_class_that_loses_much() {
+    let mut all = calibrated(3_000, 9);
+    for drawn in all.iter_mut().step_by(2) {
+        drawn.label = Some(0);
+        drawn
+            .predictions
+            .iter_mut()
+            .for_each(|class| *class = 1 - *class);
+    }
+    let ask = Ask {
+        by: Some("label".into()),
+        ..Ask::default()
+    };
+    let rule = calibrate(ask, &all).unwrap();
+    assert!(rule.halts_early());
+    // Now the early prediction is class 1 nearly always.
+    for drawn in &mut all {
+        drawn.predictions[..STEPS - 1].fill(1);
+    }
+    let whole = evaluated(&rule, &all[1..]).unwrap();
+    all[0].label = None;
+    let found = evaluated(&rule, &all).unwrap();
+    assert_eq!(found.by_group.len(), 2);
+    assert_eq!(found.by_group, whole.by_group);
+    assert!(found.by_group[0].gap > 0.3, "{:?}", found.by_group[0].gap);
+}
+
+/// Certifying rounds losses up to whole levels. A measured mean is not rounded, and its
+/// interval holds the truth however many there are.
+#[test]
+fn measured_losses_are_not_rounded_up() {
+    let with_loss = |loss: f32| {
+        let mut all = calibrated(1_500, 10);
+        for drawn in &mut all {
+            let mut losses = vec![loss; STEPS];
+            losses[STEPS - 1] = 0.0;
+            drawn.losses = Some(losses);
+            drawn.scores.fill(0.9);
+        }
+        all
+    };
+    let ask = Ask {
+        loss: Some(LossWord::Given),
+        ..Ask::default()
+    };
+    let rule = calibrate(ask, &with_loss(0.05)).unwrap();
+    assert!(rule.halts_early());
+    for loss in [0.0981, 0.099, 0.0999] {
+        let found = evaluated(&rule, &with_loss(loss)).unwrap();
+        let truth = f64::from(loss);
+        for step in found.by_step.iter().filter(|step| step.halted > 0) {
+            assert!((step.gap_by.unwrap() - truth).abs() < 1e-9, "{step:?}");
+        }
+        assert!((found.gap - truth).abs() < 1e-9, "{}", found.gap);
+        let (low, high) = found.gap_interval;
+        assert!(low < truth && truth < high, "{low} {high}");
+    }
+    // Units of seven, of which one loses each time.
+    let mut all = calibrated(7 * 2_000, 11);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        drawn.scores.fill(0.9);
+        drawn.unit = Some(format!("u{}", i / 7));
+        drawn.predictions[..STEPS - 1].fill(1);
+        drawn.predictions[0] = u32::from(i % 7 > 0);
+    }
+    let ask = Ask {
+        unit: Some("patient".into()),
+        alpha: Some(0.2),
+        ..Ask::default()
+    };
+    let rule = calibrate(ask, &all).unwrap();
+    let found = evaluated(&rule, &all).unwrap();
+    let (low, high) = found.gap_interval;
+    assert!((found.gap - 1.0 / 7.0).abs() < 1e-9, "{}", found.gap);
+    assert!(low < 1.0 / 7.0 && 1.0 / 7.0 < high, "{low} {high}");
+    // One unit alone says nothing about how units differ.
+    let one = evaluated(&rule, &all[..7]).unwrap();
+    let accuracy = one.accuracy.unwrap();
+    let errors = [
+        one.gap_se,
+        one.t_avg_se,
+        accuracy.late_se,
+        accuracy.early_se,
+    ];
+    assert_eq!(errors, [0.5; 4]);
 }
 
 #[test]

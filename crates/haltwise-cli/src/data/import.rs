@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise_io::series::{self, Missing, Part};
+use haltwise_log::sync_folder_of;
 use serde::Serialize;
 use zip::ZipArchive;
 
@@ -200,6 +201,7 @@ fn unpack(
     let content = Content::of(&set);
     let verified = Known::find(name).and_then(|known| known.agrees(&content));
     fs::rename(beside.path(), &place)
+        .and_then(|()| sync_folder_of(&place))
         .with_context(|| format!("{}: cannot put it in its place", show::file(&place)))?;
     Ok(Imported {
         name: name.to_owned(),

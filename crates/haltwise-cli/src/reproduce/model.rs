@@ -17,7 +17,7 @@ use super::sources::{self, Dataset, Source};
 use super::splits::Splits;
 use super::{Args, kept};
 use crate::data::TISELAC_PART;
-use crate::dataset::Padded;
+use crate::dataset::network_series;
 use crate::score::write_traces;
 use crate::show::{self, count};
 
@@ -295,8 +295,7 @@ pub(super) fn traces(
             progress.stage("scoring", rows.len());
             let done = |n| progress.advance(n);
             let set = set.select(rows);
-            let padded = Padded::new(&set);
-            write_traces(&model, &padded, rows, path, true, args.device, done)?;
+            write_traces(&model, &set, rows, path, true, args.device, done)?;
             kept::record(path, &key)?;
         }
     }
@@ -341,10 +340,12 @@ fn trained(
     let state = format!("models/{name}-{}.training", &key[..8]);
     let state = args.output.join(state);
     let (train, validation) = (set.select(&rows.train), set.select(&rows.validation));
-    let padded = (Padded::new(&train), Padded::new(&validation));
     let trainer = Trainer::new(
-        Labelled::new(padded.0.series()?, train.labels())?,
-        Some(Labelled::new(padded.1.series()?, validation.labels())?),
+        Labelled::new(network_series(&train)?, train.labels())?,
+        Some(Labelled::new(
+            network_series(&validation)?,
+            validation.labels(),
+        )?),
         set.classes().to_vec(),
         options(args, name),
     )?;

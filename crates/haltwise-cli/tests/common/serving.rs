@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -81,7 +81,8 @@ impl Server {
             line.clear();
             assert!(said.read_line(&mut line).unwrap() > 0, "{text}");
             text += &line;
-            if let Some(rest) = line.strip_prefix("How it goes: http://") {
+            let url = line.strip_prefix("How it goes: ");
+            if let Some((_, rest)) = url.and_then(|url| url.split_once("://")) {
                 break rest.trim().trim_end_matches('/').to_owned();
             }
         };
@@ -111,9 +112,13 @@ impl Server {
     pub fn ask_with(&self, method: &str, path: &str, headers: &str, body: &str) -> Option<Answer> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         let length = body.len();
+        let host = match headers.starts_with("Host:") {
+            true => String::new(),
+            false => format!("Host: {}\r\n", self.address),
+        };
         write!(
             stream,
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\
+            "{method} {path} HTTP/1.1\r\n{host}{headers}Connection: close\r\n\
              Content-Length: {length}\r\n\r\n{body}"
         )
         .ok()?;
@@ -207,4 +212,42 @@ pub fn stream(id: &str, early: u32, full: u32) -> String {
             &format!("{{\"id\":\"{id}\",\"t\":{t},\"score\":{score},\"prediction\":{class}}}\n");
     }
     lines
+}
+
+/// Streams and labels from several clients until the server is gone: how many
+/// streams were audited, and the ids that were labelled, as far as it said so.
+pub fn load(address: &str, client: &str) -> (u64, Vec<String>) {
+    // A handle on the address alone: the server is killed meanwhile.
+    let server = std::mem::ManuallyDrop::new(Server {
+        child: Command::new("true").spawn().unwrap(),
+        address: address.to_owned(),
+        token: None,
+    });
+    let mut labelled = Vec::new();
+    for audited in 0.. {
+        let id = format!("{client}-{audited}");
+        let lines = stream(&id, 0, 1);
+        let sent = server.ask_with("POST", "/rule/streams", "", &lines);
+        if !sent.is_some_and(|a| a.body.contains("\"audited\":true")) {
+            return (audited, labelled);
+        }
+        let label = format!("{{\"id\":\"{id}\",\"label\":1}}");
+        match server.ask_with("POST", "/rule/labels", "", &label) {
+            Some(answer) if answer.status == 200 => labelled.push(id),
+            _ => return (audited + 1, labelled),
+        }
+    }
+    unreachable!("the server is killed before")
+}
+
+/// How long anything that is waited for may take.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }

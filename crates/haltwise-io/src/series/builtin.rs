@@ -7,6 +7,7 @@ use flate2::read::ZlibDecoder;
 use super::draft::{ClassOrder, Draft, Missing};
 use super::set::SeriesSet;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{MEMORY, Memory};
 
 /// The names of the built-in datasets.
 pub const BUILTIN: [&str; 1] = ["PenDigits"];
@@ -47,7 +48,7 @@ fn pendigits(name: &str) -> Result<SeriesSet> {
         .read_exact(&mut columns)
         .map_err(|_| damaged())?;
 
-    let mut draft = Draft::new(Missing::Refuse, ClassOrder::Fixed);
+    let mut draft = Draft::new(Missing::Refuse, ClassOrder::Fixed, Memory::new(MEMORY));
     for digit in 0..10 {
         draft.class(&digit.to_string());
     }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::set::{Origin, SeriesSet};
+use crate::memory::Memory;
 use crate::problem::{Checked, Problem};
 
 /// What to do about values that a file marks as missing.
@@ -41,10 +42,17 @@ pub(super) struct Draft {
     origins: Vec<Option<Origin>>,
     names: Vec<String>,
     index: HashMap<String, u32>,
+    /// What all of it may take, and what the names of classes do take.
+    memory: Memory,
+    bytes_of_names: usize,
 }
 
+/// What a sequence takes beside its values, and a name of a class beside its text.
+const PER_SEQUENCE: usize = size_of::<(usize, u32, Option<Origin>)>();
+const PER_NAME: usize = 2 * size_of::<String>() + 48;
+
 impl Draft {
-    pub(super) fn new(missing: Missing, order: ClassOrder) -> Self {
+    pub(super) fn new(missing: Missing, order: ClassOrder, memory: Memory) -> Self {
         Self {
             missing,
             order,
@@ -55,6 +63,8 @@ impl Draft {
             origins: Vec::new(),
             names: Vec::new(),
             index: HashMap::new(),
+            memory,
+            bytes_of_names: 0,
         }
     }
 
@@ -88,6 +98,7 @@ impl Draft {
         }
         // Cannot overflow: 2³² names do not fit in memory.
         let new = self.names.len() as u32;
+        self.bytes_of_names += PER_NAME + 2 * name.len();
         self.names.push(name.to_owned());
         self.index.insert(name.to_owned(), new);
         new
@@ -115,6 +126,7 @@ impl Draft {
             )));
         }
         self.features = features;
+        self.check_room(1, values.len())?;
         let start = self.values.len();
         self.values.extend_from_slice(values);
         if let Err(problem) = settle(&mut self.values[start..], features, self.missing) {
@@ -125,6 +137,15 @@ impl Draft {
         self.labels.push(label);
         self.origins.push(origin);
         Ok(())
+    }
+
+    /// Refuses what would take more memory than it may, with so much added: lists double as they
+    /// grow.
+    fn check_room(&self, sequences: usize, values: usize) -> Checked {
+        let values = (self.values.len() + values) * size_of::<f32>();
+        let sequences = (self.len() + sequences) * PER_SEQUENCE;
+        let bytes = 2 * (values + sequences) + self.bytes_of_names;
+        self.memory.check("the sequences up to here", bytes as u64)
     }
 
     /// Says where sequences come from that do not say so themselves.
@@ -143,6 +164,7 @@ impl Draft {
                 other.features, self.features
             )));
         }
+        self.check_room(other.len(), other.values.len())?;
         let renamed: Vec<u32> = other.names.iter().map(|name| self.class(name)).collect();
         let steps = self.starts.last().copied().unwrap_or(0);
         self.labels
@@ -248,18 +270,19 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::memory::MEMORY;
 
     const GAP: f32 = f32::NAN;
 
     fn filled(values: &[f32], features: usize) -> Vec<f32> {
-        let mut draft = Draft::new(Missing::Fill, ClassOrder::Sorted);
+        let mut draft = Draft::new(Missing::Fill, ClassOrder::Sorted, Memory::new(MEMORY));
         draft.class("a");
         draft.push(features, values, 0, None).unwrap();
         draft.finish(String::new()).values
     }
 
     fn ordered(names: &[&str], order: ClassOrder) -> Vec<String> {
-        let mut draft = Draft::new(Missing::Refuse, order);
+        let mut draft = Draft::new(Missing::Refuse, order, Memory::new(MEMORY));
         for name in names {
             draft.class(name);
         }
@@ -290,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_channel_without_any_value_cannot_be_filled() {
-        let mut draft = Draft::new(Missing::Fill, ClassOrder::Sorted);
+        let mut draft = Draft::new(Missing::Fill, ClassOrder::Sorted, Memory::new(MEMORY));
         let problem = draft.push(2, &[1.0, GAP, 2.0, GAP], 0, None).unwrap_err();
         assert_eq!(place(problem), "toy: channel 2");
         assert!(draft.is_empty());
@@ -298,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_refused_gap_is_named_by_channel_and_step() {
-        let mut draft = Draft::new(Missing::Refuse, ClassOrder::Sorted);
+        let mut draft = Draft::new(Missing::Refuse, ClassOrder::Sorted, Memory::new(MEMORY));
         let problem = draft.push(2, &[1.0, 2.0, 3.0, GAP], 0, None).unwrap_err();
         assert_eq!(place(problem), "toy: channel 2, step 2");
     }

@@ -31,6 +31,6 @@ mod ucr;
 
 pub use builtin::{BUILTIN, builtin};
 pub use draft::Missing;
-pub use read::{Format, Part, parse, read};
+pub use read::{Format, Part, parse, read, read_within};
 pub use set::{Origin, SeriesSet};
 pub use split::{SplitError, split};

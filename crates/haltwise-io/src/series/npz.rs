@@ -7,44 +7,64 @@ use std::io::{Read, Seek};
 
 use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::set::Origin;
+use crate::memory::Memory;
 use crate::npy::{Array, Shape};
 use crate::npz::{Archive, Listed};
 use crate::problem::{Checked, Problem, quoted};
 
+/// What the other arrays say of a sequence, in lists that double as they grow, and what a name of a
+/// class takes beside its text.
+const PER_SEQUENCE: u64 = 2 * size_of::<(u32, usize, Origin)>() as u64;
+const PER_NAME: u64 = 128;
+
 /// Reads an NPZ file. `X`, by far the largest array, is read last and sequence
 /// by sequence, so that it is not held beside the set that is made of it.
-pub(super) fn read(reader: impl Read + Seek, missing: Missing) -> Checked<Draft> {
+pub(super) fn read(
+    reader: impl Read + Seek,
+    missing: Missing,
+    mut memory: Memory,
+) -> Checked<Draft> {
     let mut archive = Archive::open(reader)?;
     let found = archive.names();
     check_names(&found)?;
     let has = |name: &str| found.iter().any(|f| f == name);
 
-    let (n, steps, features) = with(&mut archive, "X", |x| extent(&x))?;
-    let mut draft = Draft::new(missing, ClassOrder::Sorted);
+    let (n, steps, features) = with(&mut archive, "X", memory, |x| extent(&x))?;
+    memory.take(
+        "one entry for each sequence",
+        PER_SEQUENCE.saturating_mul(n as u64),
+    )?;
+    let mut draft = Draft::new(missing, ClassOrder::Sorted, memory);
     let mut lengths = None;
     let mut origins = None;
     let named = has("labels");
     if named {
-        draft = Draft::new(missing, ClassOrder::Fixed);
-        with(&mut archive, "labels", |names| declare(names, &mut draft))?;
+        draft = Draft::new(missing, ClassOrder::Fixed, memory);
+        with(&mut archive, "labels", memory, |names| {
+            check_names_fit(&names, memory)?;
+            declare(names, &mut draft)
+        })?;
     }
     if has("split") {
-        origins = Some(with(&mut archive, "split", |split| {
+        origins = Some(with(&mut archive, "split", memory, |split| {
             one_each(split, n, |number| origin(whole(number)?))
         })?);
     }
     if has("lengths") {
-        lengths = Some(with(&mut archive, "lengths", |lengths| {
+        lengths = Some(with(&mut archive, "lengths", memory, |lengths| {
             let beyond = "more steps than X has";
             one_each(lengths, n, |number| position(whole(number)?, steps, beyond))
         })?);
     }
-    let classes = with(&mut archive, "y", |y| match named {
+    let classes = with(&mut archive, "y", memory, |y| match named {
         true => one_each(y, n, |class| known_class(class, &draft)),
-        false => one_each(y, n, |class| Ok(draft.class(&name(class)?))),
+        false => {
+            check_names_fit(&y, memory)?;
+            one_each(y, n, |class| Ok(draft.class(&name(class)?)))
+        }
     })?;
 
-    with(&mut archive, "X", |mut x| {
+    with(&mut archive, "X", memory, |mut x| {
         let mut values = Vec::new();
         for (i, class) in classes.into_iter().enumerate() {
             let steps = lengths.as_ref().map_or(steps, |lengths| lengths[i]);
@@ -77,10 +97,20 @@ fn check_names(found: &[String]) -> Checked {
 fn with<T>(
     archive: &mut Archive<impl Read + Seek>,
     name: &str,
+    mut memory: Memory,
     make: impl FnOnce(Array<'_>) -> Checked<T>,
 ) -> Checked<T> {
-    let made = archive.array(name).and_then(make);
+    let made = archive.array(name, &mut memory).and_then(make);
     made.map_err(|problem| problem.at(format_args!("array {name}")))
+}
+
+/// Refuses more names than fit, were each of them another.
+fn check_names_fit(names: &Array<'_>, memory: Memory) -> Checked {
+    let each = PER_NAME.saturating_add(2 * names.row_bytes());
+    memory.check(
+        "the names of the classes",
+        each.saturating_mul(names.rows() as u64),
+    )
 }
 
 /// Sequences, steps and features of `X`.
@@ -238,9 +268,10 @@ mod tests {
 
     use super::super::SeriesSet;
     use super::*;
+    use crate::memory::MEMORY;
 
     fn parse(bytes: &[u8], missing: Missing) -> Checked<Draft> {
-        super::read(Cursor::new(bytes), missing)
+        super::read(Cursor::new(bytes), missing, Memory::new(MEMORY))
     }
 
     /// An array as NPY: `npy("<i8", "(2,)", …)`.

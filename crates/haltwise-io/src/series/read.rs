@@ -10,6 +10,7 @@ use super::draft::{Draft, Missing};
 use super::set::{Origin, SeriesSet};
 use super::{npz, ts, ucr};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{MEMORY, Memory};
 use crate::problem::Problem;
 
 /// The formats that series come in.
@@ -54,13 +55,29 @@ pub enum Part {
 /// Where a folder has one dataset in several formats, `.ts` comes before
 /// `.tsv`, `.npz`, `.txt` and `.csv`. Both halves are read even where one is
 /// asked for, so that a label means the same class in either.
+///
+/// Reading takes no more than [`MEMORY`](crate::MEMORY).
 pub fn read(path: impl AsRef<Path>, part: Part, missing: Missing) -> Result<SeriesSet> {
+    read_within(MEMORY, path, part, missing)
+}
+
+/// The same within so many bytes of memory.
+pub fn read_within(
+    memory: u64,
+    path: impl AsRef<Path>,
+    part: Part,
+    missing: Missing,
+) -> Result<SeriesSet> {
     let path = path.as_ref();
+    let how = How {
+        missing,
+        memory: Memory::new(memory),
+    };
     let (name, draft) = if path.is_file() {
-        (dataset_name(path), read_file(path, missing)?)
+        (dataset_name(path), read_file(path, how)?)
     } else {
         let (name, files) = find(path)?;
-        (name, read_dataset(path, &files, part, missing)?)
+        (name, read_dataset(path, &files, part, how)?)
     };
     take_part(path, draft.finish(name), part)
 }
@@ -75,10 +92,21 @@ pub fn parse(
     missing: Missing,
 ) -> Result<SeriesSet> {
     let path = path.as_ref();
-    Ok(draft(path, bytes, format, missing)?.finish(dataset_name(path)))
+    let how = How {
+        missing,
+        memory: Memory::new(MEMORY),
+    };
+    Ok(draft(path, bytes, format, how)?.finish(dataset_name(path)))
 }
 
-fn read_file(path: &Path, missing: Missing) -> Result<Draft> {
+/// How to read a file.
+#[derive(Debug, Clone, Copy)]
+struct How {
+    missing: Missing,
+    memory: Memory,
+}
+
+fn read_file(path: &Path, mut how: How) -> Result<Draft> {
     let Some(format) = Format::of(path) else {
         return Err(Error::new(
             path,
@@ -90,21 +118,29 @@ fn read_file(path: &Path, missing: Missing) -> Result<Draft> {
     if format == Format::Npz {
         // Read from the file itself: its bytes need not be held beside the set.
         let file = File::open(path).map_err(unreadable)?;
-        return checked(path, read_npz(path, BufReader::new(file), missing)?);
+        return checked(path, read_npz(path, BufReader::new(file), how)?);
     }
-    let bytes = fs::read(path).map_err(unreadable)?;
-    draft(path, &bytes, format, missing)
+    // It may grow while it is read, and then takes what it was.
+    let file = File::open(path).map_err(unreadable)?;
+    let size = file.metadata().map_err(unreadable)?.len();
+    let fits = how.memory.take("the text of the file", size);
+    fits.map_err(|problem| problem.in_file(path))?;
+    let mut bytes = Vec::new();
+    file.take(size)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    draft(path, &bytes, format, how)
 }
 
-fn read_npz(path: &Path, reader: impl Read + Seek, missing: Missing) -> Result<Draft> {
-    npz::read(reader, missing).map_err(|problem| problem.in_file(path))
+fn read_npz(path: &Path, reader: impl Read + Seek, how: How) -> Result<Draft> {
+    npz::read(reader, how.missing, how.memory).map_err(|problem| problem.in_file(path))
 }
 
-fn draft(path: &Path, bytes: &[u8], format: Format, missing: Missing) -> Result<Draft> {
+fn draft(path: &Path, bytes: &[u8], format: Format, how: How) -> Result<Draft> {
     let draft = match format {
-        Format::Ts => ts::parse(path, bytes, missing),
-        Format::Ucr => ucr::parse(path, bytes, missing),
-        Format::Npz => read_npz(path, Cursor::new(bytes), missing),
+        Format::Ts => ts::parse(path, bytes, how.missing, how.memory),
+        Format::Ucr => ucr::parse(path, bytes, how.missing, how.memory),
+        Format::Npz => read_npz(path, Cursor::new(bytes), how),
     }?;
     checked(path, draft)
 }
@@ -133,26 +169,31 @@ enum Files {
     },
 }
 
-fn read_dataset(path: &Path, files: &Files, part: Part, missing: Missing) -> Result<Draft> {
+fn read_dataset(path: &Path, files: &Files, part: Part, how: How) -> Result<Draft> {
     match files {
-        Files::Whole(file) => read_file(file, missing),
+        Files::Whole(file) => read_file(file, how),
         Files::Halves {
             train: Some(train),
             test: Some(test),
         } => {
-            let mut both = read_file(train, missing)?;
-            both.append(read_file(test, missing)?)
+            // The second is held beside the first until they are one.
+            let half = How {
+                memory: how.memory.share(2),
+                ..how
+            };
+            let mut both = read_file(train, how)?;
+            both.append(read_file(test, half)?)
                 .map_err(|problem| problem.in_file(test))?;
             Ok(both)
         }
         Files::Halves {
             train: Some(only),
             test: None,
-        } if part == Part::Train => read_file(only, missing),
+        } if part == Part::Train => read_file(only, how),
         Files::Halves {
             train: None,
             test: Some(only),
-        } if part == Part::Test => read_file(only, missing),
+        } if part == Part::Test => read_file(only, how),
         Files::Halves { train, test } => {
             let (lacking, present) = match train {
                 Some(_) => ("_TEST", "training"),

@@ -82,6 +82,12 @@ impl SeriesSet {
         &self.values
     }
 
+    /// The step at which each sequence starts among all [`values`](Self::values), and where the
+    /// last one ends.
+    pub fn starts(&self) -> &[usize] {
+        &self.starts
+    }
+
     /// The number of steps of the longest sequence; 0 for an empty set.
     pub fn t_max(&self) -> usize {
         self.lengths().max().unwrap_or(0)

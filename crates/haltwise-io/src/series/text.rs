@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
 use crate::problem::{Problem, quoted};
 
 /// One line that is not blank.
@@ -14,6 +15,13 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
+    /// Refuses a line that would take too much memory to parse.
+    pub(super) fn check_room(self, path: &Path, memory: &Memory) -> Result<()> {
+        let bytes = PARSED * self.bytes.len() as u64;
+        let fits = memory.check("the line", bytes);
+        fits.map_err(|p| p.at(format_args!("line {}", self.number)).in_file(path))
+    }
+
     /// The line as text. Checked per line, because comments in the archive's
     /// files are not always UTF-8 and need not be.
     pub(super) fn text(self, path: &Path) -> Result<&'a str> {
@@ -24,6 +32,10 @@ impl<'a> Line<'a> {
         })
     }
 }
+
+/// How many times its length a line may take while it is parsed: a value of two characters becomes
+/// four bytes, in two lists that double as they grow.
+const PARSED: u64 = 32;
 
 /// The lines of a file, without those that are blank.
 pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {

@@ -6,21 +6,23 @@ use std::path::Path;
 use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::text::{Line, bad_field, lines, number};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Memory;
 use crate::problem::{Checked, Problem, quoted};
 
 /// Reads a `.ts` file's content.
-pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft> {
+pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing, memory: Memory) -> Result<Draft> {
     let mut lines = lines(bytes).filter(|line| !line.bytes.starts_with(b"#"));
-    let header = Header::read(path, &mut lines)?;
+    let header = Header::read(path, &mut lines, &memory)?;
     header.check(path)?;
 
-    let mut draft = Draft::new(missing, ClassOrder::Declared);
+    let mut draft = Draft::new(missing, ClassOrder::Declared, memory);
     for class in &header.classes {
         draft.class(class);
     }
     let mut scratch = Scratch::default();
     for line in lines {
         let text = line.text(path)?;
+        line.check_room(path, &memory)?;
         sequence(text, &header, &mut scratch, &mut draft).map_err(|problem| {
             let place = format!("line {}, sequence {}", line.number, draft.len() + 1);
             problem.at(place).in_file(path)
@@ -45,7 +47,11 @@ struct Header {
 
 impl Header {
     /// Reads up to and including `@data`.
-    fn read<'a>(path: &Path, lines: &mut impl Iterator<Item = Line<'a>>) -> Result<Self> {
+    fn read<'a>(
+        path: &Path,
+        lines: &mut impl Iterator<Item = Line<'a>>,
+        memory: &Memory,
+    ) -> Result<Self> {
         let mut header = Self::default();
         for line in lines {
             let text = line.text(path)?;
@@ -68,6 +74,7 @@ impl Header {
             if key == "data" {
                 return Ok(header);
             }
+            line.check_room(path, memory)?;
             header.set(&key, value.trim()).map_err(here)?;
         }
         Err(Error::new(
@@ -250,6 +257,7 @@ mod tests {
 
     use super::super::{Format, SeriesSet};
     use super::*;
+    use crate::memory::MEMORY;
 
     fn read(text: &str) -> Result<SeriesSet> {
         read_with(text, Missing::Refuse)
@@ -306,7 +314,14 @@ mod tests {
 
     #[test]
     fn comments_need_not_be_utf8_but_data_must() {
-        let parse = |bytes: &[u8]| parse(Path::new("toy.ts"), bytes, Missing::Refuse);
+        let parse = |bytes: &[u8]| {
+            parse(
+                Path::new("toy.ts"),
+                bytes,
+                Missing::Refuse,
+                Memory::new(MEMORY),
+            )
+        };
         assert!(parse(b"# caf\xe9\n@classLabel true a\n@data\n1:a\n").is_ok());
         let message = parse(b"@classLabel true a\n@data\n1:\xe9\n").unwrap_err();
         assert!(message.to_string().contains("line 3: this is not UTF-8"));
@@ -449,7 +464,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse(Path::new("x"), &bytes, Missing::Fill);
+            let _ = parse(Path::new("x"), &bytes, Missing::Fill, Memory::new(MEMORY));
         }
 
         #[test]

@@ -7,18 +7,20 @@ use std::path::Path;
 use super::draft::{ClassOrder, Draft, Missing, class_name};
 use super::text::{bad_field, lines, number};
 use crate::error::Result;
+use crate::memory::Memory;
 use crate::problem::{Checked, Problem, quoted};
 
 /// Reads a UCR file's content.
 ///
 /// Lines have equally many fields: NaN pads the end of a short sequence, so
 /// that a line cut short is told from one.
-pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing) -> Result<Draft> {
-    let mut draft = Draft::new(missing, ClassOrder::Sorted);
+pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing, memory: Memory) -> Result<Draft> {
+    let mut draft = Draft::new(missing, ClassOrder::Sorted, memory);
     let mut layout = None;
     let mut values = Vec::new();
     for line in lines(bytes) {
         let text = line.text(path)?;
+        line.check_room(path, &memory)?;
         let separator = match layout {
             Some((separator, _)) => separator,
             None => Separator::of(text),
@@ -120,6 +122,7 @@ mod tests {
 
     use super::super::{Format, SeriesSet};
     use super::*;
+    use crate::memory::MEMORY;
 
     fn read_with(text: &str, missing: Missing) -> Result<SeriesSet> {
         super::super::parse("toy.tsv", text.as_bytes(), Format::Ucr, missing)
@@ -190,7 +193,12 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_refused() {
-        let message = parse(Path::new("x.tsv"), b"1\t2\n\xff\xfe\t1\n", Missing::Refuse);
+        let message = parse(
+            Path::new("x.tsv"),
+            b"1\t2\n\xff\xfe\t1\n",
+            Missing::Refuse,
+            Memory::new(MEMORY),
+        );
         assert!(
             message
                 .unwrap_err()
@@ -202,7 +210,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse(Path::new("x"), &bytes, Missing::Fill);
+            let _ = parse(Path::new("x"), &bytes, Missing::Fill, Memory::new(MEMORY));
         }
 
         #[test]

@@ -15,6 +15,7 @@ use arrow_schema::Schema;
 use super::batches::Batches;
 use super::intake::Intake;
 use super::parquet::{damaged, undecodable, unharmed};
+use crate::memory::{MEMORY, Memory};
 use crate::npy::fill;
 use crate::problem::{Checked, Problem};
 
@@ -34,6 +35,9 @@ const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// needs at least 4 bytes for each 128 KiB.
 const MOST_PACKED: usize = 1 << 15;
 
+/// How many times a message may be held: as it is stored, unpacked, and as what it is read to.
+const COPIES: u64 = 4;
+
 /// Reads a stream or a file.
 pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) -> Checked {
     find_stream(&mut reader)?;
@@ -42,7 +46,7 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
     let mut batches = None;
     let mut done = 0;
     loop {
-        let message = read_message(&mut reader)?;
+        let message = read_message(&mut reader, &intake.memory)?;
         let ends = message == END;
         done += message.len() as u64;
         let mut buffer = Buffer::from_vec(message);
@@ -71,7 +75,7 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
 /// Reads the schema, which comes before all else.
 pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<Schema> {
     find_stream(&mut reader)?;
-    let message = read_message(&mut reader)?;
+    let message = read_message(&mut reader, &Memory::new(MEMORY))?;
     let header = root_as_message(&message[END.len()..]).map_err(damaged)?;
     let schema = header.header_as_schema();
     let schema = schema.ok_or_else(|| damaged("it has no schema"))?;
@@ -105,8 +109,10 @@ fn find_stream<R: BufRead + Seek>(reader: &mut R) -> Checked {
     Ok(())
 }
 
-/// Reads the next message, length and all.
-fn read_message(reader: &mut impl Read) -> Checked<Vec<u8>> {
+/// Reads the next message, length and all. A message is held as it is stored and as it is
+/// unpacked, and is then converted.
+fn read_message(reader: &mut impl Read, memory: &Memory) -> Checked<Vec<u8>> {
+    let check = |bytes: u64| memory.check("a batch of rows", bytes.saturating_mul(COPIES));
     let mut message = Vec::new();
     fill(reader, &mut message, END.len())?;
     if !message.starts_with(&CONTINUES) {
@@ -118,6 +124,7 @@ fn read_message(reader: &mut impl Read) -> Checked<Vec<u8>> {
     let length = message.iter().skip(CONTINUES.len()).rev();
     let length = length.fold(0, |sum, &byte| sum << 8 | usize::from(byte));
     let start = message.len();
+    check(length as u64)?;
     fill(reader, &mut message, start + length)?;
     let header = root_as_message(&message[start..]).map_err(damaged)?;
     let body_bytes = usize::try_from(header.bodyLength()).map_err(undecodable)?;
@@ -125,25 +132,28 @@ fn read_message(reader: &mut impl Read) -> Checked<Vec<u8>> {
     let end = body
         .checked_add(body_bytes)
         .ok_or_else(|| damaged("a message has no end"))?;
+    check(end as u64)?;
     fill(reader, &mut message, end)?;
     let header = root_as_message(&message[start..body]).map_err(damaged)?;
-    check_claims(&header, &message[body..])?;
+    let unpacked = unpacked_bytes(&header, &message[body..])?;
+    check(unpacked.saturating_add(end as u64))?;
     Ok(message)
 }
 
-/// Checks that no packed buffer claims to unpack to more than it can.
-fn check_claims(header: &Message<'_>, body: &[u8]) -> Checked {
+/// The bytes that packed buffers unpack to; none may claim more than it can have.
+fn unpacked_bytes(header: &Message<'_>, body: &[u8]) -> Checked<u64> {
     let dictionary = header.header_as_dictionary_batch();
     let batch = header
         .header_as_record_batch()
         .or_else(|| dictionary.and_then(|d| d.data()));
     match batch {
-        Some(batch) if batch.compression().is_some() => check_buffers(&batch, body),
-        _ => Ok(()),
+        Some(batch) if batch.compression().is_some() => unpacked_buffers(&batch, body),
+        _ => Ok(0),
     }
 }
 
-fn check_buffers(batch: &BatchMessage<'_>, body: &[u8]) -> Checked {
+fn unpacked_buffers(batch: &BatchMessage<'_>, body: &[u8]) -> Checked<u64> {
+    let mut sum = 0_u64;
     for buffer in batch.buffers().into_iter().flatten() {
         let place = || {
             let from = usize::try_from(buffer.offset()).ok()?;
@@ -163,6 +173,7 @@ fn check_buffers(batch: &BatchMessage<'_>, body: &[u8]) -> Checked {
                 bytes.len()
             )));
         }
+        sum = sum.saturating_add(u64::try_from(claim).unwrap_or(0));
     }
-    Ok(())
+    Ok(sum)
 }

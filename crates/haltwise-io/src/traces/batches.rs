@@ -520,7 +520,9 @@ fn read_steps(
                 cost: costs.as_ref().map(|values| values[i]),
             },
         };
-        steps.add(before + i as u64 + 1, step).map_err(|p| (i, p))?;
+        steps
+            .add(before + i as u64 + 1, step, &mut intake.memory)
+            .map_err(|p| (i, p))?;
     }
     Ok(())
 }

@@ -4,7 +4,12 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use crate::error::ErrorKind;
 use crate::problem::{Problem, quoted};
+
+/// The bytes that all names of classes may take, and what a name takes beside its text.
+const MOST_NAMES: usize = 16 << 20;
+const PER_NAME: usize = 128;
 
 /// Turns the classes of a set of files into numbers.
 ///
@@ -17,6 +22,8 @@ pub(super) struct Classes {
     numbers: HashMap<Arc<str>, u32>,
     /// The names in the order of their numbers.
     names: Vec<Arc<str>>,
+    /// The bytes that the names take.
+    bytes: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +61,16 @@ impl Classes {
             return Err(Problem::new("it is empty; every step needs a class"));
         }
         self.all(Kind::Names, &name)?;
+        self.bytes += PER_NAME + name.len();
+        if self.bytes > MOST_NAMES {
+            return Err(Problem::new(format_args!(
+                "there are more names of classes than {} MiB hold, {} so far; if this column is not \
+                 the class, rename it",
+                MOST_NAMES >> 20,
+                self.names.len()
+            ))
+            .of_kind(ErrorKind::TooLarge));
+        }
         let (name, class) = (Arc::<str>::from(name), self.names.len() as u32);
         self.names.push(Arc::clone(&name));
         self.numbers.insert(name, class);
@@ -149,6 +166,20 @@ mod tests {
         let mut classes = Classes::default();
         classes.number(3_i64).unwrap();
         assert!(format!("{:?}", classes.text("cat")).contains("is a name"));
+    }
+
+    #[test]
+    fn names_without_end_are_refused() {
+        let mut classes = Classes::default();
+        let long = "x".repeat(1 << 16);
+        let refused = (0..1000).find_map(|i| classes.name(&format!("{i}{long}")).err());
+        let refused = refused.unwrap().to_string();
+        assert!(
+            refused.starts_with("there are more names of classes than 16 MiB hold"),
+            "{refused}"
+        );
+        // Those that were met stay known.
+        assert_eq!(classes.name(&format!("7{long}")).unwrap(), 7);
     }
 
     #[test]

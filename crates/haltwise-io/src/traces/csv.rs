@@ -1,12 +1,14 @@
 //! Comma-separated values: one row per step.
 
 use std::io::Write;
+use std::rc::Rc;
 
 use ::csv::{ByteRecord, ErrorKind as Kind, ReaderBuilder};
 use haltwise::traces::Trace;
 
 use super::columns::{Columns, PER_STEP};
 use super::intake::Intake;
+use super::jsonl::too_long;
 use super::steps::{Step, Steps, Values, Whole};
 use super::text::Text;
 use super::writer::Shape;
@@ -15,16 +17,31 @@ use crate::problem::{Checked, NOT_TEXT, Problem, listed, quoted};
 
 pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Checked {
     let size = intake.file_size();
+    let longest = intake.memory.longest_line();
+    let (read, allowance) = (Rc::clone(&text.read), text.allowance());
+    let refused = |error, after: u64| match allowance.is_used_up() {
+        true => too_long(longest).at(format_args!("line {}", after + 1)),
+        false => damaged(error),
+    };
+    allowance.allow(longest);
     let mut reader = ReaderBuilder::new().from_reader(text.reader);
-    let places = Places::find(reader.byte_headers().map_err(damaged)?, intake.columns)?;
+    let header = reader.byte_headers().map_err(|e| refused(e, 0))?;
+    let places = Places::find(header, intake.columns)?;
     let mut steps = Steps::new("line");
-    let mut record = ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(damaged)? {
-        let line = record.position().map_or(0, ::csv::Position::line);
+    let (mut record, mut line) = (ByteRecord::new(), 1);
+    loop {
+        allowance.allow(longest);
+        if !reader
+            .read_byte_record(&mut record)
+            .map_err(|e| refused(e, line))?
+        {
+            break;
+        }
+        line = record.position().map_or(line, ::csv::Position::line);
         read_step(&record, &places, intake)
-            .and_then(|step| steps.add(line, step))
+            .and_then(|step| steps.add(line, step, &mut intake.memory))
             .map_err(|p| p.at(format_args!("line {line}")))?;
-        intake.done(text.read.get(), size);
+        intake.done(read.get(), size);
     }
     steps.finish(intake)
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::ids::BYTES_PER_ID;
 use super::parquet::Opened;
+use super::steps::BYTES_PER_STEP;
 use super::{Format, size};
 use crate::error::Result;
 
@@ -31,7 +32,11 @@ impl Extent {
                     let opened = Opened::open(path).map_err(|p| p.in_file(path))?;
                     match opened.has_row_per_step() {
                         // The steps of a sequence may be anywhere in the file.
-                        true => (opened.rows() / 10, opened.rows(), 8 * opened.rows()),
+                        true => (
+                            opened.rows() / 10,
+                            opened.rows(),
+                            BYTES_PER_STEP * opened.rows(),
+                        ),
                         false => (opened.rows(), opened.steps(), 0),
                     }
                 }

@@ -15,6 +15,7 @@ use super::intake::Intake;
 use super::parquet::Opened;
 use super::{Format, visit_places};
 use crate::error::{Error, Result};
+use crate::memory::{MEMORY, Memory};
 use crate::problem::{Checked, Problem};
 
 /// Where a sequence stands.
@@ -34,7 +35,8 @@ pub struct Place {
 /// file, each in its order, but the row groups of a thread may lie anywhere.
 /// So what is made of all states together must not depend on who saw what. The
 /// files are one set, as for [`visit_traces`](super::visit_traces); files that change meanwhile are
-/// not noticed here (see [`Snapshot`](super::Snapshot)).
+/// not noticed here (see [`Snapshot`](super::Snapshot)). Reading takes no more than [`MEMORY`], which
+/// the threads share.
 ///
 /// ```no_run
 /// use haltwise_io::{Columns, fold_traces};
@@ -54,24 +56,37 @@ pub fn fold_traces<S: Send>(
     start: impl Fn() -> S + Sync,
     visit: impl Fn(&mut S, Place, &Trace<'_>) -> std::result::Result<(), String> + Sync,
 ) -> Result<Vec<S>> {
+    fold_within(MEMORY, files, columns, progress, start, visit)
+}
+
+/// The same within so much memory.
+pub(crate) fn fold_within<S: Send>(
+    memory: u64,
+    files: &[PathBuf],
+    columns: &Columns,
+    progress: &mut dyn FnMut(u64, u64),
+    start: impl Fn() -> S + Sync,
+    visit: impl Fn(&mut S, Place, &Trace<'_>) -> std::result::Result<(), String> + Sync,
+) -> Result<Vec<S>> {
     super::refuse_twice(files)?;
     let Some(pieces) = pieces(files, columns)? else {
         let mut state = start();
-        visit_in_order(files, columns, progress, |place, row| {
+        visit_in_order(files, columns, memory, progress, |place, row| {
             visit(&mut state, place, row)
         })?;
         return Ok(vec![state]);
     };
     let total = pieces.iter().map(|piece| piece.bytes).sum();
+    let threads = rayon::current_num_threads().clamp(1, pieces.len());
     let reading = Reading {
         files,
         columns,
+        memory: Memory::new(memory).share(threads),
         pieces: &pieces,
         next: AtomicUsize::new(0),
         scores_given: Mutex::new(None),
         failed: Mutex::new(None),
     };
-    let threads = rayon::current_num_threads().clamp(1, pieces.len());
     let (states, ids): (Vec<S>, Vec<Ids>) = std::thread::scope(|scope| {
         let (sender, receiver) = channel();
         let workers: Vec<_> = (0..threads)
@@ -106,7 +121,7 @@ pub fn fold_traces<S: Send>(
     }
     if Ids::any_twice(ids) {
         // Once more in order, to be sure and to say where.
-        visit_in_order(files, columns, progress, |_, _| Ok(()))?;
+        visit_in_order(files, columns, memory, progress, |_, _| Ok(()))?;
     }
     Ok(states)
 }
@@ -118,11 +133,12 @@ type VisitAt<'a> = dyn FnMut(Place, &Trace<'_>) -> std::result::Result<(), Strin
 fn visit_in_order(
     files: &[PathBuf],
     columns: &Columns,
+    memory: u64,
     progress: &mut dyn FnMut(u64, u64),
     mut visit: impl FnMut(Place, &Trace<'_>) -> std::result::Result<(), String>,
 ) -> Result<()> {
     let mut position = 0;
-    visit_places(files, columns, progress, &mut |file, row| {
+    visit_places(files, columns, memory, progress, &mut |file, row| {
         let place = Place { file, position };
         position += 1;
         visit(place, row)
@@ -174,6 +190,8 @@ fn pieces(files: &[PathBuf], columns: &Columns) -> Result<Option<Vec<Piece>>> {
 struct Reading<'a> {
     files: &'a [PathBuf],
     columns: &'a Columns,
+    /// What each thread may take.
+    memory: Memory,
     pieces: &'a [Piece],
     /// The next piece that no one has begun.
     next: AtomicUsize,
@@ -227,7 +245,14 @@ impl Reading<'_> {
             let _ = done.send(now - reported);
             reported = now;
         };
-        let mut intake = Intake::new(self.columns, ids, &mut visit, &mut report, piece.bytes);
+        let mut intake = Intake::new(
+            self.columns,
+            self.memory,
+            ids,
+            &mut visit,
+            &mut report,
+            piece.bytes,
+        );
         intake.start_file(piece.bytes);
         let file = File::open(&self.files[piece.file]).map_err(Problem::unreadable)?;
         piece.opened.read(file, vec![piece.group], &mut intake)?;

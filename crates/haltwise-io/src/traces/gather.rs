@@ -6,6 +6,7 @@ use super::Visit;
 use super::columns::Columns;
 use super::ids::Ids;
 use super::intake::Intake;
+use crate::memory::{MEMORY, Memory};
 
 /// What takes sequences one by one; it says what is wrong with one, and where.
 pub type Take<'a> = dyn FnMut(Sequence<'_>) -> Result<(), String> + 'a;
@@ -44,7 +45,14 @@ pub fn visit_given<E>(
     let mut no_progress = |_, _| {};
     // Sequences bring with them what they have.
     let (mut ids, none) = (Ids::now(), Columns::default());
-    let mut intake = Intake::new(&none, &mut ids, visit, &mut no_progress, 0);
+    let mut intake = Intake::new(
+        &none,
+        Memory::new(MEMORY),
+        &mut ids,
+        visit,
+        &mut no_progress,
+        0,
+    );
     let mut row = 0_u64;
     feed(&mut |sequence| {
         row += 1;

@@ -7,7 +7,8 @@ use haltwise::traces::{Checker, SequenceError};
 use super::Visit;
 use super::classes::Classes;
 use super::columns::Columns;
-use super::ids::Ids;
+use super::ids::{BYTES_PER_ID, Ids};
+use crate::memory::Memory;
 use crate::problem::{Problem, quoted};
 
 /// How many bytes pass between two reports of progress.
@@ -18,6 +19,8 @@ pub(super) struct Intake<'v> {
     pub(super) classes: Classes,
     /// What readers should read beside what every trace has.
     pub(super) columns: &'v Columns,
+    /// What readers may take.
+    pub(super) memory: Memory,
     visit: &'v mut Visit<'v>,
     seen: &'v mut Ids,
     checker: Checker,
@@ -29,6 +32,7 @@ pub(super) struct Intake<'v> {
 impl<'v> Intake<'v> {
     pub(super) fn new(
         columns: &'v Columns,
+        memory: Memory,
         seen: &'v mut Ids,
         visit: &'v mut Visit<'v>,
         report: &'v mut dyn FnMut(u64, u64),
@@ -37,6 +41,7 @@ impl<'v> Intake<'v> {
         Self {
             classes: Classes::default(),
             columns,
+            memory,
             visit,
             seen,
             checker: Checker::new(),
@@ -112,7 +117,9 @@ impl<'v> Intake<'v> {
 
     fn unseen(&mut self, id: &str) -> Result<(), Problem> {
         if self.seen.insert(id) {
-            return Ok(());
+            return self
+                .memory
+                .take("to know that no id comes twice", BYTES_PER_ID);
         }
         Err(Problem::new(format_args!(
             "the id {} was met before; a sequence may count only once, \

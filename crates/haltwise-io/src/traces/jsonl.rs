@@ -17,28 +17,21 @@ use super::intake::Intake;
 use super::text::Text;
 use super::writer::{Named, Shape};
 use crate::error::ErrorKind;
+use crate::memory::Size;
 use crate::problem::{Checked, NOT_TEXT, Problem, cut};
 
-/// The longest line read: a sequence of the greatest length fits.
-const MAX_LINE: u64 = 1 << 30;
-
-pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Result<(), Problem> {
-    read_lines(text, MAX_LINE, intake)
-}
-
-fn read_lines(mut text: Text<'_>, longest: u64, intake: &mut Intake<'_>) -> Result<(), Problem> {
+pub(super) fn read(mut text: Text<'_>, intake: &mut Intake<'_>) -> Result<(), Problem> {
     let size = intake.file_size();
     let mut line = Vec::new();
     for number in 1_u64.. {
         line.clear();
+        let longest = intake.memory.longest_line();
         (&mut text.reader)
             .take(longest + 1)
             .read_until(b'\n', &mut line)
             .map_err(Problem::cut_off)
             .and_then(|_| match line.len() as u64 > longest {
-                true => Err(Problem::format(format_args!(
-                    "the line is longer than {longest} bytes; write one sequence per line"
-                ))),
+                true => Err(too_long(longest)),
                 false => Ok(()),
             })
             .and_then(|()| read_line(&line, number == 1, intake))
@@ -49,6 +42,15 @@ fn read_lines(mut text: Text<'_>, longest: u64, intake: &mut Intake<'_>) -> Resu
         intake.done(text.read.get(), size);
     }
     Ok(())
+}
+
+/// What is wrong with a line that is longer than this.
+pub(super) fn too_long(longest: u64) -> Problem {
+    Problem::new(format_args!(
+        "the line is longer than {}; write one sequence per line, or allow more memory",
+        Size(longest)
+    ))
+    .of_kind(ErrorKind::TooLarge)
 }
 
 fn read_line(line: &[u8], first: bool, intake: &mut Intake<'_>) -> Result<(), Problem> {
@@ -411,6 +413,7 @@ fn entry<M: SerializeMap, T: Serialize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
     use crate::traces::{Format, visit_bytes};
 
     type Row = (Option<String>, Option<u32>, Vec<u32>, Vec<f32>);
@@ -654,10 +657,11 @@ mod tests {
         let mut silent = |_, _| {};
         let mut ids = crate::traces::Ids::now();
         let none = Columns::default();
-        let mut intake = Intake::new(&none, &mut ids, &mut nothing, &mut silent, 0);
+        let memory = Memory::new(64 << 16);
+        let mut intake = Intake::new(&none, memory, &mut ids, &mut nothing, &mut silent, 0);
         let endless = Text::plain(std::io::repeat(b' '));
-        let problem = read_lines(endless, 1 << 16, &mut intake).unwrap_err();
-        assert!(format!("{problem:?}").contains("longer than 65536 bytes"));
+        let problem = super::read(endless, &mut intake).unwrap_err();
+        assert!(format!("{problem:?}").contains("longer than 64.0 KiB"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::{ChunkReader, Format};
 #[cfg(feature = "columnar")]
 use super::{arrow, parquet as parquet_file};
 use crate::error::Result;
+use crate::memory::{MEMORY, Memory};
 use crate::npz::Archive;
 use crate::problem::{Checked, Problem};
 
@@ -79,7 +80,7 @@ fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
     if !archive.names().iter().any(|name| name == NAME) {
         return Ok(Vec::new());
     }
-    let mut array = archive.array(NAME)?;
+    let mut array = archive.array(NAME, &mut Memory::new(MEMORY))?;
     let mut text = String::new();
     // Someone else's array of that name is no remark of ours.
     if array.rows() != 1 || array.row_values() != 1 || !array.is_text() {

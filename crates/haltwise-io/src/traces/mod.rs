@@ -44,11 +44,14 @@ use haltwise::Outputs;
 use haltwise::traces::{Key, Trace, Traces, TracesBuilder};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{MEMORY, Memory};
 use crate::problem::{Checked, Problem};
 pub use columns::Columns;
 #[cfg(feature = "columnar")]
 pub use extent::Extent;
 pub use files::{Snapshot, trace_files};
+#[cfg(feature = "columnar")]
+pub(crate) use fold::fold_within;
 #[cfg(feature = "columnar")]
 pub use fold::{Place, fold_traces};
 pub use gather::{Take, visit_given};
@@ -179,23 +182,34 @@ pub fn read_traces<P: AsRef<Path>>(
     paths: &[P],
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Traces> {
-    read_traces_seeing(paths, &Columns::default(), progress, &mut |_| {})
+    read_traces_seeing(paths, &Columns::default(), MEMORY, progress, &mut |_| {})
 }
 
-/// The same, and shows each sequence as it came to `see`, with what these
+/// The same within so much memory, and shows each sequence as it came to `see`, with what these
 /// columns say of it.
 pub fn read_traces_seeing<P: AsRef<Path>>(
     paths: &[P],
     columns: &Columns,
+    memory: u64,
     progress: &mut dyn FnMut(u64, u64),
     see: &mut dyn FnMut(&Trace<'_>),
 ) -> Result<Traces> {
     let mut builder = None;
-    visit_traces(paths, columns, progress, &mut |row| {
+    let mut kept = Memory::new(memory / 2);
+    visit_places(paths, columns, memory / 2, progress, &mut |_, row| {
         see(row);
+        keep(&mut kept, row, 2)?;
         add(&mut builder, row)
     })?;
     Ok(builder.unwrap_or_default().finish())
+}
+
+/// Takes the memory that keeping a sequence takes, in so many numbers for each of its steps.
+fn keep(memory: &mut Memory, trace: &Trace<'_>, numbers: usize) -> std::result::Result<(), String> {
+    // Sequences of unequal length are filled up, to twice their size at most.
+    let bytes = 64 + 8 * numbers as u64 * trace.len() as u64;
+    let taken = memory.take("to keep the traces", bytes);
+    taken.map_err(|problem| problem.to_string())
 }
 
 fn add(builder: &mut Option<TracesBuilder>, trace: &Trace<'_>) -> std::result::Result<(), String> {
@@ -206,14 +220,16 @@ fn add(builder: &mut Option<TracesBuilder>, trace: &Trace<'_>) -> std::result::R
 }
 
 /// Reads all that the files say, class probabilities included, for a score to
-/// be chosen or learned.
+/// be chosen or learned; refuses files of which that takes more than half of [`MEMORY`].
 pub fn read_outputs<P: AsRef<Path>>(
     paths: &[P],
     columns: &Columns,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Outputs> {
     let mut outputs = Outputs::new();
-    visit_traces(paths, columns, progress, &mut |trace| {
+    let mut kept = Memory::new(MEMORY / 2);
+    visit_places(paths, columns, MEMORY / 2, progress, &mut |_, trace| {
+        keep(&mut kept, trace, 2 + trace.classes())?;
         let key = Key::new(trace.id(), outputs.len() as u64);
         outputs.add(key, trace).map_err(|e| e.to_string())
     })?;
@@ -227,6 +243,8 @@ pub fn read_outputs<P: AsRef<Path>>(
 /// have the `columns`; others are not looked at. Rows may have been visited when
 /// an error is found: drop what was made of them.
 ///
+/// Reading takes no more than [`MEMORY`]; what the visitor keeps is not counted.
+///
 /// Returns the names of the classes in the order of their numbers; none where
 /// classes are numbers in the files.
 pub fn visit_traces<P: AsRef<Path>>(
@@ -235,13 +253,14 @@ pub fn visit_traces<P: AsRef<Path>>(
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut Visit<'_>,
 ) -> Result<Vec<String>> {
-    visit_places(paths, columns, progress, &mut |_, row| visit(row))
+    visit_places(paths, columns, MEMORY, progress, &mut |_, row| visit(row))
 }
 
-/// The same, with the number of the file, counted from 0.
+/// The same within so much memory, and with the number of the file, counted from 0.
 fn visit_places<P: AsRef<Path>>(
     paths: &[P],
     columns: &Columns,
+    memory: u64,
     progress: &mut dyn FnMut(u64, u64),
     visit: &mut dyn FnMut(usize, &Trace<'_>) -> std::result::Result<(), String>,
 ) -> Result<Vec<String>> {
@@ -253,7 +272,14 @@ fn visit_places<P: AsRef<Path>>(
     let total = sizes.iter().sum();
     let (mut ids, number) = (Ids::now(), Cell::new(0));
     let mut visit = |row: &Trace<'_>| visit(number.get(), row);
-    let mut intake = Intake::new(columns, &mut ids, &mut visit, progress, total);
+    let mut intake = Intake::new(
+        columns,
+        Memory::new(memory),
+        &mut ids,
+        &mut visit,
+        progress,
+        total,
+    );
     for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();
         let format = Format::of_file(path)?;
@@ -292,8 +318,9 @@ pub fn visit_bytes(
 ) -> Result<Vec<String>> {
     let mut ignore = |_, _| {};
     let mut ids = Ids::now();
-    let mut intake = Intake::new(columns, &mut ids, visit, &mut ignore, bytes.len() as u64);
-    intake.start_file(bytes.len() as u64);
+    let (memory, size) = (Memory::new(MEMORY), bytes.len() as u64);
+    let mut intake = Intake::new(columns, memory, &mut ids, visit, &mut ignore, size);
+    intake.start_file(size);
     let open = || Ok(Cursor::new(bytes));
     let shared = || bytes::Bytes::copy_from_slice(bytes);
     format

@@ -13,6 +13,7 @@ use super::classes::Classes;
 use super::columns::{ARRAYS, Columns};
 use super::intake::Intake;
 use super::writer::{self, Named, WriteOptions};
+use crate::memory::Memory;
 use crate::npy::{self, Array, Shape};
 use crate::npz::{Archive, Listed};
 use crate::problem::{Checked, Problem};
@@ -78,10 +79,11 @@ pub(super) fn read<R: Read + Seek>(
             archives.push((role, name, axes, archive()?));
         }
     }
+    let mut memory = intake.memory;
     let arrays = archives
         .iter_mut()
         .map(|(role, name, axes, archive)| {
-            let array = open_array(name, axes, archive).map_err(|p| p.at(name))?;
+            let array = open_array(name, axes, archive, &mut memory).map_err(|p| p.at(name))?;
             Ok((*role, array))
         })
         .collect::<Checked<Vec<_>>>()?;
@@ -105,8 +107,9 @@ fn open_array<'a, R: Read + Seek>(
     name: &'a str,
     axes: &[&str],
     archive: &'a mut Archive<R>,
+    memory: &mut Memory,
 ) -> Checked<Array<'a>> {
-    let array = archive.array(name)?;
+    let array = archive.array(name, memory)?;
     if array.shape().len() != axes.len() {
         return Err(Problem::format(format_args!(
             "its shape is {}; ({}) is needed",

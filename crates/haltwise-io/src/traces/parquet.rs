@@ -27,6 +27,9 @@ use crate::problem::Problem;
 /// little beside the traces themselves.
 const BATCH_BYTES: u64 = 1 << 21;
 
+/// What a value of a list takes while it is decoded: itself and its levels.
+const BYTES_PER_VALUE: u64 = 8;
+
 /// Reads a Parquet file.
 pub(super) fn read<R: ChunkReader + 'static>(
     reader: R,
@@ -148,7 +151,9 @@ impl Opened {
         let needed = wanted.needed().to_vec();
         self.check_compression(&groups, &needed)?;
         let rows: u64 = groups.iter().map(|&group| self.rows_of(group)).sum();
-        let batch_rows = batch_rows(self.0.metadata());
+        let metadata = self.0.metadata();
+        intake.memory.check("a row", bytes_per_row(metadata))?;
+        let batch_rows = batch_rows(metadata);
         let mut batches = unharmed(|| {
             let builder =
                 ParquetRecordBatchReaderBuilder::new_with_metadata(reader, self.0.clone());
@@ -182,12 +187,25 @@ fn row_count(metadata: &ParquetMetaData) -> u64 {
 
 /// As many rows as make a batch of about [`BATCH_BYTES`].
 fn batch_rows(metadata: &ParquetMetaData) -> usize {
+    (BATCH_BYTES / bytes_per_row(metadata)).clamp(1, 1 << 16) as usize
+}
+
+/// About how many bytes a row takes once it is decoded.
+fn bytes_per_row(metadata: &ParquetMetaData) -> u64 {
+    let size = |size: i64| u64::try_from(size).unwrap_or(0);
     let groups = metadata.row_groups().iter();
     let bytes: u64 = groups.fold(0, |sum, group| {
-        sum.saturating_add(u64::try_from(group.total_byte_size()).unwrap_or(0))
+        // Values that repeat take next to nothing in the file.
+        let values = group
+            .columns()
+            .iter()
+            .map(|column| size(column.num_values()));
+        let decoded = values
+            .fold(0, u64::saturating_add)
+            .saturating_mul(BYTES_PER_VALUE);
+        sum.saturating_add(size(group.total_byte_size()).max(decoded))
     });
-    let per_row = bytes / row_count(metadata).max(1) + 1;
-    (BATCH_BYTES / per_row).clamp(1, 1 << 16) as usize
+    bytes / row_count(metadata).max(1) + 1
 }
 
 /// A file whose content is not what it should be.
@@ -220,4 +238,34 @@ fn kind_of(error: &(dyn Error + 'static)) -> ErrorKind {
 /// Runs a decoder that is not ours, and that may panic on a damaged file.
 pub(super) fn unharmed<T>(decode: impl FnOnce() -> T) -> Result<T, Problem> {
     catch_unwind(AssertUnwindSafe(decode)).map_err(|_| damaged("its decoder gave up"))
+}
+
+#[cfg(test)]
+mod tests {
+    use haltwise::Sequence;
+
+    use super::*;
+    use crate::{TraceWriter, WriteOptions};
+
+    #[test]
+    fn values_that_repeat_make_no_large_batches() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("same.parquet");
+        let mut writer = TraceWriter::create(&path, WriteOptions::default()).unwrap();
+        let steps = 100_000;
+        for _ in 0..20 {
+            let sequence = Sequence {
+                label: Some(0),
+                predictions: Some(&vec![0; steps]),
+                scores: Some(&vec![0.5; steps]),
+                ..Sequence::default()
+            };
+            writer.write(sequence).unwrap();
+        }
+        writer.finish().unwrap();
+        assert!(std::fs::metadata(&path).unwrap().len() < 20_000);
+        let opened = Opened::open(&path).unwrap();
+        let per_batch = batch_rows(opened.0.metadata()) * steps * 2 * 4;
+        assert!(per_batch as u64 <= BATCH_BYTES, "{per_batch}");
+    }
 }

@@ -8,7 +8,22 @@ use haltwise::traces::{About, MAX_STEPS, Numbers, check_score};
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::intake::{Intake, unsound};
+use crate::memory::Memory;
 use crate::problem::{Checked, Problem, quoted};
+
+/// What a step takes in the lists of its sequence, which double as they grow: a score and a
+/// prediction, and what few files have.
+pub(super) const BYTES_PER_STEP: u64 = 2 * 8;
+const BYTES_OF_MORE: u64 = 2 * 12;
+
+/// What a step takes that came before one that precedes it.
+const BYTES_PER_EARLY: u64 = 2 * size_of::<Early>() as u64;
+
+/// What a sequence takes beside its steps.
+const BYTES_PER_SEQUENCE: u64 = 2 * (size_of::<Open>() + size_of::<More>() + 48) as u64;
+
+/// What takes memory, for messages.
+const WAITING: &str = "to wait for all rows of each sequence, which may be anywhere in the file,";
 
 /// One row of a file that has a row per step.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +133,7 @@ impl Steps {
     }
 
     /// Adds one step, found in this row.
-    pub(super) fn add(&mut self, row: u64, step: Step<'_>) -> Checked {
+    pub(super) fn add(&mut self, row: u64, step: Step<'_>, memory: &mut Memory) -> Checked {
         check_score(step.values.score).map_err(|e| unsound(e).at("score"))?;
         if step.t == 0 || step.t > MAX_STEPS as u64 {
             return Err(Problem::new(format_args!(
@@ -127,12 +142,12 @@ impl Steps {
             ))
             .at("t"));
         }
-        let open = self.open(&step);
+        let open = self.open(&step, memory)?;
         open.check(&step)?;
-        open.add(row, step)
+        open.add(row, step, memory)
     }
 
-    fn open(&mut self, step: &Step<'_>) -> &mut Open {
+    fn open(&mut self, step: &Step<'_>, memory: &mut Memory) -> Checked<&mut Open> {
         let same = self
             .sequences
             .get(self.current)
@@ -141,12 +156,13 @@ impl Steps {
             self.current = match self.by_id.entry(xxh3_128(step.id.as_bytes())) {
                 Entry::Occupied(found) => *found.get(),
                 Entry::Vacant(free) => {
+                    memory.take(WAITING, BYTES_PER_SEQUENCE + step.id.len() as u64)?;
                     self.sequences.push(Open::new(step));
                     *free.insert(self.sequences.len() - 1)
                 }
             };
         }
-        &mut self.sequences[self.current]
+        Ok(&mut self.sequences[self.current])
     }
 
     /// Hands in all sequences, in the order of their first rows, and lets go
@@ -211,14 +227,21 @@ impl Open {
         .at(what))
     }
 
-    fn add(&mut self, row: u64, step: Step<'_>) -> Checked {
+    fn add(&mut self, row: u64, step: Step<'_>, memory: &mut Memory) -> Checked {
         let next = self.scores.len() as u64 + 1;
         if step.t < next {
             return Err(self.twice(step.t));
         }
         if step.t == next {
+            let more = if self.more.is_some() {
+                BYTES_OF_MORE
+            } else {
+                0
+            };
+            memory.take(WAITING, BYTES_PER_STEP + more)?;
             self.push(step.values);
         } else {
+            memory.take(WAITING, BYTES_PER_EARLY)?;
             self.early.push(Early {
                 t: step.t,
                 row,

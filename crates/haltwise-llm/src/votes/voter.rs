@@ -122,6 +122,13 @@ impl Voter {
 
     /// In what this voter differs from the one that a rule is for.
     pub fn mismatches(&self, rule: &Record) -> Vec<Mismatch> {
-        Mismatch::among(&NAMES, rule, &self.record())
+        Mismatch::between_votes(rule, &self.record())
+    }
+}
+
+impl Mismatch {
+    /// In what votes differ from those of a record.
+    pub fn between_votes(rule: &Record, here: &Record) -> Vec<Self> {
+        Self::among(&NAMES, rule, here)
     }
 }

@@ -1,11 +1,10 @@
 //! What was measured against what is promised, in plain words.
 
 use haltwise::Rule;
-use haltwise::corridor::Counts;
 use haltwise::evaluate::{Evaluation, StepResult};
 use haltwise::rule::Promise;
 
-use crate::chance::{beyond_chance, p_value};
+use crate::chance::{Losses, beyond_chance};
 use crate::format::{count_of, interval, level, percent};
 use crate::words;
 
@@ -79,15 +78,14 @@ struct Look<'a> {
     step: &'a StepResult,
 }
 
-/// All of them: from where the rule opens. Who halted before came to an end,
-/// where there is no gap. Where it never opens, the last. Of every group, where
+/// All of them: from where the rule opens, as the promise is. Sequences that halted
+/// before came to their own ends, where there is no gap; losses that are given need
+/// not be 0 there. Where it never opens, the last. Of every group, where
 /// that is promised.
 struct Looks<'a> {
     looks: Vec<Look<'a>>,
     alpha: f64,
-    /// A mean of losses in [0, 1] is e times as likely to be so high, at the most,
-    /// as if they were 0 and 1 (Bentkus 2004).
-    factor: f64,
+    losses: Losses,
 }
 
 impl<'a> Looks<'a> {
@@ -132,10 +130,10 @@ impl<'a> Looks<'a> {
         Self {
             looks: steps.iter().map(look).collect(),
             alpha: rule.alpha().get(),
-            factor: if words::counts_sequences(rule) {
-                1.0
+            losses: if words::counts_sequences(rule) {
+                Losses::ZeroOrOne
             } else {
-                std::f64::consts::E
+                Losses::UpToOne
             },
         }
     }
@@ -146,7 +144,7 @@ impl<'a> Looks<'a> {
 
     fn standing(&self) -> Standing {
         let p_values = self.looks.iter().map(|look| self.p_value(look.step));
-        if beyond_chance(p_values) {
+        if beyond_chance(self.losses, p_values) {
             Standing::BeyondChance
         } else if self
             .looks
@@ -160,7 +158,8 @@ impl<'a> Looks<'a> {
     }
 
     fn p_value(&self, step: &StepResult) -> f64 {
-        (self.factor * p_value(counts(step), self.alpha)).min(1.0)
+        let sum = step.gap_by.unwrap_or(0.0) * step.halted_by as f64;
+        self.losses.p_value(sum, step.halted_by, self.alpha)
     }
 
     /// The look that says most, and its gap: where gaps are more than chance
@@ -173,14 +172,6 @@ impl<'a> Looks<'a> {
         let looks = self.looks.iter();
         let looks = looks.filter_map(|look| Some((look, look.step.gap_by?)));
         looks.reduce(|a, b| if told(b.0) > told(a.0) { b } else { a })
-    }
-}
-
-/// How many halted by a step, and how many of those had a gap.
-pub(crate) fn counts(step: &StepResult) -> Counts {
-    Counts {
-        halted: step.halted_by,
-        gaps: (step.gap_by.unwrap_or(0.0) * step.halted_by as f64).round() as u64,
     }
 }
 

@@ -17,8 +17,8 @@ pub use figures::{
 pub(crate) use figures::{
     alpha_name, gap_point, highest, lone, readout, readout_at, row, single, unit_axis,
 };
+pub(crate) use judge::worst_step;
 pub use judge::{Judgement, Standing, judge};
-pub(crate) use judge::{counts, worst_step};
 
 use crate::format::{capital, count, interval, level, percent, short};
 use crate::page::{Context, page};

@@ -9,8 +9,8 @@ mod table;
 mod violations;
 
 use haltwise::Method;
-use haltwise::corridor::Counts;
-use haltwise::evaluate::Evaluation;
+
+use haltwise::evaluate::{Evaluation, StepResult};
 use haltwise::rule::Promise;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +20,6 @@ pub use paper::{PAPER, PaperRow};
 pub use sweep::sweep_figure;
 pub use table::{Cell, ResultsTable, TableRow};
 pub use violations::{Rate, Violations};
-
-use crate::evaluation::counts;
 
 /// All that an experiment found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,8 +122,12 @@ pub struct SweepPoint {
 impl From<&Evaluation> for SplitResult {
     fn from(evaluation: &Evaluation) -> Self {
         let earliest = |share: &str| evaluation.gap_earliest.get(share).copied().flatten();
-        let by_step = evaluation.by_step.iter().map(counts);
-        let by_step = by_step.map(|Counts { halted, gaps }| HaltedBy { halted, gaps });
+        // The paper's gaps are 0 or 1, so this is a whole number but for rounding errors.
+        let gaps = |step: &StepResult| step.gap_by.unwrap_or(0.0) * step.halted_by as f64;
+        let by_step = evaluation.by_step.iter().map(|step| HaltedBy {
+            halted: step.halted_by,
+            gaps: gaps(step).round() as u64,
+        });
         Self {
             n: evaluation.n as u64,
             late_accuracy: evaluation.accuracy.map_or(f64::NAN, |a| a.late),

@@ -1,13 +1,12 @@
 //! How often the measured gap was above α over the splits.
 
-use haltwise::corridor::Counts;
 use haltwise::evaluate::CONFIDENCE;
 use haltwise::rule::Promise;
 use haltwise::stats::clopper_pearson;
 use serde::Serialize;
 
 use super::{Experiment, HaltedBy, MethodResults, SplitResult};
-use crate::chance::{beyond_chance, p_value};
+use crate::chance::{Losses, beyond_chance};
 
 /// How many of the splits, with the exact 95% interval of that share. The
 /// splits are taken as independent draws; those of one dataset overlap.
@@ -61,14 +60,15 @@ fn violations(dataset: &str, method: &MethodResults, alpha: f64) -> Violations {
             interval: clopper_pearson(count, splits, CONFIDENCE),
         }
     };
-    let p_value = |&HaltedBy { halted, gaps }: &HaltedBy| p_value(Counts { halted, gaps }, alpha);
+    let losses = Losses::ZeroOrOne;
+    let p_value = |by: &HaltedBy| losses.p_value(by.gaps as f64, by.halted, alpha);
     Violations {
         dataset: dataset.into(),
         method: method.name.clone(),
         promise: method.promise,
         on_average: rate(&|split| split.gap > alpha),
         by_some_step: rate(&|split| split.by_step.iter().any(|&by| is_above(by, alpha))),
-        beyond_chance: rate(&|split| beyond_chance(split.by_step.iter().map(p_value))),
+        beyond_chance: rate(&|split| beyond_chance(losses, split.by_step.iter().map(p_value))),
     }
 }
 

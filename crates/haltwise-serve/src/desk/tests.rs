@@ -1,16 +1,37 @@
+use std::num::NonZeroUsize;
+
 use super::*;
 use haltwise::{Given, Method, Outputs, Plan, Sequence};
 
+/// What a rule promises something about.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum About {
+    Streams,
+    Sites,
+    Machines,
+}
+
 /// A rule that halts at step 2 of 4, where the score reaches 0.5.
 pub(crate) fn rule(delta: f64) -> (Rule, String) {
+    rule_about(About::Streams, delta)
+}
+
+fn rule_about(about: About, delta: f64) -> (Rule, String) {
     let mut outputs = Outputs::new();
     for id in 0..4000_u32 {
-        let label = id % 2;
+        let label = id / 2 % 2;
+        let site = ["north", "south"][id as usize % 2];
+        let machine = format!("m{}", id / 4);
         let sequence = Sequence {
             id: Some(&id.to_string()),
             label: Some(label),
             predictions: Some(&[0, label, label, label]),
             scores: Some(&[0.1, 0.9, 0.9, 1.0]),
+            about: haltwise::traces::About {
+                group: (about == About::Sites).then_some(site),
+                unit: (about == About::Machines).then_some(&*machine),
+                ..Default::default()
+            },
             ..Sequence::default()
         };
         outputs.push(sequence).unwrap();
@@ -18,6 +39,8 @@ pub(crate) fn rule(delta: f64) -> (Rule, String) {
     let ask = haltwise::Ask {
         method: Some(Method::Conditional),
         delta: Some(delta),
+        by: (about == About::Sites).then(|| "site".into()),
+        unit: (about == About::Machines).then(|| "machine".into()),
         ..haltwise::Ask::default()
     };
     let plan = Plan::new(ask).unwrap();
@@ -38,20 +61,38 @@ fn desk(audit: f64) -> Desk {
     Desk::new(rule, json, settings(audit), 1)
 }
 
+fn desk_about(about: About, audit: f64) -> Desk {
+    let (rule, json) = rule_about(about, 0.01);
+    Desk::new(rule, json, settings(audit), 1)
+}
+
 /// A desk with the log that it would have.
 struct Logged {
     desk: Desk,
     log: Vec<String>,
     now: u64,
+    first: (Rule, String),
+    /// Streams whose steps are not seen here, with how many votes each has had.
+    /// Each with its id, whether it is audited, its halt step if any, and its rule.
+    told: Vec<(String, bool, u32, Arc<Rule>)>,
 }
 
 impl Logged {
     fn new(audit: f64) -> Self {
+        Self::of(desk(audit))
+    }
+
+    fn of(mut desk: Desk) -> Self {
         let now = 1_800_000_000_000;
-        let mut desk = desk(audit);
-        desk.set_clock(now);
-        let log = Vec::new();
-        Self { desk, log, now }
+        desk.resumed(now, true);
+        let first = (Rule::clone(desk.rule()), desk.rule_json().to_owned());
+        Self {
+            desk,
+            log: Vec::new(),
+            now,
+            first,
+            told: Vec::new(),
+        }
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut Desk, u64, &mut Out) -> T) -> (T, Out) {
@@ -85,12 +126,372 @@ impl Logged {
 
     /// What a server that was killed knows after it started again.
     fn again(&self) -> Desk {
-        let mut again = desk(0.5);
-        for record in &self.log {
-            again.replay(record).unwrap();
-        }
+        self.after(&self.log)
+    }
+
+    /// What one knows that finds these records.
+    fn after(&self, log: &[String]) -> Desk {
+        // The rule of the file is the first; the log has all others.
+        let (rule, json) = self.first.clone();
+        let mut again = Desk::new(rule, json, self.desk.settings, 1);
+        let closed = log
+            .iter()
+            .fold(true, |_, record| again.replay(record).unwrap());
+        again.resumed(self.now, closed);
         again
     }
+
+    /// The server is told to end, and starts again.
+    fn stop(&mut self) {
+        self.log = self.desk.state(true);
+        self.desk = self.again();
+        self.log = self.desk.state(false);
+    }
+
+    /// Something happens that may: a line, a label, time, another rule, or word of a stream
+    /// whose steps are not seen here.
+    fn chance(&mut self, rng: &mut SmallRng, rules: &[(Rule, String)]) -> String {
+        let id = rng.random_range(0..8);
+        match rng.random_range(0..200) {
+            0..2 => {
+                let (rule, json) = rules[rng.random_range(0..rules.len())].clone();
+                let (renewed, _) = self.change(|desk, _, out| desk.renew(rule, json, out));
+                format!("{renewed:?}")
+            }
+            2..40 => format!("{:?}", self.label(&id.to_string(), "1")),
+            40..45 => {
+                // Now and then so long that units are over.
+                let longest = [1_000_000, 50_000_000][rng.random_range(0..2)];
+                self.now += rng.random_range(0..longest);
+                self.change(|desk, now, out| desk.tick(now, out)).1.answers
+            }
+            _ => {
+                let score = [0.1, 0.9, 0.9][rng.random_range(0..3)];
+                let end = rng.random_bool(0.15);
+                // Where streams halt, they are often wrong, so that there are alarms.
+                let live = self.desk.live.get(&*id.to_string());
+                let has_halted = live.is_some_and(|live| live.t > 0);
+                let class = u32::from(rng.random_bool(if has_halted { 0.95 } else { 0.1 }));
+                let t = ["", "", ",\"t\":1", ",\"t\":3"][rng.random_range(0..4)];
+                let site = ["north", "south", "east"][rng.random_range(0..3)];
+                let machine = rng.random_range(0..5);
+                let about = format!(",\"group\":\"{site}\",\"unit\":{machine}");
+                let step = format!(",\"score\":{score},\"prediction\":{class}{t}{about}");
+                let step = if rng.random_bool(0.1) {
+                    String::new()
+                } else {
+                    step
+                };
+                let line = format!("{{\"id\":{id}{step},\"end\":{end}}}");
+                format!("{:?}", self.say(&line))
+            }
+        }
+    }
+
+    /// A stream whose steps are not seen here begins, halts, ends or is lost.
+    fn tell(&mut self, rng: &mut SmallRng) {
+        if self.told.len() < 4 {
+            let ((id, audited), _) = self.change(|desk, now, out| desk.begin_told(now, out));
+            let rule = Arc::clone(self.desk.rule());
+            return self.told.push((id, audited, 0, rule));
+        }
+        let at = rng.random_range(0..self.told.len());
+        let (id, audited, votes, rule) = self.told[at].clone();
+        if votes == 0 && rng.random_bool(0.8) {
+            let (t, reason) =
+                [(2, Reason::Threshold), (4, Reason::LastStep)][rng.random_range(0..2)];
+            self.change(|desk, now, out| desk.halt_told(now, &id, t, reason, &rule, out));
+            self.told[at].2 = t;
+            return;
+        }
+        self.told.remove(at);
+        if !audited || rng.random_bool(0.2) {
+            self.change(|desk, _, out| desk.lose(&id, out));
+            return;
+        }
+        let mut kept = Kept::default();
+        for t in 1..=4 {
+            kept.add(rng.random_range(0..2).to_string(), 0.5, 30.0);
+            if t == votes {
+                kept.halt();
+            }
+        }
+        self.change(|desk, now, out| desk.end_told(now, &id, kept, out));
+    }
+}
+
+/// Rules that may follow each other.
+fn several(about: About) -> Vec<(Rule, String)> {
+    [0.01, 0.003, 0.001, 0.0005]
+        .map(|delta| rule_about(about, delta))
+        .into()
+}
+
+const ABOUT: [About; 3] = [About::Streams, About::Sites, About::Machines];
+
+#[test]
+fn whoever_is_stopped_and_started_goes_on_as_if_nothing_had_been() {
+    let (mut swaps, mut alarms, mut older) = (0, 0, 0);
+    for about in ABOUT {
+        let rules = several(about);
+        let first = |settings| {
+            let (rule, json) = rules[0].clone();
+            Logged::of(Desk::new(rule, json, settings, 1))
+        };
+        for seed in 0..12 {
+            let mut rng = SmallRng::seed_from_u64(seed);
+            let mut settings = settings(1.0);
+            // A stream that goes on is closed later than one that was never stored.
+            settings.idle = u32::MAX;
+            // So that short histories have alarms.
+            settings.delta = Delta::try_from(0.9).unwrap();
+            let (mut one, mut stopped) = (first(settings), first(settings));
+            for _ in 0..1000 {
+                let mut same = rng.clone();
+                let said = one.chance(&mut rng, &rules);
+                assert_eq!(stopped.chance(&mut same, &rules), said);
+                if rng.random_bool(0.05) {
+                    older += usize::from(!stopped.desk.older.is_empty());
+                    stopped.stop();
+                }
+                assert_eq!(
+                    known(&stopped.desk),
+                    known(&one.desk),
+                    "{about:?}, seed {seed}"
+                );
+                assert_eq!(stopped.desk.open(), one.desk.open());
+                assert_eq!(stopped.desk.halted(), one.desk.halted());
+            }
+            swaps += one.desk.renewal - 1;
+            alarms += one.desk.alarmed.len() + usize::from(one.desk.reading_on());
+        }
+    }
+    assert!(
+        swaps > 100 && alarms > 10 && older > 100,
+        "{swaps} {alarms} {older}"
+    );
+}
+
+#[test]
+fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
+    // How much of each there was, so that none is left out by chance.
+    let (mut swaps, mut alarms, mut idle, mut evicted, mut told) = (0, 0, 0, 0, 0);
+    for (about, seed) in ABOUT
+        .into_iter()
+        .flat_map(|about| (0..30).map(move |seed| (about, seed)))
+    {
+        let rules = several(about);
+        let mut rng = SmallRng::seed_from_u64(1000 + seed);
+        let mut settings = settings(0.7);
+        // So that short histories have alarms.
+        settings.delta = Delta::try_from(0.9).unwrap();
+        settings.limits.open = NonZeroUsize::new(3 + seed as usize % 6).unwrap();
+        let (rule, json) = rules[0].clone();
+        let mut all = Logged::of(Desk::new(rule, json, settings, 1));
+        let mut then = Vec::new();
+        for _ in 0..300 {
+            let lost = |all: &Logged| {
+                let lost = |record: &&String| record.starts_with("{\"lost\"");
+                all.log.iter().filter(lost).count()
+            };
+            let (lost_before, idle_before) = (lost(&all), all.desk.totals.idle);
+            if about == About::Streams && rng.random_bool(0.2) {
+                all.tell(&mut rng);
+                told += 1;
+            } else {
+                all.chance(&mut rng, &rules);
+                if all.desk.totals.idle == idle_before {
+                    evicted += lost(&all) - lost_before;
+                }
+            }
+            then.push((all.log.len(), known(&all.desk)));
+            if rng.random_bool(0.01) {
+                all.log = all.desk.state(false);
+                then.clear();
+            }
+        }
+        for (records, before) in then.iter().step_by(7) {
+            let again = all.after(&all.log[..*records]);
+            assert_eq!(&known(&again), before, "{about:?}, seed {seed}");
+            // And once more after what a server writes when it starts.
+            let twice = all.after(&again.state(false));
+            assert_eq!(&known(&twice), before, "{about:?}, seed {seed}");
+        }
+        // What was not acknowledged may be there in part.
+        for records in 0..all.log.len() {
+            let again = all.after(&all.log[..records]);
+            let alarm = again.monitor.as_ref().unwrap().alarm().is_some();
+            assert_eq!(
+                (again.reading_on(), again.alarm_at.is_some()),
+                (alarm, alarm)
+            );
+        }
+        swaps += all.desk.renewal - 1;
+        alarms += all.desk.alarmed.len() + usize::from(all.desk.reading_on());
+        idle += all.desk.totals.idle;
+    }
+    let all = [swaps as usize, alarms, idle as usize, evicted, told];
+    assert!(all.iter().all(|&n| n > 10), "{all:?}");
+}
+
+#[test]
+fn an_answer_that_was_lost_is_given_again() {
+    for audit in [0.0, 1.0] {
+        let mut all = Logged::new(audit);
+        let said = all.stream(1, 1, 1);
+        let first = said.lines().next().unwrap();
+        let before = (known(&all.desk), all.desk.totals, all.log.len());
+        // The step at which it halted; its audit is over, and so is the stream for it.
+        let again = all
+            .say(r#"{"id": 1, "t": 2, "score": 0.9, "prediction": 1}"#)
+            .unwrap();
+        assert_eq!(again.trim_end(), first.replace(",\"audit\":true", ""));
+        // Another is not answered.
+        let later = all.say(r#"{"id": 1, "t": 3, "score": 0.9}"#).unwrap();
+        assert_eq!(later, "");
+        assert_eq!(before.2, all.log.len());
+        assert_eq!(before.0, known(&all.desk));
+    }
+    // While it is audited, it is asked to go on again, and its trace stays whole.
+    let mut all = Logged::new(1.0);
+    all.say(r#"{"id": 1, "t": 1, "score": 0.1, "prediction": 1}"#)
+        .unwrap();
+    let halts = r#"{"id": 1, "t": 2, "score": 0.9, "prediction": 1}"#;
+    let said = all.say(halts).unwrap();
+    assert!(said.contains("\"audit\":true"), "{said}");
+    assert_eq!(all.say(halts).unwrap(), said);
+    for t in [3, 4] {
+        let line = format!(r#"{{"id": 1, "t": {t}, "score": 0.9, "prediction": 1}}"#);
+        all.say(&line).unwrap();
+    }
+    all.label("1", "1").unwrap();
+    assert_eq!(all.desk.done.len(), 1);
+}
+
+#[test]
+fn a_stream_that_makes_room_ends_its_audit() {
+    let mut all = Logged::new(1.0);
+    let open = NonZeroUsize::new(10).unwrap();
+    all.desk.settings.limits.open = open;
+    all.desk.streams = Streams::new(all.desk.settings.limits);
+    for id in 0..1000 {
+        for score in [0.1, 0.9] {
+            let line = format!(r#"{{"id": {id}, "score": {score}, "prediction": 1}}"#);
+            all.say(&line).unwrap();
+        }
+    }
+    assert_eq!(
+        (all.desk.live.len(), all.desk.halted(), all.desk.open()),
+        (10, 10, 0)
+    );
+    known(&all.desk);
+    assert_eq!(all.again().live.len(), 0);
+}
+
+#[test]
+fn the_desk_is_held_for_a_part_of_what_waits_at_a_time() {
+    let mut all = Logged::new(1.0);
+    for id in 0..20_000 {
+        for (score, class, end) in [(0.1, 0, false), (0.9, 0, false), (0.9, 1, true)] {
+            let step = format!(r#""score":{score},"prediction":{class},"end":{end}"#);
+            all.say(&format!(r#"{{"id":{id},{step}}}"#)).unwrap();
+        }
+        all.log.clear();
+    }
+    let held = std::cell::Cell::new(0);
+    let status = crate::status::status(|| {
+        held.set(held.get() + 1);
+        &all.desk
+    });
+    assert_eq!((status.waiting, status.labels_wanted.len()), (20_000, 100));
+    assert!(held.get() > 20, "{}", held.get());
+    // It is the same as if nobody else had been there.
+    let wanted = &status.labels_wanted;
+    assert!(
+        wanted.iter().all(serde_json::Value::is_number),
+        "{wanted:?}"
+    );
+    assert_eq!(all.desk.waiting.wanted(), 20_000);
+}
+
+#[test]
+fn audits_that_wait_for_a_label_are_dropped_when_they_are_too_old() {
+    let mut all = Logged::new(1.0);
+    all.stream(1, 0, 1);
+    let then = all.now + 1;
+    all.now += 86_400_000;
+    all.stream(2, 0, 1);
+    all.desk.drop_waiting_before(then);
+    all.log = all.desk.state(false);
+    assert_eq!(all.label("1", "1").unwrap_err().kind, FaultKind::NotFound);
+    all.label("2", "1").unwrap();
+    // The monitor counts the first as harmless from now on.
+    let verdict = all.desk.status().verdict.unwrap();
+    assert_eq!((verdict.audits, verdict.unknown), (2, 1));
+    assert_eq!(known(&all.again()), known(&all.desk));
+}
+
+#[test]
+fn audited_streams_save_no_steps() {
+    for (audit, saved) in [(0.0, 2), (1.0, 0)] {
+        let mut all = Logged::new(audit);
+        all.stream(1, 1, 1);
+        assert_eq!(all.desk.totals.steps_saved, saved);
+        assert_eq!(all.again().totals.steps_saved, saved);
+    }
+}
+
+#[test]
+fn a_rule_may_come_back_unless_its_promise_did_not_hold() {
+    let renew = |all: &mut Logged, delta| {
+        let (rule, json) = rule(delta);
+        all.change(|desk, _, out| desk.renew(rule, json, out)).0
+    };
+    let mut all = Logged::new(1.0);
+    renew(&mut all, 0.003).unwrap();
+    assert!(
+        renew(&mut all, 0.003)
+            .unwrap_err()
+            .error
+            .contains("in use already")
+    );
+    // The first one had its share, which is more than the next may have.
+    assert!(all.desk.next_delta() < 0.002);
+    renew(&mut all, 0.01).unwrap();
+    assert_eq!(all.desk.renewal, 3);
+    let mut all = alarmed(OnAlarm::ReadOn);
+    renew(&mut all, 0.003).unwrap();
+    assert!(
+        renew(&mut all, 0.01)
+            .unwrap_err()
+            .error
+            .contains("did not hold")
+    );
+}
+
+#[test]
+fn what_is_kept_of_all_audits_is_bounded() {
+    let mut all = Logged::new(1.0);
+    // Each step has 80 kB of probabilities.
+    let wide = format!("[{}1]", "0,".repeat(20_000));
+    for id in 0..1200 {
+        for score in [0.1, 0.9] {
+            let line = format!(
+                r#"{{"id": {id}, "score": {score}, "prediction": {}, "probs": {wide}, "end": {}}}"#,
+                id % 2,
+                score > 0.5
+            );
+            all.say(&line).unwrap();
+        }
+        assert!(all.desk.waiting.bytes() <= crate::waiting::MOST_BYTES);
+        all.log.clear();
+    }
+    assert!(all.desk.totals.thinned > 100);
+    known(&all.desk);
+    all.label("0", "1").unwrap();
+    assert!(all.desk.done.is_empty(), "it makes no trace");
+    all.label("1199", "1").unwrap();
+    assert_eq!(all.desk.done.len(), 1);
 }
 
 /// What must be the same after the log was read back.
@@ -100,16 +501,47 @@ struct Known {
     waiting: Vec<String>,
     done: Vec<(u64, String)>,
     alarm_at: Option<u64>,
+    /// Renewal, digests of rules, of those with an alarm, and the first delta.
+    rules: (u32, Vec<String>, Vec<String>, f64),
+    totals: Totals,
+    halted_at: Vec<u64>,
 }
 
 fn known(desk: &Desk) -> Known {
-    let mut waiting: Vec<String> = desk.waiting.keys().map(|id| id.to_string()).collect();
-    waiting.sort();
+    let waiting = desk.waiting.iter();
+    let waiting = waiting.map(|(id, w)| format!("{id} {w:?}")).collect();
+    let live = desk.live.values().map(|live| live.kept.whole_bytes());
+    assert_eq!(desk.live_bytes, live.sum::<usize>());
+    let bytes = desk.waiting.iter().map(|(_, waiting)| waiting.kept.bytes());
+    assert_eq!(desk.waiting.bytes(), bytes.sum::<usize>());
+    let wanted = desk
+        .waiting
+        .iter()
+        .filter(|(_, waiting)| waiting.wants_label());
+    assert_eq!(desk.waiting.wanted(), wanted.count());
+    let Desk {
+        renewal,
+        given,
+        alarmed,
+        first_delta,
+        ..
+    } = desk;
     Known {
         monitor: desk.monitor.clone(),
         waiting,
         done: desk.done.clone(),
         alarm_at: desk.alarm_at,
+        rules: (*renewal, given.clone(), alarmed.clone(), *first_delta),
+        totals: Totals {
+            // Of the process.
+            observations: 0,
+            streams: 0,
+            faults: 0,
+            idle: 0,
+            thinned: 0,
+            ..desk.totals
+        },
+        halted_at: desk.halted_at.clone(),
     }
 }
 
@@ -129,7 +561,7 @@ fn streams_are_answered_as_by_decide_and_audited_ones_are_asked_to_go_on() {
     // Both predictions agree: all is known without a label.
     let verdict = all.desk.status().verdict.unwrap();
     assert_eq!((verdict.audits, verdict.unknown), (1, 0));
-    assert!(all.desk.labels_wanted().is_empty());
+    assert!(all.desk.status().labels_wanted.is_empty());
     // One that ends before it halts.
     all.say(r#"{"id": "b", "score": 0.1}"#).unwrap();
     let said = all.say(r#"{"id": "b", "end": true}"#).unwrap();
@@ -208,8 +640,7 @@ fn after_a_kill_streams_begin_again_and_after_a_stop_they_go_on() {
         desk: all.again(),
         ..Logged::new(1.0)
     };
-    killed.desk.forget_running();
-    killed.desk.be_careful(killed.now);
+    killed.desk.resumed(killed.now, false);
     for line in [
         r#"{"id": "a", "score": 0.9}"#,
         r#"{"id": "a", "t": 2, "score": 0.9}"#,
@@ -280,10 +711,9 @@ fn another_rule_comes_in_without_dropping_a_stream_and_spends_its_share_of_delta
     assert!((next - 0.01 / 3.0).abs() < 1e-12, "{next}");
     let renew = |all: &mut Logged, delta| {
         let (rule, json) = rule(delta);
-        all.change(|desk, _, out| desk.renew(rule, json, None, out))
-            .0
+        all.change(|desk, _, out| desk.renew(rule, json, out)).0
     };
-    let refused = renew(&mut all, 0.01).unwrap_err();
+    let refused = renew(&mut all, 0.009).unwrap_err();
     assert!(refused.error.contains("may spend"), "{refused:?}");
     renew(&mut all, next).unwrap();
     let status = all.desk.status();
@@ -352,6 +782,12 @@ fn a_line_that_comes_twice_counts_once_if_it_is_numbered() {
             .unwrap()
             .contains("\"t\":2")
     );
+    // Its answer may have been lost.
+    assert!(
+        say(r#"{"id": 1, "t": 2, "score": 0.9}"#)
+            .unwrap()
+            .contains("\"t\":2")
+    );
     assert_eq!(
         say(r#"{"id": 1, "t": 2, "score": 0.9, "end": true}"#),
         quiet
@@ -381,8 +817,7 @@ fn a_month_of_streams_leaves_nothing_behind() {
             }
             all.change(|desk, now, out| desk.tick(now, out));
         }
-        let filed = all.desk.to_file().0.len();
-        all.desk.filed(filed);
+        all.desk.take_done(usize::MAX);
         let kept: usize = all.desk.state(true).iter().map(String::len).sum();
         let open = all.desk.open() + all.desk.live.len() + all.desk.waiting.len();
         sizes.push((open, kept));
@@ -397,40 +832,9 @@ fn a_month_of_streams_leaves_nothing_behind() {
     assert!(kept_then <= kept + 400 * blocks, "{sizes:?}");
 }
 
-/// A rule that promises in each of two sites, and the same streams as above.
-fn in_sites() -> Desk {
-    let mut outputs = Outputs::new();
-    for id in 0..4000_u32 {
-        let label = id / 2 % 2;
-        let site = ["north", "south"][id as usize % 2];
-        let sequence = Sequence {
-            id: Some(&id.to_string()),
-            label: Some(label),
-            predictions: Some(&[0, label, label, label]),
-            scores: Some(&[0.1, 0.9, 0.9, 1.0]),
-            about: haltwise::traces::About {
-                group: Some(site),
-                ..Default::default()
-            },
-            ..Sequence::default()
-        };
-        outputs.push(sequence).unwrap();
-    }
-    let ask = haltwise::Ask {
-        method: Some(Method::Conditional),
-        by: Some("site".into()),
-        ..haltwise::Ask::default()
-    };
-    let plan = Plan::new(ask).unwrap();
-    let rule = plan.calibrate(Given::one(&outputs)).unwrap().rule;
-    let json = haltwise_io::rule_json(&rule).unwrap();
-    Desk::new(rule, json, settings(1.0), 1)
-}
-
 #[test]
 fn groups_are_watched_one_by_one() {
-    let mut all = Logged::new(1.0);
-    all.desk = in_sites();
+    let mut all = Logged::of(desk_about(About::Sites, 1.0));
     for unknown in [
         r#"{"id": 1, "score": 0.1}"#,
         r#"{"id": 1, "score": 0.1, "group": "east"}"#,
@@ -439,7 +843,7 @@ fn groups_are_watched_one_by_one() {
         assert_eq!(fault.kind, FaultKind::Unusable);
         assert!(fault.remedy.contains("\"group\""), "{fault:?}");
     }
-    assert_eq!(all.desk.totals().streams, 0);
+    assert_eq!(all.desk.totals.streams, 0);
     // In the south every fourth stream loses a right answer, in the north none does:
     // an eighth of all, where a tenth is tolerated.
     for id in 0..400 {
@@ -473,11 +877,7 @@ fn groups_are_watched_one_by_one() {
         all.desk.done[1]
     );
     // The log brings it back.
-    let mut again = in_sites();
-    for record in &all.log {
-        again.replay(record).unwrap();
-    }
-    assert_eq!(known(&again), known(&all.desk));
+    assert_eq!(known(&all.again()), known(&all.desk));
 }
 
 #[test]
@@ -488,14 +888,89 @@ fn audits_of_a_rule_about_disagreements_want_no_label() {
     json["terms"] = serde_json::json!({"loss": "disagreement"});
     let json = json.to_string();
     let rule = parse(&json).unwrap();
-    let mut all = Logged::new(1.0);
-    all.desk = Desk::new(rule, json, settings(1.0), 1);
+    let mut all = Logged::of(Desk::new(rule, json, settings(1.0), 1));
     all.stream(1, 0, 1);
     let status = all.desk.status();
     assert_eq!((status.waiting, status.verdict.unwrap().unknown), (0, 0));
-    let (done, _) = all.desk.to_file();
+    let done = all.desk.done_audits();
     assert!(
         done[0].1.starts_with(r#"{"id":1,"predictions":[9,0,8,1]"#),
         "{done:?}"
     );
+}
+
+#[test]
+fn units_are_audited_whole_and_count_once() {
+    let mut all = Logged::of(desk_about(About::Machines, 0.5));
+    let fault = all.say(r#"{"id": 1, "score": 0.1}"#).unwrap_err();
+    assert!(fault.remedy.contains("\"unit\""), "{fault:?}");
+    // Each tenth machine loses a right answer in all of its eight streams.
+    let mut audited = 0;
+    for machine in 0..400 {
+        all.now += 60_000;
+        let early = u32::from(machine % 10 != 0);
+        let mut asked = 0;
+        for stream in 0..8 {
+            let id = machine * 8 + stream;
+            let first =
+                format!(r#"{{"id": {id}, "score": 0.1, "prediction": 9, "unit": {machine}}}"#);
+            all.say(&first).unwrap();
+            for class in [early, 8, 1] {
+                let line = format!(r#"{{"id": {id}, "score": 0.9, "prediction": {class}}}"#);
+                asked += usize::from(all.say(&line).unwrap().contains("audit\":true"));
+            }
+            let _ = all.label(&id.to_string(), "1");
+        }
+        assert!(asked == 0 || asked == 8, "{asked}");
+        audited += u64::from(asked == 8);
+    }
+    // They count once no more of their streams can begin, which is known when another
+    // machine is audited.
+    all.now += 2 * 86_400_000;
+    let rule = digest(all.desk.rule_json());
+    let next = (400..).find(|machine| UnitKey::new(&machine.to_string()).is_drawn(0.5, &rule));
+    let line = format!(
+        r#"{{"id": "last", "score": 0.1, "unit": {}}}"#,
+        next.unwrap()
+    );
+    all.say(&line).unwrap();
+    let verdict = all.desk.status().verdict.unwrap();
+    assert_eq!(
+        (verdict.audits, verdict.alarm),
+        (audited + 1, false),
+        "{verdict:?}"
+    );
+    assert!((150..250).contains(&audited));
+    let last = verdict.by_step.last().unwrap();
+    assert_eq!(last.halted, audited);
+    assert!(
+        all.desk.done[0].1.contains(r#""machine":""#),
+        "{:?}",
+        all.desk.done[0]
+    );
+    assert_eq!(known(&all.again()), known(&all.desk));
+}
+
+#[test]
+fn a_unit_is_over_a_day_after_its_first_stream() {
+    let mut all = Logged::of(desk_about(About::Machines, 1.0));
+    // It ends before the step at which streams halt early: by that step nothing halted,
+    // and more streams of the machine might.
+    let ends = |unit: &str| format!(r#"{{"id": 1, "score": 0.1, "unit": {unit}, "end": true}}"#);
+    let unknown = |all: &Logged| all.desk.status().verdict.unwrap().unknown;
+    all.say(&ends("1")).unwrap();
+    let before = unknown(&all);
+    all.now += 86_400_000 + 600_000;
+    all.say(&ends("2")).unwrap();
+    assert_eq!(
+        unknown(&all),
+        before,
+        "the first machine is known, the second is not"
+    );
+    // The first machine comes back: its stream counts for nothing, and that is told.
+    all.say(&ends("1")).unwrap();
+    let verdict = all.desk.status().verdict.unwrap();
+    assert_eq!((verdict.audits, verdict.unwatched.of_closed_units), (2, 1));
+    assert!(!verdict.all_clear);
+    assert_eq!(known(&all.again()), known(&all.desk));
 }

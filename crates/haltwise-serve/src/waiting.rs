@@ -1,0 +1,156 @@
+//! Audits that are over and wait for a label.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::record::Waiting;
+
+/// The most audits that wait; the oldest give way.
+const MOST: usize = 100_000;
+
+/// The most bytes that are kept of all of them: the oldest are thinned, then give way.
+pub(crate) const MOST_BYTES: usize = 64 << 20;
+
+/// Audits that wait for a label, by id and by age. What becomes of them depends on nothing
+/// but what was put in and taken out, in which order: so a log brings them back.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingAudits {
+    by_id: HashMap<Box<str>, (u64, Waiting)>,
+    /// The oldest first.
+    by_age: BTreeMap<u64, Box<str>>,
+    /// The age of the next.
+    next: u64,
+    /// Those before this one are thinned.
+    thinned: u64,
+    bytes: usize,
+    wanted: usize,
+}
+
+impl WaitingAudits {
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// About how many bytes are kept of all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many want a label: the monitor does not know yet what they lost.
+    pub(crate) fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    pub(crate) fn contains(&self, id: &str) -> bool {
+        self.by_id.contains_key(id)
+    }
+
+    /// Adds one, in the place of another of its id. Returns how many were thinned or gave
+    /// way for it.
+    pub(crate) fn insert(&mut self, id: &str, waiting: Waiting) -> u64 {
+        self.remove(id);
+        let age = self.next;
+        self.next += 1;
+        self.bytes += waiting.kept.bytes();
+        self.wanted += usize::from(waiting.wants_label());
+        self.by_age.insert(age, id.into());
+        self.by_id.insert(id.into(), (age, waiting));
+        self.make_room()
+    }
+
+    pub(crate) fn remove(&mut self, id: &str) -> Option<Waiting> {
+        let (age, waiting) = self.by_id.remove(id)?;
+        self.by_age.remove(&age);
+        self.bytes -= waiting.kept.bytes();
+        self.wanted -= usize::from(waiting.wants_label());
+        Some(waiting)
+    }
+
+    /// None of them counts for the monitor any more.
+    pub(crate) fn drop_pending(&mut self) {
+        for (_, waiting) in self.by_id.values_mut() {
+            waiting.pending = None;
+        }
+        self.wanted = 0;
+    }
+
+    /// Drops those that began before a time.
+    pub(crate) fn drop_before(&mut self, began: u64) {
+        let old = self.iter().filter(|(_, waiting)| waiting.began < began);
+        let old: Vec<String> = old.map(|(id, _)| id.to_owned()).collect();
+        for id in old {
+            self.remove(&id);
+        }
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Waiting)> {
+        self.since(0).map(|(_, id, waiting)| (id, waiting))
+    }
+
+    /// Those from an age on, with their ages.
+    pub(crate) fn since(&self, age: u64) -> impl Iterator<Item = (u64, &str, &Waiting)> {
+        self.by_age.range(age..).filter_map(|(&age, id)| {
+            let (_, waiting) = self.by_id.get(id)?;
+            Some((age, &**id, waiting))
+        })
+    }
+
+    fn make_room(&mut self) -> u64 {
+        let mut changed = 0;
+        if self.bytes > MOST_BYTES {
+            // By a good part, so that it is not done for each.
+            let mut ages = self.by_age.range(self.thinned..);
+            while self.bytes > MOST_BYTES / 4 * 3
+                && let Some((age, id)) = ages.next()
+            {
+                self.thinned = age + 1;
+                if let Some((_, waiting)) = self.by_id.get_mut(id) {
+                    changed += u64::from(!waiting.kept.is_thin());
+                    self.bytes -= waiting.kept.bytes();
+                    waiting.kept.thin();
+                    self.bytes += waiting.kept.bytes();
+                }
+            }
+        }
+        while (self.len() > MOST || self.bytes > MOST_BYTES)
+            && let Some(oldest) = self.by_age.values().next().cloned()
+        {
+            self.remove(&oldest);
+            changed += 1;
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(began: u64) -> Waiting {
+        Waiting {
+            began,
+            pending: None,
+            kept: crate::kept::Kept::default(),
+        }
+    }
+
+    #[test]
+    fn the_oldest_give_way() {
+        let mut all = WaitingAudits::default();
+        for age in 0..MOST as u64 {
+            assert_eq!(all.insert(&age.to_string(), waiting(age)), 0);
+        }
+        // One that comes again is the newest.
+        assert_eq!(all.insert("0", waiting(0)), 0);
+        for age in 0..10 {
+            assert_eq!(all.insert(&format!("x{age}"), waiting(age)), 1);
+        }
+        assert_eq!(all.len(), MOST);
+        assert!(all.contains("0") && !all.contains("1") && !all.contains("10"));
+        let first: Vec<&str> = all.iter().map(|(id, _)| id).take(2).collect();
+        assert_eq!(first, ["11", "12"]);
+        all.drop_before(20);
+        assert_eq!(all.iter().map(|(id, _)| id).next(), Some("20"));
+        assert!(!all.contains("0"));
+    }
+}

@@ -1,0 +1,555 @@
+//! What a rule does to traces: accuracy early and late, halt times, and the
+//! gap among the sequences halted by each step.
+
+use std::collections::BTreeMap;
+
+use crate::data::identity::{Fingerprint, Key, by_key};
+use crate::data::loss::{Loss, Measure, TOP};
+use crate::data::sequence::Trace;
+use crate::data::terms::{Cost, LABEL, Terms};
+use crate::data::traces::{Traces, TracesBuilder};
+use crate::numbers::binomial::clopper_pearson;
+use crate::numbers::counts::Counts;
+use crate::numbers::thresholds::Thresholds;
+use crate::rule::Rule;
+use crate::tables::halting::{Halt, halts};
+
+mod results;
+mod spread;
+
+pub use results::{Accuracy, CostResult, EvaluateError, Evaluation, GroupResult, StepResult};
+use spread::{Sums, mean_time, standard_error, standard_error_by_unit};
+
+/// The confidence of the intervals around every gap.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// The shares of earliest sequences for which the gap is reported.
+const EARLIEST: [&str; 2] = ["0.2", "0.5"];
+
+/// The step, counted from 1, at which each sequence halts, in input order.
+pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, EvaluateError> {
+    check(thresholds, false, traces)?;
+    Ok(halts(thresholds, traces)
+        .iter()
+        .map(|halt| halt.step + 1)
+        .collect())
+}
+
+/// Refuses sequences that are longer than the rule, unless it reads on, and
+/// scores that were binned on a grid without its thresholds.
+fn check(thresholds: &Thresholds, reads_on: bool, traces: &Traces) -> Result<(), EvaluateError> {
+    if traces.t_max() > thresholds.t_max() && !reads_on {
+        return Err(EvaluateError::TooLong {
+            found: traces.t_max(),
+            t_max: thresholds.t_max(),
+        });
+    }
+    let off = |v: &&f32| traces.grid().is_some_and(|grid| !grid.holds(**v));
+    match thresholds.values().iter().find(off) {
+        Some(&off) => Err(EvaluateError::OffGrid(off)),
+        None => Ok(()),
+    }
+}
+
+/// Applies thresholds to traces and measures what happened.
+pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, EvaluateError> {
+    let mut evaluator = Evaluator::new(thresholds.clone());
+    evaluator.add(traces)?;
+    evaluator.finish()
+}
+
+/// Evaluates traces that come in parts, and keeps some bytes of each.
+#[derive(Debug)]
+pub struct Evaluator {
+    thresholds: Thresholds,
+    /// Whether a sequence that has more steps is read to its end, or refused.
+    reads_on: bool,
+    /// The steps of the rule, or of the longest sequence that has more.
+    t_max: usize,
+    /// What the rule promises.
+    terms: Terms,
+    seed: u64,
+    measure: Measure,
+    /// Where each sequence halts, in the order they came.
+    halts: Vec<Halt>,
+    /// How many steps they have in all.
+    available: usize,
+    /// The positions of those without a label.
+    unlabelled: Vec<usize>,
+    thinned: usize,
+    /// How many have a weight, and how many have costs.
+    weighted: usize,
+    costed: usize,
+    /// The groups by name, and the group of each sequence that has one.
+    groups: BTreeMap<String, u32>,
+    group: Vec<Option<u32>>,
+    /// The unit of each sequence.
+    units: Vec<Key>,
+    /// Sequences whose steps are still to be judged, and what each has spent by
+    /// each of its steps.
+    block: TracesBuilder,
+    spent: Vec<Vec<f64>>,
+    /// What each of those loses by halting at each of its steps, and what each of the
+    /// others lost; empty where losses are 0 or 1.
+    values: Vec<Vec<f64>>,
+    losses: Vec<f64>,
+    /// What was spent in all, early and in full, in millionths.
+    total: Option<[u128; 2]>,
+}
+
+/// Costs are added up as whole numbers, so that no order of adding matters.
+const MILLIONTHS: f64 = 1e6;
+
+impl Evaluator {
+    /// Nothing evaluated yet. Sequences that have more steps than there are
+    /// thresholds will be refused.
+    pub fn new(thresholds: Thresholds) -> Self {
+        Self {
+            t_max: thresholds.t_max(),
+            thresholds,
+            reads_on: false,
+            terms: Terms::default(),
+            seed: 0,
+            measure: Measure::default(),
+            halts: Vec::new(),
+            available: 0,
+            unlabelled: Vec::new(),
+            thinned: 0,
+            weighted: 0,
+            costed: 0,
+            groups: BTreeMap::new(),
+            group: Vec::new(),
+            units: Vec::new(),
+            block: Traces::builder(),
+            spent: Vec::new(),
+            values: Vec::new(),
+            losses: Vec::new(),
+            total: None,
+        }
+    }
+
+    /// The same for a rule, which [may read on](Rule::reads_on) where it has no
+    /// threshold any more, and which may promise other things than a gap.
+    pub fn for_rule(rule: &Rule) -> Self {
+        let who = rule.admission();
+        let measure = Measure::of(who.terms.loss);
+        Self {
+            reads_on: rule.reads_on(),
+            terms: who.terms.clone(),
+            seed: who.seed,
+            measure,
+            block: Traces::builder()
+                .source(rule.source().clone())
+                .measured(measure),
+            ..Self::new(rule.thresholds().clone())
+        }
+    }
+
+    /// Applies the rule to one more sequence, scored as it demands, and returns
+    /// its fingerprint; `None` where the rule's weights leave it out. Columns that
+    /// all sequences lack are done without.
+    pub fn push(
+        &mut self,
+        key: Key,
+        trace: &Trace<'_>,
+    ) -> Result<Option<Fingerprint>, EvaluateError> {
+        let (found, t_max) = (trace.len(), self.thresholds.t_max());
+        if found > t_max && !self.reads_on {
+            return Err(EvaluateError::TooLong { found, t_max });
+        }
+        let about = trace.about();
+        let lenient = Terms {
+            weight: self.terms.weight.clone().filter(|_| about.weight.is_some()),
+            loss: self.terms.loss,
+            ..Terms::default()
+        };
+        self.weighted += usize::from(lenient.weight.is_some());
+        if lenient.admit(self.seed, key, trace)?.is_none() {
+            self.thinned += 1;
+            return Ok(None);
+        }
+        let print = self.block.add(key, trace)?;
+        let place = self.halts.len() + self.block.len() - 1;
+        if trace.label().is_none() {
+            self.unlabelled.push(place);
+        }
+        if self.terms.by.is_some() {
+            let next = self.groups.len() as u32;
+            let group = self.terms.group(trace);
+            let place = group.map(|name| *self.groups.entry(name.into_owned()).or_insert(next));
+            self.group.push(place);
+        }
+        if let (Some(unit), true) = (about.unit, self.terms.unit.is_some()) {
+            self.units.push(Key::new(Some(unit), 0));
+        }
+        if let Some(spent) = self.spent_by(trace) {
+            self.costed += 1;
+            self.spent.push(spent);
+        }
+        self.values.extend(self.measure.loss.values(trace));
+        if let Some(block) = self.block.take_block() {
+            self.judge(&block)?;
+        }
+        Ok(Some(print))
+    }
+
+    /// What a sequence has spent by each of its steps, where costs are known.
+    fn spent_by(&self, trace: &Trace<'_>) -> Option<Vec<f64>> {
+        Some(match self.terms.cost.as_ref()? {
+            Cost::Steps(costs) => Cost::spent(Cost::of_steps(costs, trace.len())),
+            Cost::Column(_) => Cost::spent(trace.about().costs?.iter().copied().map(f64::from)),
+        })
+    }
+
+    /// Applies the thresholds to more traces.
+    pub fn add(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
+        self.judge_rest()?;
+        self.judge(traces)
+    }
+
+    fn judge(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
+        check(&self.thresholds, self.reads_on, traces)?;
+        self.t_max = self.t_max.max(traces.t_max());
+        let mut halts = halts(&self.thresholds, traces);
+        let spent = std::mem::take(&mut self.spent);
+        if spent.len() == halts.len() && !spent.is_empty() {
+            let total = self.total.get_or_insert_default();
+            for (halt, spent) in std::iter::zip(&halts, &spent) {
+                let millionths = |cost: f64| (cost * MILLIONTHS).round() as u128;
+                total[0] += millionths(spent[halt.step as usize]);
+                total[1] += millionths(spent.last().copied().unwrap_or(0.0));
+            }
+        }
+        let values = std::mem::take(&mut self.values);
+        if values.len() == halts.len() {
+            let at_halt = |(halt, values): (&Halt, &Vec<f64>)| values[halt.step as usize];
+            self.losses
+                .extend(std::iter::zip(&halts, &values).map(at_halt));
+        } else if !self.measure.binary {
+            let level = |halt: &Halt| f64::from(halt.loss) / f64::from(TOP);
+            self.losses.extend(halts.iter().map(level));
+        }
+        self.halts.append(&mut halts);
+        self.available += traces.lengths().sum::<usize>();
+        Ok(())
+    }
+
+    fn judge_rest(&mut self) -> Result<(), EvaluateError> {
+        let fresh = self.block.like();
+        let rest = std::mem::replace(&mut self.block, fresh).finish();
+        match rest.is_empty() {
+            true => Ok(()),
+            false => self.judge(&rest),
+        }
+    }
+
+    /// Adds what was evaluated with the same rule elsewhere, behind what is here.
+    pub fn append(&mut self, mut later: Self) -> Result<(), EvaluateError> {
+        self.judge_rest()?;
+        later.judge_rest()?;
+        let before = self.halts.len();
+        self.t_max = self.t_max.max(later.t_max);
+        self.halts.append(&mut later.halts);
+        self.available += later.available;
+        let unlabelled = later.unlabelled.into_iter().map(|i| before + i);
+        self.unlabelled.extend(unlabelled);
+        self.thinned += later.thinned;
+        self.weighted += later.weighted;
+        self.costed += later.costed;
+        self.losses.append(&mut later.losses);
+        self.units.append(&mut later.units);
+        let mut names: Vec<(String, u32)> = later.groups.into_iter().collect();
+        names.sort_by_key(|(_, place)| *place);
+        let mut places = Vec::new();
+        for (name, _) in names {
+            let next = self.groups.len() as u32;
+            places.push(*self.groups.entry(name).or_insert(next));
+        }
+        let place = |group: u32| places[group as usize];
+        let group = later.group.iter().map(|group| group.map(place));
+        self.group.extend(group);
+        if let Some(more) = later.total {
+            let total = self.total.get_or_insert_default();
+            (total[0], total[1]) = (total[0] + more[0], total[1] + more[1]);
+        }
+        Ok(())
+    }
+
+    /// What happened to all of them.
+    pub fn finish(mut self) -> Result<Evaluation, EvaluateError> {
+        self.judge_rest()?;
+        let (halts, t_max) = (&self.halts, self.t_max);
+        if halts.is_empty() {
+            return Err(EvaluateError::Empty);
+        }
+        self.check_columns()?;
+        let n = halts.len();
+        let has_label =
+            |i: usize| self.unlabelled.is_empty() || self.unlabelled.binary_search(&i).is_err();
+        // Of the gap, only those with a label say anything.
+        let judged = |i: usize| self.measure.loss != Loss::Gap || has_label(i);
+        let labelled = n - self.unlabelled.len();
+        let mut at_step = vec![Counts::default(); t_max];
+        for halt in halts {
+            at_step[halt.step as usize] += Counts::unpack(Counts::one(halt.loss > 0));
+        }
+        let units = self
+            .has_units()
+            .then(|| by_key(self.units.iter().copied().zip(0..n)));
+        // Who has no label is never right.
+        let share = |right: fn(&Halt) -> bool| {
+            let hits = halts.iter().filter(|h| right(h)).count();
+            let share = hits as f64 / labelled as f64;
+            let error = match &units {
+                None => standard_error(share, labelled),
+                Some(units) => {
+                    let of = |i: usize| has_label(i).then(|| f64::from(right(&halts[i])));
+                    standard_error_by_unit(units, of)
+                }
+            };
+            (share, error)
+        };
+        let predicts = self.measure.loss.is_binary();
+        let accuracy = (labelled > 0 && predicts).then(|| {
+            let (late, late_se) = share(|h| h.full_is_right);
+            let (early, early_se) = share(|h| h.early_is_right);
+            Accuracy {
+                late,
+                late_se,
+                early,
+                early_se,
+            }
+        });
+        let (t_avg, mut t_avg_se) = mean_time(&at_step);
+        if let Some(units) = &units {
+            let time = |i: usize| Some(f64::from(halts[i].step + 1) / t_max as f64);
+            t_avg_se = standard_error_by_unit(units, time);
+        }
+        let all = self.measured(&judged);
+        let earliest = EARLIEST.map(|share| (share, self.earliest(&judged, share)));
+        let read: u64 = halts.iter().map(|h| u64::from(h.step) + 1).sum();
+        let by_group = self.groups.iter().filter(|_| self.group.len() == n);
+        let by_group = by_group.map(|(name, &place)| {
+            let own = |i: usize| self.group[i] == Some(place);
+            let steps = (0..n)
+                .filter(|&i| own(i))
+                .map(|i| u64::from(halts[i].step) + 1);
+            let (count, sum) = steps.fold((0, 0), |(n, sum), step| (n + 1, sum + step));
+            let measured = self.measured(&|i| own(i) && judged(i));
+            GroupResult {
+                group: name.clone(),
+                n: count,
+                t_avg: sum as f64 / count as f64 / t_max as f64,
+                gap: measured.gap,
+                gap_interval: measured.interval,
+                by_step: measured.by_step,
+            }
+        });
+        let mean = |millionths: u128| millionths as f64 / MILLIONTHS / n as f64;
+        Ok(Evaluation {
+            n,
+            t_max,
+            accuracy,
+            t_avg,
+            t_avg_se,
+            steps_read: read as f64 / self.available as f64,
+            gap: all.gap,
+            gap_se: all.se,
+            gap_interval: all.interval,
+            gap_earliest: earliest.map(|(q, c)| (q.into(), c.0)).into(),
+            gap_earliest_interval: earliest.map(|(q, c)| (q.into(), c.1)).into(),
+            unlabelled: self.unlabelled.len(),
+            thinned: self.thinned,
+            cost: self.total.map(|[early, full]| CostResult {
+                mean: mean(early),
+                full: mean(full),
+            }),
+            by_group: by_group.collect(),
+            by_step: all.by_step,
+        })
+    }
+
+    /// Refuses a column that some sequences have and some lack: without it for all,
+    /// nothing can be said of those for whom the promise is made. A true class may be
+    /// missing; then the promise by class is judged on the others.
+    fn check_columns(&self) -> Result<(), EvaluateError> {
+        let n = self.halts.len();
+        let by = self.terms.by.as_ref().filter(|by| *by != LABEL);
+        let weight = self.terms.weight.as_ref().map(|weight| &weight.column);
+        let costs = match &self.terms.cost {
+            Some(Cost::Column(column)) => Some(column),
+            _ => None,
+        };
+        let grouped = self.group.iter().flatten().count();
+        let columns = [
+            (by, grouped, n),
+            (self.terms.unit.as_ref(), self.units.len(), n),
+            (weight, self.weighted, n + self.thinned),
+            (costs, self.costed, n),
+        ];
+        for (column, having, all) in columns {
+            if let Some(column) = column
+                && (1..all).contains(&having)
+            {
+                let (column, without) = (column.clone(), all - having);
+                return Err(EvaluateError::SomeLack {
+                    column,
+                    without,
+                    all,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the sequences come in units, of which each counts once.
+    fn has_units(&self) -> bool {
+        self.units.len() == self.halts.len()
+    }
+
+    /// The losses of some sequences, step by step.
+    fn measured(&self, member: &dyn Fn(usize) -> bool) -> Measured {
+        let binary = self.measure.binary && !self.has_units();
+        let mut at_step = vec![Counts::default(); self.t_max];
+        for (_, halt) in self.members(member) {
+            at_step[halt.step as usize] += Counts::unpack(Counts::one(halt.loss > 0));
+        }
+        if binary {
+            let total = at_step.iter().fold(Counts::default(), |mut sum, &at| {
+                sum += at;
+                sum
+            });
+            let gap = total.gap().unwrap_or(0.0);
+            return Measured {
+                gap,
+                se: standard_error(gap, total.halted as usize),
+                interval: interval(total),
+                by_step: by_step(&at_step),
+            };
+        }
+        let mut sum = Sums::default();
+        let result = |(t, &at): (usize, &Sums)| {
+            sum += at;
+            StepResult {
+                t: t + 1,
+                halted: at_step[t].halted,
+                halted_by: sum.units(),
+                gap_by: sum.mean(),
+                gap_by_interval: sum.interval(),
+            }
+        };
+        let by_step: Vec<StepResult> = self.sums(member).iter().enumerate().map(result).collect();
+        Measured {
+            gap: sum.mean().unwrap_or(0.0),
+            se: sum.standard_error(),
+            interval: by_step
+                .last()
+                .map_or((0.0, 1.0), |last| last.gap_by_interval),
+            by_step,
+        }
+    }
+
+    /// What a sequence lost.
+    fn loss(&self, i: usize) -> f64 {
+        let counted = || f64::from(u8::from(self.halts[i].loss > 0));
+        self.losses.get(i).copied().unwrap_or_else(counted)
+    }
+
+    /// The sums of losses at each step, over sequences or units: what is new there, or
+    /// has changed.
+    fn sums(&self, member: &dyn Fn(usize) -> bool) -> Vec<Sums> {
+        let mut sums = vec![Sums::default(); self.t_max];
+        if !self.has_units() {
+            for (i, halt) in self.members(member) {
+                sums[halt.step as usize] += Sums::moved(None, self.loss(i));
+            }
+            return sums;
+        }
+        let members = self.members(member);
+        for unit in by_key(members.map(|(i, _)| (self.units[i], i))) {
+            let halt = |&i: &usize| (self.halts[i].step, self.loss(i));
+            let mut of_unit: Vec<(u32, f64)> = unit.iter().map(halt).collect();
+            of_unit.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+            let (mut halted, mut lost, mut before) = (0.0, 0.0, None);
+            for (step, loss) in of_unit {
+                halted += 1.0;
+                lost += loss;
+                let now = lost / halted;
+                sums[step as usize] += Sums::moved(before, now);
+                before = Some(now);
+            }
+        }
+        sums
+    }
+
+    /// The mean loss of the ⌊share·n⌋ sequences that halted first, ties by input
+    /// order, and an interval of it. Where there are units, it is a mean over those
+    /// that have any of these sequences: the sequences of one unit are tied.
+    fn earliest(&self, judged: &dyn Fn(usize) -> bool, share: &str) -> (Option<f64>, (f64, f64)) {
+        let share: f64 = share.parse().unwrap_or(0.0);
+        let mut at_step = vec![0_u64; self.t_max];
+        for (_, halt) in self.members(judged) {
+            at_step[halt.step as usize] += 1;
+        }
+        let mut left = (share * at_step.iter().sum::<u64>() as f64) as u64;
+        // All who halt before some step, and of those who halt there the first.
+        let step = at_step.iter().position(|&halted| {
+            let all = halted <= left;
+            left -= if all { halted } else { 0 };
+            !all
+        });
+        let step = step.unwrap_or(self.t_max) as u32;
+        let mut first = vec![false; self.halts.len()];
+        let mut counts = Counts::default();
+        for (i, halt) in self.members(judged) {
+            if halt.step > step || halt.step == step && left == 0 {
+                continue;
+            }
+            left -= u64::from(halt.step == step);
+            first[i] = true;
+            counts += Counts::unpack(Counts::one(halt.loss > 0));
+        }
+        if self.measure.binary && !self.has_units() {
+            return (counts.gap(), interval(counts));
+        }
+        let mut sum = Sums::default();
+        for at in self.sums(&|i| first[i]) {
+            sum += at;
+        }
+        (sum.mean(), sum.interval())
+    }
+
+    /// Some sequences, and where they halt.
+    fn members(&self, member: &dyn Fn(usize) -> bool) -> impl Iterator<Item = (usize, Halt)> {
+        let halts = self.halts.iter().copied().enumerate();
+        halts.filter(move |(i, _)| member(*i))
+    }
+}
+
+/// The losses of some sequences.
+struct Measured {
+    gap: f64,
+    se: f64,
+    interval: (f64, f64),
+    by_step: Vec<StepResult>,
+}
+
+/// The exact interval of the share of gaps.
+fn interval(counts: Counts) -> (f64, f64) {
+    clopper_pearson(counts.gaps, counts.halted, CONFIDENCE)
+}
+
+fn by_step(at_step: &[Counts]) -> Vec<StepResult> {
+    let mut halted_by = Counts::default();
+    let result = |(t, &at): (usize, &Counts)| {
+        halted_by += at;
+        StepResult {
+            t: t + 1,
+            halted: at.halted,
+            halted_by: halted_by.halted,
+            gap_by: halted_by.gap(),
+            gap_by_interval: interval(halted_by),
+        }
+    };
+    at_step.iter().enumerate().map(result).collect()
+}

@@ -1,0 +1,201 @@
+//! What a rule did to streams that were read to their ends.
+
+use super::{UnitKey, Watch};
+use crate::apply::evaluate::EvaluateError;
+use crate::apply::stream::{Decision, State};
+use crate::data::identity::Key;
+use crate::data::sequence::Trace;
+use crate::data::sequence_error::SequenceError;
+use crate::rule::Rule;
+use haltwise_stream::StepError;
+
+/// Why a trace is no audit of a rule.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// It has more steps than the rule.
+    #[error(transparent)]
+    TooLong(#[from] EvaluateError),
+    /// A step has no score of the kind that the rule judges.
+    #[error(transparent)]
+    Score(#[from] StepError),
+    /// It belongs to no group that the rule promises anything.
+    #[error(
+        "the group {0:?} is none that the rule was certified for; leave its sequences out, or \
+         calibrate with them"
+    )]
+    Group(String),
+    /// It does not say which group it belongs to.
+    #[error(
+        "it has no {0:?}, and the rule promises something to each; give the column {0:?} that it \
+         was calibrated with"
+    )]
+    NoGroup(String),
+    /// It does not say which unit it is of.
+    #[error(
+        "it has no {0:?}, and the rule promises something about units; give the column {0:?} that \
+         it was calibrated with"
+    )]
+    NoUnit(String),
+    /// Its weight cannot be used.
+    #[error(transparent)]
+    Weight(#[from] SequenceError),
+    /// It has a weight and the audits before it have none, or the other way round.
+    #[error(
+        "some audits have the column {0:?} and some do not; give it for all of them, or for none if \
+         all are from where the rule is used"
+    )]
+    SomeWeights(String),
+}
+
+/// What a rule did to a trace: what a [`Monitor`](super::Monitor) wants to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Audited {
+    /// The step, counted from 1, at which it halts.
+    pub step: u32,
+    /// Whether that loses what the rule promises about, a right answer or the
+    /// full one; `None` where only a label would tell.
+    pub loss: Option<bool>,
+    /// The place of its group among those [watched](super::Watch::groups_of); 0
+    /// where there are none.
+    pub group: usize,
+    /// Its unit, where the promise is about units.
+    pub unit: Option<UnitKey>,
+}
+
+/// Applies a rule to streams that were read to their ends, in the order in which they
+/// began.
+#[derive(Debug, Clone)]
+pub struct Auditor {
+    rule: Rule,
+    /// How many streams came.
+    streams: u64,
+    /// Whether they have weights, once there is one.
+    have_weights: Option<bool>,
+}
+
+impl Auditor {
+    /// No stream came yet.
+    pub fn new(rule: Rule) -> Self {
+        Self {
+            rule,
+            streams: 0,
+            have_weights: None,
+        }
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> &Rule {
+        &self.rule
+    }
+
+    /// What the rule did to the next stream; `None` where the rule's weights leave the
+    /// stream out.
+    ///
+    /// Streams from where the rule is used have no weights: their mix is the declared
+    /// one. Streams of another mix have them, and are thinned as those that certified.
+    pub fn audit(&mut self, trace: &Trace<'_>) -> Result<Option<Audited>, AuditError> {
+        let position = self.streams;
+        self.streams += 1;
+        if !self.is_kept(position, trace)? {
+            return Ok(None);
+        }
+        apply(&self.rule, trace).map(Some)
+    }
+
+    /// Whether the weights keep a stream, or the unit that it is of.
+    fn is_kept(&mut self, position: u64, trace: &Trace<'_>) -> Result<bool, AuditError> {
+        let Some(declared) = &self.rule.terms().weight else {
+            return Ok(true);
+        };
+        let about = trace.about();
+        if *self.have_weights.get_or_insert(about.weight.is_some()) != about.weight.is_some() {
+            return Err(AuditError::SomeWeights(declared.column.clone()));
+        }
+        let Some(weight) = about.weight else {
+            return Ok(true);
+        };
+        let key = match about.unit.filter(|_| self.rule.terms().unit.is_some()) {
+            Some(unit) => Key::new(Some(unit), 0),
+            None => Key::new(trace.id(), position),
+        };
+        Ok(declared.keeps(weight, self.rule.admission().seed(), key)?)
+    }
+}
+
+/// What a rule does to a stream.
+fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<Audited, AuditError> {
+    let (found, t_max) = (trace.len(), rule.t_max());
+    if found > t_max && !rule.reads_on() {
+        return Err(EvaluateError::TooLong { found, t_max }.into());
+    }
+    let mut state = State::new();
+    for step in trace.steps() {
+        if let Decision::Halt(_) = rule.observe(&mut state, &step)? {
+            break;
+        }
+    }
+    state.end();
+    let said = |t: usize| trace.predictions()[t - 1];
+    let (early, full) = (said(state.steps() as usize), said(found));
+    let groups = Watch::groups_of(rule);
+    let group = match &rule.terms().by {
+        Some(column) if !groups.is_empty() => {
+            let group = rule.terms().group(trace);
+            let group = group.ok_or_else(|| AuditError::NoGroup(column.clone()))?;
+            let place = groups.iter().position(|known| *known == *group);
+            place.ok_or_else(|| AuditError::Group(group.into_owned()))?
+        }
+        _ => 0,
+    };
+    let unit = match &rule.terms().unit {
+        None => None,
+        Some(column) => {
+            let name = trace.about().unit;
+            let name = name.ok_or_else(|| AuditError::NoUnit(column.clone()))?;
+            Some(UnitKey::new(name))
+        }
+    };
+    Ok(Audited {
+        step: state.steps(),
+        loss: rule
+            .terms()
+            .loss
+            .of_answers(&early, &full, trace.label().as_ref()),
+        group,
+        unit,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::stream::tests::rule;
+    use crate::data::checker::Checker;
+    use crate::data::sequence::Sequence;
+
+    #[test]
+    fn an_audit_says_where_a_trace_halts_and_whether_that_loses_a_right_answer() {
+        let rule = rule(&[None, Some(0.8), Some(0.5), None]);
+        let found = |label, predictions: &[u32], scores: &[f32]| {
+            let mut checker = Checker::new();
+            let sequence = Sequence {
+                label: Some(label),
+                predictions: Some(predictions),
+                scores: Some(scores),
+                ..Sequence::default()
+            };
+            let audited = apply(&rule, &checker.check(sequence).unwrap());
+            audited.map(|found| (found.step, found.loss))
+        };
+        let scores = [0.9, 0.7, 0.5, 0.1];
+        assert_eq!(found(1, &[1, 1, 0, 1], &scores), Ok((3, Some(true))));
+        assert_eq!(found(0, &[1, 1, 0, 1], &scores), Ok((3, Some(false))));
+        assert_eq!(found(2, &[1, 1, 0, 1], &scores), Ok((3, Some(false))));
+        // A stream that ends has lost nothing.
+        assert_eq!(found(1, &[0, 1], &[0.1, 0.1]), Ok((2, Some(false))));
+        assert_eq!(found(1, &[0, 0, 0, 1], &[0.1; 4]), Ok((4, Some(false))));
+        let long = found(1, &[0; 5], &[0.1; 5]);
+        assert!(matches!(long, Err(AuditError::TooLong(_))));
+    }
+}

@@ -1,0 +1,245 @@
+//! Audits of a rule whose promise is about units.
+//!
+//! *What is promised.* By step t the loss of a unit is the mean over those of its
+//! streams that halted by then, and every unit that has any counts once:
+//!
+//! > E[(mean loss of those halted by t − α)·1{any halted by t}] ≤ 0.
+//!
+//! The streams of a unit are tied to each other. A factor for each of them would
+//! multiply one surprise by itself, and the product would be no supermartingale.
+//!
+//! *One factor per unit.* Each stream of a unit gets a draw, a hash of the unit and
+//! of the stream's place in it. In each row a unit counts by one stream: the one
+//! with the least draw of those that halted by the row's step. Given the unit, each
+//! of those is equally likely to be that stream, whatever order they came in. So the
+//! mean of its loss is the mean above, and the factor
+//! 1 + λ(loss − α)·1{any halted by t} has a mean of 1 at most given all units before,
+//! as in the parent module. All that is said there holds with units in the place of
+//! streams.
+//!
+//! Simpler ways fail. The *first* stream of a unit may lose more than the others, and
+//! a promise about the mean does not forbid that. To draw *one* stream and let it
+//! count where it halted by t gives less weight to units that halt few of their
+//! streams than the promise gives them; so does the mean of the factors of all
+//! streams. (`tests/monitor.rs` shows both.)
+//!
+//! *Units that are not over, labels that are missing.* A unit enters every row,
+//! when its first stream begins, by the least factor, of a halt without loss. It
+//! keeps that factor in a row until the unit is closed and no stream that still runs
+//! can be the one that counts there. What becomes known only raises the factor. So
+//! the mixture is at no moment larger than the one of the outcomes that will be known
+//! in the end. The price is time: a unit tells nothing before it is closed.
+//!
+//! *Which units are audited* must not depend on what their streams do: a unit is
+//! audited whole or not at all. To draw streams one by one would again give more
+//! weight to units that halt many.
+
+use serde::{Deserialize, Serialize};
+
+use super::Row;
+use crate::data::identity::Key;
+
+/// How many streams of a unit that may count are told apart. A unit with more stays
+/// unknown for ever, which never raises the e-value.
+const MOST_STREAMS: usize = 256;
+
+/// A name of a unit, hashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct UnitKey(Key);
+
+/// What audits are drawn by: other than any seed of a split.
+const AUDITS: u64 = 0x6175_6469_7473;
+
+impl UnitKey {
+    /// The key of a unit with this name.
+    pub fn new(name: &str) -> Self {
+        Self(Key::new(Some(name), 0))
+    }
+
+    /// Whether the unit is drawn where this share of all is, for a rule with this
+    /// digest: the same answer for all of its streams, on every server. Another rule draws
+    /// other units, so that those which certified it are not the ones that watch it.
+    pub fn is_drawn(self, share: f64, rule: &str) -> bool {
+        let draw = self.0.draw(Key::new(Some(rule), 0).draw(AUDITS));
+        share >= 1.0 || (draw as f64) < share * 2f64.powi(64)
+    }
+
+    /// The draw of one of its streams, by its number.
+    pub(super) fn draw_of(self, stream: u32) -> u64 {
+        self.0.draw(AUDITS + 1 + u64::from(stream))
+    }
+}
+
+/// Which stream of which unit an audit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    pub(super) unit: UnitKey,
+    /// Its number among the streams of the unit, in the order in which they began.
+    pub(super) stream: u32,
+}
+
+/// A stream of a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Stream {
+    number: u32,
+    /// The row from which it counts, once it has halted.
+    row: Option<u32>,
+    /// Whether that lost anything, once it is known.
+    loss: Option<bool>,
+}
+
+/// What is known of a unit in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cell {
+    /// Whether it counts at all, or by which stream, is open.
+    Open,
+    /// None of its streams halted by then.
+    None,
+    /// It counts by the stream with this number.
+    By(u32, Option<bool>),
+}
+
+impl Cell {
+    /// What it adds to the row.
+    pub(super) fn row(self) -> Row {
+        let (halted, loss) = match self {
+            Self::Open => (1, None),
+            Self::None => (0, Some(false)),
+            Self::By(_, loss) => (1, loss),
+        };
+        Row {
+            halted,
+            losses: u64::from(loss == Some(true)),
+            unknown: u64::from(loss.is_none()),
+        }
+    }
+}
+
+/// A unit of which not all is known that counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Unit {
+    pub(super) key: UnitKey,
+    pub(super) group: u32,
+    pub(super) block: u32,
+    /// How many streams have begun.
+    begun: u32,
+    /// Those that may count in some row, by their draws.
+    streams: Vec<Stream>,
+    /// Whether no stream of it will begin any more.
+    pub(super) closed: bool,
+    /// Whether more streams could count than are told apart.
+    crowded: bool,
+}
+
+impl Unit {
+    pub(super) fn new(key: UnitKey, group: u32, block: u32) -> Self {
+        Self {
+            key,
+            group,
+            block,
+            begun: 0,
+            streams: Vec::new(),
+            closed: false,
+            crowded: false,
+        }
+    }
+
+    /// A stream begins. `None` if nothing that becomes of it could count.
+    pub(super) fn begin(&mut self) -> Option<Place> {
+        let number = self.begun;
+        self.begun = self.begun.saturating_add(1);
+        if self.closed || self.crowded {
+            return None;
+        }
+        let draw = self.key.draw_of(number);
+        let at = self
+            .streams
+            .partition_point(|s| self.key.draw_of(s.number) < draw);
+        self.streams.insert(
+            at,
+            Stream {
+                number,
+                row: None,
+                loss: None,
+            },
+        );
+        self.prune();
+        if self.streams.len() > MOST_STREAMS {
+            self.crowded = true;
+            self.streams = Vec::new();
+        }
+        let place = Place {
+            unit: self.key,
+            stream: number,
+        };
+        self.find(number).is_some().then_some(place)
+    }
+
+    /// The stream with this number halts, and counts from a row on.
+    pub(super) fn halt(&mut self, number: u32, row: u32) {
+        if let Some(stream) = self.find(number) {
+            stream.row = Some(row);
+        }
+        self.prune();
+    }
+
+    /// It is known whether the stream with this number lost anything.
+    pub(super) fn settle(&mut self, number: u32, loss: bool) {
+        if let Some(stream) = self.find(number).filter(|stream| stream.row.is_some()) {
+            stream.loss = Some(loss);
+        }
+    }
+
+    fn find(&mut self, number: u32) -> Option<&mut Stream> {
+        self.streams.iter_mut().find(|s| s.number == number)
+    }
+
+    /// Forgets streams that cannot count: one with a smaller draw counts from the same
+    /// row on, or from one before.
+    fn prune(&mut self) {
+        let mut least = u32::MAX;
+        self.streams.retain(|stream| {
+            let counts = stream.row.unwrap_or(0) < least;
+            least = least.min(stream.row.unwrap_or(u32::MAX));
+            counts
+        });
+    }
+
+    /// What is known of it in a row.
+    pub(super) fn cell(&self, row: usize) -> Cell {
+        if self.closed {
+            self.cell_if_closed(row)
+        } else {
+            Cell::Open
+        }
+    }
+
+    /// The same if no stream began any more.
+    fn cell_if_closed(&self, row: usize) -> Cell {
+        if self.crowded {
+            return Cell::Open;
+        }
+        for stream in &self.streams {
+            match stream.row {
+                None => return Cell::Open,
+                Some(from) if from as usize <= row => {
+                    return Cell::By(stream.number, stream.loss);
+                }
+                Some(_) => {}
+            }
+        }
+        Cell::None
+    }
+
+    /// The rows in which a stream would count if no other began any more.
+    pub(super) fn rows_of(&self, stream: u32, rows: usize) -> std::ops::Range<usize> {
+        let counts =
+            |&row: &usize| matches!(self.cell_if_closed(row), Cell::By(by, _) if by == stream);
+        let first = (0..rows).find(counts).unwrap_or(rows);
+        let end = (first..rows).find(|row| !counts(row)).unwrap_or(rows);
+        first..end
+    }
+}

@@ -1,0 +1,223 @@
+//! What a monitor watches: which loss is tolerated, by which steps, in which
+//! groups.
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::terms::LABEL;
+use crate::numbers::alpha_delta::{Alpha, Delta};
+use crate::rule::Rule;
+use crate::testing::fixed_sequence::Promise;
+
+/// The most steps that are watched.
+const MOST_STEPS: usize = 64;
+
+/// The weight of the last watched step, by which the most streams have halted;
+/// the others share the rest.
+const LAST: f64 = 0.6;
+
+/// What is watched: fixed before the first stream.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Watch {
+    pub(super) alpha: Alpha,
+    pub(super) delta: Delta,
+    /// Steps counted from 1, rising; none where the promise is about all
+    /// streams, wherever they halt.
+    pub(super) steps: Vec<u32>,
+    pub(super) groups: usize,
+    /// Whether the promise is about units, each of which counts once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) by_unit: bool,
+    /// Whether the promise is to each true class, and all are watched together.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) pools_classes: bool,
+}
+
+impl Watch {
+    /// What a rule promises; `None` if it promises nothing. False alarms are to
+    /// have probability `delta` at most.
+    ///
+    /// Only steps at which the rule may halt early are watched: who halts at any
+    /// other came to its own end, without a gap, so the promise by that step
+    /// follows from the promise by the one before. Of more than 64, that many are
+    /// taken, spread evenly.
+    ///
+    /// It is watched in each of the [groups](Self::groups_of) that can be told apart,
+    /// and by unit where the rule promises something about units.
+    ///
+    /// `None` where nothing can be watched: the rule promises nothing, or
+    /// something about another loss than gaps and disagreements, or something about
+    /// the units in each group.
+    pub fn of(rule: &Rule, delta: Delta) -> Option<Self> {
+        let terms = rule.terms();
+        let by_unit = terms.unit.is_some();
+        // A unit may enter a second group when it is known what it lost in the first, and
+        // whether it does may depend on that. Then the factor of its second group has a
+        // mean that nothing bounds. The mean of a unit over all groups mixes its means in
+        // each by how many streams it has there, about which nothing is promised.
+        if !terms.loss.is_binary() || by_unit && terms.by.is_some() {
+            return None;
+        }
+        let steps = match rule.promise()? {
+            Promise::Marginal => Vec::new(),
+            Promise::Conditional => early_steps(rule.thresholds().values(), rule.reads_on()),
+        };
+        let watch = Self::new(rule.alpha(), delta, steps).in_groups(Self::groups_of(rule).len());
+        Some(Self {
+            by_unit,
+            pools_classes: terms.by.as_deref() == Some(LABEL),
+            ..watch
+        })
+    }
+
+    /// The groups of a rule that are watched one by one. Where they are the true
+    /// classes, there are none, and all streams are watched together. A class is
+    /// known late or never, and labels are wanted where early and full answer
+    /// differ: so a group of labelled streams would hold those alone that may have
+    /// lost something. A promise that holds in every class holds for all, since
+    /// E[(loss − α)·1{halted by t}] is then a sum of what is at most 0 in each. So an
+    /// alarm is true; but no alarm says nothing of any one class.
+    pub fn groups_of(rule: &Rule) -> &[String] {
+        match rule.terms().by.as_deref() {
+            Some(LABEL) | None => &[],
+            Some(_) => rule.groups(),
+        }
+    }
+
+    /// Watches the loss among those halted by each of these steps, counted from
+    /// 1; among all streams if there are none.
+    pub fn new(alpha: Alpha, delta: Delta, mut steps: Vec<u32>) -> Self {
+        steps.sort_unstable();
+        steps.dedup();
+        Self {
+            alpha,
+            delta,
+            steps,
+            groups: 1,
+            by_unit: false,
+            pools_classes: false,
+        }
+    }
+
+    /// Watches the same in each of this many groups, at least one. Each stream, or unit,
+    /// must be of one group only.
+    pub fn in_groups(mut self, groups: usize) -> Self {
+        self.groups = groups.max(1);
+        self
+    }
+
+    /// Watches units, each of which counts once.
+    pub fn by_units(mut self) -> Self {
+        self.by_unit = true;
+        self
+    }
+
+    /// The share of δ for one of several servers of a rule. Each tests its own
+    /// streams, and the [sum](super::Monitor::sum) is one test more; so that all
+    /// together raise a false alarm with probability δ at most (union bound), each
+    /// has δ/(servers + 1).
+    pub fn shared_by(mut self, servers: u32) -> Self {
+        if servers > 1 {
+            let share = self.delta.get() / (f64::from(servers) + 1.0);
+            // A share of a number in (0, 1) is one too.
+            self.delta = Delta::try_from(share).unwrap_or(self.delta);
+        }
+        self
+    }
+
+    /// Whether the promise is about units.
+    pub fn is_by_unit(&self) -> bool {
+        self.by_unit
+    }
+
+    /// The tolerated loss.
+    pub fn alpha(&self) -> Alpha {
+        self.alpha
+    }
+
+    /// The probability that a false alarm is ever raised.
+    pub fn delta(&self) -> Delta {
+        self.delta
+    }
+
+    /// The watched steps, counted from 1; none where all streams count, wherever
+    /// they halt.
+    pub fn steps(&self) -> &[u32] {
+        &self.steps
+    }
+
+    /// How many rows of counts there are.
+    pub(super) fn rows(&self) -> usize {
+        self.steps.len().max(1)
+    }
+
+    /// The first row in which a stream counts that halted at step `t`; past the
+    /// last where it counts in none.
+    pub(super) fn row(&self, t: u32) -> usize {
+        self.steps.partition_point(|&step| step < t)
+    }
+
+    /// The same where all streams count, wherever they halt, if no step is watched.
+    pub(super) fn row_of(&self, t: u32) -> usize {
+        match self.steps.is_empty() {
+            true => 0,
+            false => self.row(t),
+        }
+    }
+
+    /// The weight of a row, of all groups.
+    pub(super) fn weight(&self, r: usize) -> f64 {
+        let rows = self.rows();
+        let weight = match r % rows {
+            _ if rows == 1 => 1.0,
+            row if row + 1 == rows => LAST,
+            _ => (1.0 - LAST) / (rows - 1) as f64,
+        };
+        weight / self.groups as f64
+    }
+
+    /// The step of a row.
+    pub(super) fn step(&self, row: usize) -> Option<u32> {
+        self.steps.get(row).copied()
+    }
+}
+
+/// The steps, counted from 1, at which thresholds may halt a stream before its
+/// end, or some of them.
+fn early_steps(thresholds: &[f32], reads_on: bool) -> Vec<u32> {
+    // Without reading on, the last step is the end of every stream.
+    let early = thresholds.len() - usize::from(!reads_on && !thresholds.is_empty());
+    let open = |&(_, &value): &(u32, &f32)| value < f32::INFINITY;
+    let open: Vec<u32> = (1..)
+        .zip(&thresholds[..early])
+        .filter(open)
+        .map(|(t, _)| t)
+        .collect();
+    if open.len() <= MOST_STEPS {
+        return open;
+    }
+    (1..=MOST_STEPS)
+        .map(|i| open[i * open.len() / MOST_STEPS - 1])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_at_which_a_rule_may_halt_early_are_watched() {
+        const NEVER: f32 = f32::INFINITY;
+        let thresholds = [NEVER, 0.5, NEVER, 0.5];
+        assert_eq!(early_steps(&thresholds, false), [2]);
+        assert_eq!(early_steps(&thresholds, true), [2, 4]);
+        assert!(early_steps(&[], false).is_empty());
+        let found = early_steps(&[0.5; 1001], false);
+        assert_eq!((found.len(), found[0], found[63]), (64, 15, 1000));
+    }
+
+    #[test]
+    fn what_promises_nothing_is_not_watched() {
+        let none = crate::apply::stream::tests::rule(&[Some(0.5); 3]);
+        assert_eq!(Watch::of(&none, Delta::default()), None);
+    }
+}

@@ -1,0 +1,428 @@
+//! Evidence: what certifying reads, and nothing else. It adds up, and says what
+//! was counted and what was left out, so that leaks and double counts can be
+//! refused.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::identity::{Fingerprint, Key, Overlap, SetRecord, Sketch};
+use crate::data::outputs::Outputs;
+use crate::data::roles::Certifying;
+use crate::data::score::ScoreSource;
+use crate::data::sequence::Trace;
+use crate::data::survey::Survey;
+use crate::data::traces::{Traces, TracesBuilder};
+use crate::numbers::counts::is_zero;
+use crate::propose::error::CalibrateError;
+use crate::propose::proposal::{Proposal, Role};
+use crate::tables::error::EvidenceError;
+use crate::tables::table::{Table, Tallied};
+use crate::testing::fixed_sequence::Strand;
+
+/// The counts for all families of a [`Proposal`], and whose they are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// The digest of the proposal it is for.
+    pub(crate) proposal: Fingerprint,
+    /// What was shown, counted or left out.
+    pub(crate) survey: Survey,
+    /// What was counted.
+    pub(crate) counted: SetRecord,
+    /// What was left out, because it was set aside to fit or to screen.
+    pub(crate) left_out: SetRecord,
+    /// How many full predictions of what was counted are right.
+    pub(crate) full_right: u64,
+    /// How many of what was counted have no label.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) unlabelled: u64,
+    /// The units that were counted, where sequences come in units; each once.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) units: BTreeSet<Key>,
+    /// How many are among those that the proposal was made from.
+    pub(crate) overlap: Overlap,
+    /// How many of what was left out the proposal remembers having set aside.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) recognised: u64,
+    /// A sample of what was shown.
+    pub(crate) sketch: Sketch,
+    /// For each family, for each group, one per strand.
+    pub(crate) tables: Vec<Table>,
+}
+
+impl Evidence {
+    /// None yet.
+    pub(crate) fn none(proposal: &Proposal) -> Result<Self, EvidenceError> {
+        let strands = proposal.strands();
+        let mut tables = Vec::new();
+        for candidates in proposal.candidates() {
+            for _group in 0..proposal.groups().len().max(1) {
+                for strand in &strands {
+                    tables.push(Table::none(candidates, strand.tallied)?);
+                }
+            }
+        }
+        Ok(Self {
+            proposal: proposal.digest(),
+            survey: Survey::default(),
+            counted: SetRecord::default(),
+            left_out: SetRecord::default(),
+            full_right: 0,
+            unlabelled: 0,
+            units: BTreeSet::new(),
+            overlap: Overlap::default(),
+            recognised: 0,
+            sketch: Sketch::new(Sketch::OF_EVIDENCE),
+            tables,
+        })
+    }
+
+    /// Adds the evidence of other sequences for the same proposal.
+    pub fn add(&mut self, other: &Self) -> Result<(), EvidenceError> {
+        if self.proposal != other.proposal || self.tables.len() != other.tables.len() {
+            return Err(EvidenceError::OtherProposal);
+        }
+        if !self.units.is_disjoint(&other.units) {
+            return Err(EvidenceError::CutUnit);
+        }
+        for (mine, other) in std::iter::zip(&mut self.tables, &other.tables) {
+            mine.add(other)?;
+        }
+        self.units.extend(&other.units);
+        self.unlabelled += other.unlabelled;
+        self.survey.add(&other.survey);
+        self.counted += other.counted;
+        self.left_out += other.left_out;
+        self.full_right += other.full_right;
+        self.overlap += other.overlap;
+        self.recognised += other.recognised;
+        self.sketch.add(&other.sketch);
+        Ok(())
+    }
+
+    /// The sequences that were shown: counted, or left out.
+    pub fn shown(&self) -> SetRecord {
+        self.survey.set
+    }
+
+    /// How many sequences were counted.
+    pub fn sequences(&self) -> u64 {
+        self.counted.sequences
+    }
+
+    /// How many of them are identical, step for step, to one sequence alone that the
+    /// proposal was made from: if they are the same sequences, nothing is guaranteed.
+    /// [`Remark::Alike`](crate::corridor::Remark::Alike) has the words to say so.
+    pub fn alike(&self) -> u64 {
+        self.overlap.alike + self.overlap.shared
+    }
+
+    /// Per candidate and step, of all families one after the other: how many
+    /// halted, and how many of those had a gap.
+    pub fn counts(&self) -> [Vec<Vec<u64>>; 2] {
+        let rows = || self.tables.iter().flat_map(Table::rows);
+        [
+            rows()
+                .map(|row| row.iter().map(|c| c.halted).collect())
+                .collect(),
+            rows()
+                .map(|row| row.iter().map(|c| c.gaps).collect())
+                .collect(),
+        ]
+    }
+}
+
+/// Evidence under way: sequences are counted block by block and let go; where
+/// they come in units, they are kept until all of a unit are there.
+#[derive(Debug)]
+pub struct Counting {
+    proposal: Arc<Proposal>,
+    evidence: Evidence,
+    /// For each score, for each group, one per strand.
+    certifying: Vec<TracesBuilder>,
+    /// What was fitted to, and may help to certify what does not depend on it.
+    fitted: Vec<TracesBuilder>,
+    strands: Vec<Strand>,
+    bytes: Vec<u8>,
+}
+
+impl Counting {
+    /// No evidence yet for this proposal.
+    pub fn new(proposal: Arc<Proposal>) -> Result<Self, EvidenceError> {
+        let strands = proposal.strands();
+        let builders = || {
+            let mut builders = Vec::new();
+            for source in proposal.sources() {
+                for _group in 0..proposal.groups().len().max(1) {
+                    builders.extend(strands.iter().map(|strand| {
+                        Traces::builder()
+                            .source(source.clone())
+                            .measured(strand.measure)
+                    }));
+                }
+            }
+            builders
+        };
+        Ok(Self {
+            evidence: Evidence::none(&proposal)?,
+            certifying: builders(),
+            fitted: builders(),
+            strands,
+            bytes: Vec::new(),
+            proposal,
+        })
+    }
+
+    /// Counts one sequence, unless it was set aside, and returns its fingerprint;
+    /// `None` where the weights leave it out.
+    pub fn visit(
+        &mut self,
+        own: Key,
+        trace: &Trace<'_>,
+    ) -> Result<Option<Fingerprint>, CalibrateError> {
+        let proposal = Arc::clone(&self.proposal);
+        let (found, t_max) = (trace.len(), proposal.t_max());
+        if found > t_max {
+            return Err(EvidenceError::TooLong { found, t_max }.into());
+        }
+        let who = proposal.plan().admission();
+        let Some(key) = who.admit(own, trace)? else {
+            self.evidence.survey.thinned += 1;
+            return Ok(None);
+        };
+        let group = who.terms.group(trace);
+        let place = proposal.place_of(group.as_deref())?;
+        let named = trace.id().is_some();
+        let role = proposal.role(key);
+        if trace.label().is_none() && proposal.needs_label(role) {
+            return Err(EvidenceError::Unlabelled.into());
+        }
+        let print = match role {
+            Role::Certify => {
+                let print = self.add(Role::Certify, place, key, trace)?;
+                self.evidence.counted += SetRecord::one(print);
+                self.evidence.unlabelled += u64::from(trace.label().is_none());
+                if who.terms.unit.is_some() {
+                    self.evidence.units.insert(key);
+                }
+                let met = proposal.others().meet(own, print, named);
+                self.evidence.overlap.note(met);
+                print
+            }
+            Role::Fit if proposal.fitted_help() => self.add(Role::Fit, place, key, trace)?,
+            Role::Fit | Role::Screen => trace.fingerprint(&mut self.bytes),
+        };
+        if role != Role::Certify {
+            self.evidence.left_out += SetRecord::one(print);
+            let had_to_be = proposal.others().had_to_be_left_out(own, print, named);
+            self.evidence.recognised += u64::from(had_to_be);
+        }
+        self.evidence.survey.note(trace, print, group.as_deref());
+        self.evidence.sketch.push(own, print, named);
+        Ok(Some(print))
+    }
+
+    /// Adds a sequence to the strands of its group, with each score.
+    fn add(
+        &mut self,
+        role: Role,
+        place: usize,
+        key: Key,
+        trace: &Trace<'_>,
+    ) -> Result<Fingerprint, CalibrateError> {
+        let mut print = Fingerprint::default();
+        let in_score = self.proposal.groups().len().max(1) * self.strands.len();
+        let first = place * self.strands.len();
+        for at in (first..self.certifying.len()).step_by(in_score) {
+            for (s, strand) in self.strands.iter().enumerate() {
+                if strand.labelled_only && trace.label().is_none() {
+                    continue;
+                }
+                let set = match role {
+                    Role::Fit => &mut self.fitted[at + s],
+                    _ => &mut self.certifying[at + s],
+                };
+                print = set.add(key, trace)?;
+                // All of a unit must be there before it is counted.
+                if strand.tallied != Tallied::Units
+                    && let Some(block) = set.take_block()
+                {
+                    self.proposal
+                        .count_strand(&mut self.evidence, role, at + s, &block)?;
+                }
+            }
+        }
+        Ok(print)
+    }
+
+    /// The evidence of all that was visited.
+    pub fn finish(mut self) -> Result<Evidence, EvidenceError> {
+        for role in [Role::Certify, Role::Fit] {
+            let sets = match role {
+                Role::Fit => std::mem::take(&mut self.fitted),
+                _ => std::mem::take(&mut self.certifying),
+            };
+            for (place, set) in sets.into_iter().enumerate() {
+                let set = set.finish();
+                self.proposal
+                    .count_strand(&mut self.evidence, role, place, &set)?;
+            }
+        }
+        Ok(self.evidence)
+    }
+
+    /// The evidence of all that several visitors of one set have visited: a unit
+    /// may have been met by more than one.
+    pub fn sum(
+        all: impl IntoIterator<Item = Result<Self, EvidenceError>>,
+    ) -> Result<Evidence, EvidenceError> {
+        let mut all = all.into_iter();
+        let mut sum = all.next().unwrap_or(Err(EvidenceError::None))?;
+        for other in all {
+            let mut other = other?;
+            for (mine, set) in std::iter::zip(&mut sum.certifying, other.certifying) {
+                mine.absorb(set).map_err(|_| EvidenceError::OtherProposal)?;
+            }
+            for (mine, set) in std::iter::zip(&mut sum.fitted, other.fitted) {
+                mine.absorb(set).map_err(|_| EvidenceError::OtherProposal)?;
+            }
+            let shared = std::mem::take(&mut other.evidence.units);
+            sum.evidence.add(&other.evidence)?;
+            sum.evidence.units.extend(shared);
+        }
+        sum.finish()
+    }
+}
+
+impl Proposal {
+    /// Counts, for every candidate, what it would do to the certifying
+    /// sequences.
+    pub fn count(&self, certifying: &Certifying) -> Result<Evidence, CalibrateError> {
+        let mut evidence = Evidence::none(self)?;
+        evidence.survey = certifying.survey();
+        evidence.counted = evidence.survey.set;
+        evidence.unlabelled = evidence.survey.unlabelled;
+        for (key, print, named) in certifying.identities() {
+            evidence.sketch.push(key, print, named);
+            evidence.overlap.note(self.others().meet(key, print, named));
+        }
+        if !self.is_plain() {
+            // What the terms ask for is with the sequences.
+            let outputs = certifying.outputs().ok_or(EvidenceError::NoTerms)?;
+            let mut counting = Counting::new(Arc::new(self.clone()))?;
+            for i in 0..outputs.len() {
+                counting.visit(outputs.key(i), &outputs.trace(i))?;
+            }
+            return Ok(counting.finish()?);
+        }
+        if evidence.unlabelled > 0 {
+            return Err(EvidenceError::Unlabelled.into());
+        }
+        // One group and one strand: a place per score.
+        for (place, source) in self.sources().into_iter().enumerate() {
+            certifying.with_traces(source, |traces| {
+                check_score(traces, source)?;
+                self.count_strand(&mut evidence, Role::Certify, place, traces)
+            })??;
+        }
+        Ok(evidence)
+    }
+
+    /// A set with each score that candidates judge: the proposal's own first, then the
+    /// plain one, where there are candidates for it.
+    pub fn scored(&self, outputs: &Outputs) -> Result<Vec<Traces>, CalibrateError> {
+        let [strand] = self.strands()[..] else {
+            return Err(EvidenceError::NoTerms.into());
+        };
+        if !self.groups().is_empty() || strand.tallied == Tallied::Units {
+            return Err(EvidenceError::NoTerms.into());
+        }
+        let scored = |source: &ScoreSource| outputs.measured(source, strand.measure);
+        let sources = self.sources().into_iter();
+        Ok(sources.map(scored).collect::<Result<_, _>>()?)
+    }
+
+    /// The evidence of many parts of one [scored](Self::scored) set, given by positions:
+    /// for repeated experiments, where parts overlap.
+    ///
+    /// What a part is to certify must not have been proposed from it.
+    pub fn count_parts(
+        &self,
+        scored: &[Traces],
+        parts: &[&[usize]],
+    ) -> Result<Vec<Evidence>, CalibrateError> {
+        let sources = self.sources();
+        for (source, traces) in std::iter::zip(&sources, scored) {
+            check_score(traces, source)?;
+        }
+        let Some(first) = scored.first().filter(|_| scored.len() == sources.len()) else {
+            return Err(EvidenceError::NoTerms.into());
+        };
+        if self.needs_label(Role::Certify) && first.labelled() < first.len() as u64 {
+            return Err(EvidenceError::Unlabelled.into());
+        }
+        let prints = first.fingerprints();
+        let lengths: Vec<usize> = first.lengths().collect();
+        let mut found = Vec::with_capacity(parts.len());
+        let mut none = Evidence::none(self)?;
+        none.tables.clear();
+        for part in parts {
+            let mut evidence = none.clone();
+            for &i in part.iter().filter(|&&i| i < first.len()) {
+                evidence.counted += SetRecord::one(prints[i]);
+                evidence.survey.shortest = evidence.survey.shortest.min(lengths[i]);
+                evidence.survey.longest = evidence.survey.longest.max(lengths[i]);
+            }
+            evidence.survey.set = evidence.counted;
+            found.push(evidence);
+        }
+        for family in self.families() {
+            let traces = &scored[usize::from(family.score.is_some())];
+            let tables = Table::count_parts(&family.candidates, traces, parts)?;
+            for (evidence, table) in std::iter::zip(&mut found, tables) {
+                evidence.tables.push(table);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Counts sequences, for every family that judges their score, that belong to
+    /// the strand in this place: of the score, the group and the strand.
+    ///
+    /// Those that were fitted to help to certify what is the same whatever they
+    /// say: plain thresholds and the clock. All traces drawn like the certifying
+    /// ones may test them; the fitting ones are, where both were split from one set.
+    pub(crate) fn count_strand(
+        &self,
+        evidence: &mut Evidence,
+        role: Role,
+        place: usize,
+        traces: &Traces,
+    ) -> Result<(), EvidenceError> {
+        let strands = self.strands();
+        let in_family = self.groups().len().max(1) * strands.len();
+        let (score, place) = (place / in_family, place % in_family);
+        let strand = strands[place % strands.len()];
+        if role == Role::Certify && score == 0 && place.is_multiple_of(strands.len()) {
+            evidence.full_right += traces.full_right();
+        }
+        for (f, family) in self.families().iter().enumerate() {
+            let judged = usize::from(family.score.is_some()) == score;
+            if judged && (role == Role::Certify || family.kind.is_free()) {
+                let table = &mut evidence.tables[f * in_family + place];
+                table.count(&family.candidates, traces, strand.tallied)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses traces that have another score, and no way to this one.
+fn check_score(traces: &Traces, wanted: &ScoreSource) -> Result<(), EvidenceError> {
+    if traces.source() == wanted {
+        return Ok(());
+    }
+    Err(EvidenceError::other_score(traces.source(), wanted))
+}

@@ -1,0 +1,254 @@
+//! The end of the corridor: evidence in, a rule out, or the reason why none.
+
+use crate::certify::evidence::Evidence;
+use crate::data::identity::SetRecord;
+use crate::data::loss::TOP;
+use crate::data::roles::Certifying;
+use crate::numbers::counts::{Counts, add_counts};
+use crate::numbers::thresholds::Thresholds;
+use crate::plan::Plan;
+use crate::propose::error::CalibrateError;
+use crate::propose::families::Family;
+use crate::propose::proposal::{Fixing, Proposal, Role};
+use crate::rule::{Expected, FamilyRecord, Looks, Rule};
+use crate::tables::error::EvidenceError;
+use crate::tables::table::Table;
+use crate::testing::fixed_sequence::{Judge, Proof, certify};
+
+impl Plan {
+    /// The whole corridor, for parts that are at hand: fixes, counts and
+    /// certifies.
+    ///
+    /// The certifying sequences must not have been used to train the classifier,
+    /// and must have been drawn independently of the others. Fitting sequences
+    /// that the classifier was trained on make a poor rule, but a valid one.
+    pub fn rule<'a>(
+        &self,
+        made_from: impl Into<Fixing<'a>>,
+        certifying: &Certifying,
+    ) -> Result<Rule, CalibrateError> {
+        let survey = certifying.surveyed(self.admission())?;
+        let proposal = self.fix(made_from, &survey)?;
+        let evidence = proposal.count(certifying)?;
+        Ok(proposal.certify(&evidence)?)
+    }
+}
+
+impl Proposal {
+    /// Refuses evidence that cannot be added to others and certified. Without
+    /// ids, which sequences were set aside is told by their positions, so all
+    /// must be shown at once, as they were when the proposal was made.
+    pub fn check_part(&self, evidence: &Evidence) -> Result<(), EvidenceError> {
+        if evidence.proposal != self.digest() {
+            return Err(EvidenceError::OtherProposal);
+        }
+        let strands = self.strands();
+        let in_family = self.groups().len().max(1) * strands.len();
+        let fits = |(i, table): (usize, &Table)| {
+            let family = &self.families()[i / in_family];
+            table.is_for(&family.candidates, strands[i % strands.len()].tallied)
+        };
+        if evidence.tables.len() != self.families().len() * in_family
+            || !evidence.tables.iter().enumerate().all(fits)
+        {
+            return Err(EvidenceError::Damaged("its counts are of other candidates"));
+        }
+        let shown = evidence.shown();
+        if evidence.counted + evidence.left_out != shown {
+            return Err(EvidenceError::Damaged(
+                "it does not count what it was shown",
+            ));
+        }
+        // Counting refuses them by name; evidence may also come from a file.
+        let unlabelled = match self.needs_label(Role::Fit) {
+            true => evidence.survey.unlabelled,
+            false => evidence.unlabelled,
+        };
+        if self.needs_label(Role::Certify) && unlabelled > 0 {
+            return Err(EvidenceError::Unlabelled);
+        }
+        let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
+        for (family, tables) in self.tables(evidence) {
+            let with_fitted = family.kind.is_free() && self.is_split();
+            let most = if with_fitted {
+                counted + left_out
+            } else {
+                counted
+            };
+            let sequences: u64 = tables.iter().map(|strands| strands[0].sequences()).sum();
+            if !(counted..=most).contains(&sequences) {
+                return Err(EvidenceError::Damaged(
+                    "it does not count what it was shown",
+                ));
+            }
+        }
+        let made_from = |set: SetRecord| set == evidence.counted && set.sequences > 0;
+        if self.made_from().any(made_from) {
+            return Err(EvidenceError::Same);
+        }
+        if evidence.overlap.shared > self.others().by_chance() {
+            return Err(EvidenceError::Shared(evidence.overlap.shared));
+        }
+        let twice = evidence.sketch.counted_twice();
+        if twice > 0 {
+            return Err(EvidenceError::Twice(twice));
+        }
+        if evidence.survey.nameless > 0 && self.is_split() && Some(shown) != self.all() {
+            let remedy = "the sequences have no ids, so they are told apart by their positions: \
+                          give them ids, or count all files in one call, in the same order";
+            return Err(EvidenceError::Leak { remedy });
+        }
+        Ok(())
+    }
+
+    /// Certifies the candidates on all the evidence there is for them: of all
+    /// rules that pass, the one that halts earliest on the certifying sequences.
+    ///
+    /// That what was set aside did not certify is proven, not hoped: the
+    /// fingerprint of what was left out is that of what was set aside. Where looks
+    /// were planned and more sequences came in, more is left out than was set aside,
+    /// and the proof is of a sample: of up to 4096 that were set aside, each was left
+    /// out under its id. That no certifying sequence is one of them under another id
+    /// cannot be proven; [`Evidence::alike`] counts those that may be.
+    pub fn certify(&self, evidence: &Evidence) -> Result<Rule, EvidenceError> {
+        self.check_part(evidence)?;
+        if evidence.counted.sequences == 0 {
+            return Err(EvidenceError::None);
+        }
+        let (shown, looks) = (evidence.shown().sequences, self.plan().looks());
+        if looks.first().is_some_and(|&first| shown < first) {
+            let (found, first) = (shown, looks[0]);
+            return Err(EvidenceError::BeforeLooks { found, first });
+        }
+        // More than was there at first is what looks are for.
+        let topped_up = |all: &SetRecord| !looks.is_empty() && shown > all.sequences;
+        let all = self.all().filter(|all| *all != evidence.shown());
+        if let Some(all) = all.filter(|all| !topped_up(all)) {
+            let (found, expected) = (shown, all.sequences);
+            if found == expected {
+                return Err(EvidenceError::Changed);
+            }
+            return Err(EvidenceError::Incomplete { found, expected });
+        }
+        let added = self.all().is_some_and(|all| topped_up(&all));
+        let left = |set: SetRecord| match added {
+            true => {
+                set.sequences <= evidence.left_out.sequences
+                    && self.others().are_left_out(evidence.recognised)
+            }
+            false => set == evidence.left_out,
+        };
+        if self.set_aside().is_some_and(|set| !left(set)) {
+            let remedy = "give every sequence an id that stays the same, and count the same \
+                          traces that were read when it was made";
+            return Err(EvidenceError::Leak { remedy });
+        }
+        Ok(self.tested(evidence))
+    }
+
+    /// The rule that passes.
+    fn tested(&self, evidence: &Evidence) -> Rule {
+        let plan = self.plan();
+        let mut record = self.rule_record(&evidence.survey);
+        let mut best: Option<(usize, &Family, Thresholds, Expected)> = None;
+        let Some(promise) = plan.promise() else {
+            return Rule::from_record(record);
+        };
+        let most = evidence.shown().sequences;
+        let unlearned = self.proof().unlearned();
+        let [judge, judge_of_free] = [self.proof(), &unlearned]
+            .map(|proof| Judge::new(proof, plan.alpha(), plan.level(), most));
+        for (family, tables) in self.tables(evidence) {
+            let level = plan.level().get() * family.share;
+            let judge = match family.kind.is_free() {
+                true => &judge_of_free,
+                false => &judge,
+            };
+            let tests = certify(&family.candidates, &tables, promise, judge, level);
+            let mut passed = tests.iter().enumerate().filter(|(_, test)| test.rejected);
+            let expected = |c: usize| (c, self.expected(&tables, c));
+            let chosen = if family.kind.is_nested() {
+                passed.next_back().map(|(c, _)| expected(c))
+            } else {
+                // Of equals the last: the boldest.
+                let better = |a: (usize, Expected), b: (usize, Expected)| {
+                    if b.1.is_no_worse(&a.1) { b } else { a }
+                };
+                passed.map(|(c, _)| expected(c)).reduce(better)
+            };
+            if let Some((c, expected)) = chosen
+                && best
+                    .as_ref()
+                    // The last again: sequences to come may hover below a threshold, not
+                    // below the clock.
+                    .is_none_or(|best| expected.is_no_worse(&best.3))
+                && let Some(rule) = family.candidates.rule(c)
+            {
+                best = Some((record.trail.len() + c + 1, family, rule, expected));
+            }
+            record.families.push(FamilyRecord {
+                kind: family.kind,
+                share: family.share,
+                sequences: tables.iter().map(|strands| strands[0].sequences()).sum(),
+                tests: tests.len(),
+            });
+            record.trail.extend(tests);
+        }
+        if let Some((place, family, thresholds, expected)) = best {
+            record.chosen = Some(place);
+            if let Some(score) = &family.score {
+                record.score = score.clone();
+            }
+            record.thresholds = thresholds;
+            record.expected = Some(expected);
+        }
+        let labelled = evidence
+            .counted
+            .sequences
+            .saturating_sub(evidence.unlabelled);
+        let right = evidence.full_right as f64 / labelled as f64;
+        record.late_accuracy = (labelled > 0).then_some(right);
+        record.certified_on = Some(evidence.counted);
+        record.looks = Looks::of(plan.looks(), most);
+        record.sketch = evidence.sketch.clone().finish();
+        record.seal = Some(record.digest());
+        Rule::from_record(record)
+    }
+
+    /// The tables of each family: for each group, one per strand.
+    fn tables<'e>(
+        &'e self,
+        evidence: &'e Evidence,
+    ) -> impl Iterator<Item = (&'e Family, Vec<Vec<&'e Table>>)> {
+        let strands = self.strands().len();
+        let in_family = self.groups().len().max(1) * strands;
+        let families = self
+            .families()
+            .iter()
+            .zip(evidence.tables.chunks(in_family));
+        families.map(move |(family, tables)| {
+            let groups = tables.chunks(strands);
+            (family, groups.map(|group| group.iter().collect()).collect())
+        })
+    }
+
+    /// What the certifying sequences say about a candidate.
+    fn expected(&self, tables: &[Vec<&Table>], c: usize) -> Expected {
+        let sum = |strand: usize| {
+            let mut sum = Vec::new();
+            for strands in tables {
+                let row = strands[strand].halted_at(c);
+                sum.resize(row.len(), Counts::default());
+                add_counts(&mut sum, row);
+            }
+            sum
+        };
+        let mut expected = Expected::of(&sum(0), self.costs());
+        match self.proof() {
+            Proof::Bets(_) => expected.gap /= f64::from(TOP),
+            Proof::FewLabels { .. } => expected.gap = Expected::of(&sum(1), None).gap,
+            Proof::Binomial => {}
+        }
+        expected
+    }
+}

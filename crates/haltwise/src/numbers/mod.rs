@@ -1,0 +1,8 @@
+//! Numbers that are checked at the door, and what is computed from counts alone.
+
+pub(crate) mod alpha_delta;
+pub(crate) mod binomial;
+pub(crate) mod counts;
+pub(crate) mod grid;
+pub(crate) mod simd;
+pub(crate) mod thresholds;

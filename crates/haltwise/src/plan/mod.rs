@@ -1,0 +1,417 @@
+//! The plan: what is asked for, checked once.
+//!
+//! Every door, be it the command line, Python or Spark, fills in an [`Ask`] and
+//! makes a [`Plan`] of it; what does not go together is refused here and nowhere
+//! else, before anything is read. Levels are part of the plan: nobody chooses α
+//! or δ once the evidence is in.
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::identity::SetAside;
+use crate::data::terms::{Admission, Terms};
+mod error;
+mod options;
+mod stored;
+
+pub use error::PlanError;
+pub use options::{Ask, LossWord, Method, ScoreWord, ScreenBy, Word};
+use stored::Record;
+
+pub use crate::numbers::alpha_delta::{Alpha, Delta, LevelError};
+pub use crate::numbers::grid::{Grid, GridError};
+pub use crate::tables::candidates::AtNever;
+use crate::testing::fixed_sequence::Promise;
+
+/// What is to be done: the promise, and how to come to a rule that keeps it.
+/// Valid once made.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Record", into = "Record")]
+pub struct Plan {
+    method: Method,
+    promise: Option<Promise>,
+    alpha: Alpha,
+    delta: Delta,
+    score: Option<ScoreWord>,
+    split: Split,
+    grid: Grid,
+    at_never: AtNever,
+    screen_by: ScreenBy,
+    terms: Terms,
+    looks: Vec<u64>,
+}
+
+/// How one set of traces is split into parts, of which the last certifies.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Split {
+    /// The share that is to fit a score, and candidates where the method
+    /// proposes them from the same traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fit_fraction: Option<f64>,
+    /// The share, of what is left then, that is to screen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screen_fraction: Option<f64>,
+    /// The seed of the draw.
+    pub seed: u64,
+}
+
+impl Split {
+    /// The share that certifies.
+    pub fn certifying_share(&self) -> f64 {
+        (1.0 - self.fit_fraction.unwrap_or(0.0)) * (1.0 - self.screen_fraction.unwrap_or(0.0))
+    }
+
+    /// Whether anything is split at all.
+    pub(crate) fn splits(&self) -> bool {
+        self.fit_fraction.is_some() || self.screen_fraction.is_some()
+    }
+
+    /// The part that screens. Where a part to fit to is drawn before, another
+    /// draw: the same again would take from the rest only what is left of its
+    /// share.
+    pub(crate) fn screens(&self) -> Option<SetAside> {
+        let seed = match self.fit_fraction {
+            Some(_) => !self.seed,
+            None => self.seed,
+        };
+        Some(SetAside::share(self.screen_fraction?, seed))
+    }
+}
+
+/// More looks than this leave little of δ for each.
+const MOST_LOOKS: usize = 20;
+
+/// The share that is set aside for fitting, unless said otherwise.
+const FIT_FRACTION: f64 = 0.3;
+
+/// The share that screens, unless said otherwise: the paper's half.
+const SCREEN_FRACTION: f64 = 0.5;
+
+impl Plan {
+    /// Checks what is asked for.
+    pub fn new(ask: Ask) -> Result<Self, PlanError> {
+        let needless = |given: bool, option, remedy| {
+            if given {
+                return Err(PlanError::Needless { option, remedy });
+            }
+            Ok(())
+        };
+        let both = |given: bool, fraction, other| {
+            if given {
+                return Err(PlanError::Both { fraction, other });
+            }
+            Ok(())
+        };
+        let method = ask.method.unwrap_or_default();
+        let fits = method == Method::Adaptive || ask.score == Some(ScoreWord::Gap);
+        let screens = method == Method::Conditional;
+        let with_fitting = "goes with the method adaptive or the score gap only";
+        needless(ask.fit && !fits, "fit", with_fitting)?;
+        needless(
+            ask.fit_fraction.is_some() && !fits,
+            "fit_fraction",
+            with_fitting,
+        )?;
+        let with_screening = "goes with the method conditional only";
+        needless(ask.screen && !screens, "screen", with_screening)?;
+        needless(
+            ask.screen_fraction.is_some() && !screens,
+            "screen_fraction",
+            with_screening,
+        )?;
+        both(ask.fit && ask.fit_fraction.is_some(), "fit_fraction", "fit")?;
+        both(
+            ask.screen && ask.screen_fraction.is_some(),
+            "screen_fraction",
+            "screen",
+        )?;
+        needless(
+            ask.grid_step.is_some() && method == Method::Adaptive,
+            "grid_step",
+            "goes with the paper's methods only: the thresholds of adaptive are not on a grid",
+        )?;
+        needless(
+            ask.at_never.is_some() && method != Method::Conditional,
+            "at_never",
+            with_screening,
+        )?;
+        needless(
+            ask.screen_by.is_some() && !method.screens(),
+            "screen_by",
+            "goes with the methods conditional and screen-only only",
+        )?;
+        needless(
+            ask.promise.is_some() && method != Method::Adaptive,
+            "promise",
+            "goes with the method adaptive only: each of the paper's makes one of the two",
+        )?;
+        needless(
+            !ask.looks.is_empty() && method == Method::ScreenOnly,
+            "looks",
+            "goes with methods that promise something",
+        )?;
+        let ascend = ask.looks.is_sorted_by(|a, b| a < b) && ask.looks.first() != Some(&0);
+        if !ascend || ask.looks.len() > MOST_LOOKS {
+            return Err(PlanError::Looks);
+        }
+        let split = Split {
+            fit_fraction: (fits && !ask.fit).then(|| ask.fit_fraction.unwrap_or(FIT_FRACTION)),
+            screen_fraction: (screens && !ask.screen)
+                .then(|| ask.screen_fraction.unwrap_or(SCREEN_FRACTION)),
+            seed: ask.seed.unwrap_or(0),
+        };
+        let terms = ask.terms()?;
+        needless(
+            ask.seed.is_some() && !split.splits() && terms.weight.is_none(),
+            "seed",
+            "is for splitting the traces, and nothing is split here",
+        )?;
+        needless(
+            terms.cost.is_some() && method != Method::Adaptive,
+            "cost",
+            "goes with the method adaptive only: the paper's halt as early as they can, whatever \
+             that costs",
+        )?;
+        needless(
+            ask.screen_by == Some(ScreenBy::PValue)
+                && (!terms.loss.is_binary() || terms.unit.is_some()),
+            "screen_by",
+            "p-value goes with the losses gap and disagreement of single sequences only",
+        )?;
+        for (option, share) in [
+            ("fit_fraction", split.fit_fraction),
+            ("screen_fraction", split.screen_fraction),
+        ] {
+            if let Some(found) = share.filter(|share| !(*share > 0.0 && *share < 1.0)) {
+                return Err(PlanError::Share { option, found });
+            }
+        }
+        Ok(Self {
+            method,
+            promise: ask.promise.or(method.promise()),
+            alpha: ask
+                .alpha
+                .map_or_else(|| Ok(Alpha::default()), Alpha::try_from)?,
+            delta: ask
+                .delta
+                .map_or_else(|| Ok(Delta::default()), Delta::try_from)?,
+            score: ask.score,
+            split,
+            grid: ask
+                .grid_step
+                .map_or_else(|| Ok(Grid::default()), Grid::new)?,
+            at_never: ask.at_never.unwrap_or_default(),
+            screen_by: ask.screen_by.unwrap_or_default(),
+            terms,
+            looks: ask.looks,
+        })
+    }
+
+    /// A method with everything else as usual.
+    pub fn of(method: Method) -> Self {
+        let ask = Ask {
+            method: Some(method),
+            ..Ask::default()
+        };
+        // What is usual goes together.
+        Self::new(ask).unwrap_or_else(|_| unreachable!("the defaults are sound"))
+    }
+
+    /// The same at other levels: for repeated experiments.
+    pub fn at(mut self, alpha: Alpha, delta: Delta) -> Self {
+        (self.alpha, self.delta) = (alpha, delta);
+        self
+    }
+
+    /// The same for parts that are separate already.
+    pub(crate) fn for_others(mut self) -> Self {
+        self.split = Split {
+            // Weights draw by it.
+            seed: self.split.seed * u64::from(self.terms.weight.is_some()),
+            ..Split::default()
+        };
+        self
+    }
+
+    /// The same for sequences that stand for the declared mix already.
+    pub(crate) fn unweighted(mut self) -> Self {
+        self.terms.weight = None;
+        self
+    }
+
+    /// What is promised, and to whom.
+    pub fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Refuses a sequence that lacks what the terms speak of, and leaves out
+    /// whom the weights do: see [`Terms::admit`].
+    pub(crate) fn admission(&self) -> Admission<'_> {
+        Admission {
+            terms: &self.terms,
+            seed: self.split.seed,
+        }
+    }
+
+    /// How the rule is found.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// What is promised, if anything.
+    pub fn promise(&self) -> Option<Promise> {
+        self.promise
+    }
+
+    /// The tolerated gap.
+    pub fn alpha(&self) -> Alpha {
+        self.alpha
+    }
+
+    /// The probability with which the promise may fail.
+    pub fn delta(&self) -> Delta {
+        self.delta
+    }
+
+    /// After how many sequences evidence may be looked at; empty where that is done
+    /// once.
+    pub fn looks(&self) -> &[u64] {
+        &self.looks
+    }
+
+    /// The probability with which the promise may fail at one look: see
+    /// [`Looks`](crate::rule::Looks).
+    pub(crate) fn level(&self) -> Delta {
+        self.delta.over(self.looks.len())
+    }
+
+    /// The thresholds that the paper's methods choose from.
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// What the backward walk does where the candidate is "never".
+    pub(crate) fn at_never(&self) -> AtNever {
+        self.at_never
+    }
+
+    /// What screening asks of a threshold.
+    pub(crate) fn screen_by(&self) -> ScreenBy {
+        self.screen_by
+    }
+
+    /// What is to be judged, if that was said.
+    pub(crate) fn score(&self) -> Option<ScoreWord> {
+        self.score
+    }
+
+    /// How the traces are split.
+    pub(crate) fn split(&self) -> &Split {
+        &self.split
+    }
+
+    /// Whether sequences are needed to fit to.
+    pub(crate) fn fits(&self) -> bool {
+        self.method == Method::Adaptive || self.score == Some(ScoreWord::Gap)
+    }
+
+    /// Whether sequences are needed to screen on.
+    pub(crate) fn screens(&self) -> bool {
+        self.method.screens()
+    }
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self::of(Method::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(ask: Ask) -> String {
+        let dashed = |option: &str| format!("--{}", option.replace('_', "-"));
+        Plan::new(ask).unwrap_err().spelt(dashed)
+    }
+
+    #[test]
+    fn options_that_would_have_no_effect_are_refused() {
+        let of = |method| Ask {
+            method: Some(method),
+            ..Ask::default()
+        };
+        let grid_step = Ask {
+            grid_step: Some(0.05),
+            ..Ask::default()
+        };
+        assert!(refused(grid_step).starts_with("--grid-step goes with the paper's methods only"));
+        let at_never = Ask {
+            at_never: Some(AtNever::Skip),
+            ..Ask::default()
+        };
+        assert!(refused(at_never).starts_with("--at-never goes with the method conditional"));
+        let fit = Ask {
+            fit_fraction: Some(0.2),
+            ..of(Method::Marginal)
+        };
+        assert!(refused(fit).starts_with("--fit-fraction goes with the method adaptive"));
+        let screen = Ask {
+            screen: true,
+            ..of(Method::Marginal)
+        };
+        assert!(refused(screen).starts_with("--screen goes with the method conditional"));
+        let seed = Ask {
+            seed: Some(1),
+            ..of(Method::Marginal)
+        };
+        assert!(refused(seed).starts_with("--seed is for splitting"));
+        let both = Ask {
+            fit: true,
+            fit_fraction: Some(0.2),
+            ..Ask::default()
+        };
+        assert!(refused(both).contains("give --fit or --fit-fraction, not both"));
+    }
+
+    #[test]
+    fn what_is_no_level_share_or_word_is_refused() {
+        let alpha = Ask {
+            alpha: Some(1.0),
+            ..Ask::default()
+        };
+        assert!(refused(alpha).contains("alpha must lie strictly between 0 and 1"));
+        let share = Ask {
+            fit_fraction: Some(f64::NAN),
+            ..Ask::default()
+        };
+        assert!(refused(share).contains("--fit-fraction must lie strictly between 0 and 1"));
+        let word = Method::of("marginl").unwrap_err().to_string();
+        assert!(
+            word.contains("method must be one of \"adaptive\""),
+            "{word}"
+        );
+    }
+
+    #[test]
+    fn a_stored_plan_is_the_plan() {
+        for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
+            for score in [None, Some(ScoreWord::Gap), Some(ScoreWord::Margin)] {
+                for others in [false, true] {
+                    let fits = method == Method::Adaptive || score == Some(ScoreWord::Gap);
+                    let plan = Plan::new(Ask {
+                        method: Some(method),
+                        score,
+                        fit: others && fits,
+                        screen: others && method == Method::Conditional,
+                        ..Ask::default()
+                    })
+                    .unwrap();
+                    let stored = serde_json::to_string(&plan).unwrap();
+                    assert_eq!(serde_json::from_str::<Plan>(&stored).unwrap(), plan);
+                }
+            }
+        }
+    }
+}

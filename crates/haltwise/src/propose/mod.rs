@@ -1,0 +1,15 @@
+//! All that is fixed before certifying: the score, the candidate rules, their order and their
+//! shares of delta.
+
+mod budget;
+mod curves;
+pub(crate) mod error;
+pub(crate) mod families;
+pub(crate) mod fit;
+pub(crate) mod logistic;
+mod plain;
+pub(crate) mod proposal;
+pub(crate) mod refine;
+pub(crate) mod screen;
+mod shares;
+mod views;

@@ -1,0 +1,313 @@
+//! The audit when a rule is read: whether its record contradicts itself.
+//!
+//! What can be checked without the traces is: that every p-value follows from its counts, that
+//! the tests were made in the method's order until one failed, and that the thresholds are those
+//! that the tests certified.
+
+use super::{FamilyKind, FamilyRecord, Record, Test};
+use crate::data::identity::{Fingerprint, SetRecord};
+use crate::data::score::ScoreSource;
+use crate::numbers::alpha_delta::Delta;
+use crate::numbers::binomial::tail_cost;
+use crate::plan::Method;
+use crate::tables::candidates::spend_delta;
+use crate::tables::table::MOST_SEQUENCES;
+use crate::testing::fixed_sequence::Judge;
+
+/// The most tests of `adaptive`, many times what it proposes for any number of
+/// steps.
+const MOST_ADAPTIVE_TESTS: usize = 100_000;
+
+/// The most operations spent on recomputing p-values: seconds, and enough for
+/// 10,000 tests on 10⁹ sequences each.
+const MOST_WORK: f64 = 4e9;
+
+impl Record {
+    /// Rules of the paper's methods were once stored without their one family.
+    pub(super) fn complete(&mut self) {
+        let kind = match self.method {
+            Method::Marginal => FamilyKind::OneThreshold,
+            Method::Conditional => FamilyKind::Backward,
+            Method::Adaptive | Method::ScreenOnly => return,
+        };
+        if !self.families.is_empty() || self.chosen.is_some() {
+            return;
+        }
+        self.families.push(FamilyRecord {
+            kind,
+            share: 1.0,
+            sequences: self.certified_on.map_or(0, |set| set.sequences),
+            tests: self.trail.len(),
+        });
+        let passed = self.trail.iter().rposition(|test| test.rejected);
+        self.chosen = passed.map(|c| c + 1);
+    }
+
+    /// The probability with which the promise may fail at one look.
+    pub(super) fn level(&self) -> Delta {
+        let looks = self.looks.as_ref().map_or(0, |looks| looks.planned.len());
+        self.delta.over(looks)
+    }
+
+    pub(super) fn contradiction(&self) -> Option<String> {
+        if self.thresholds.t_max() != self.t_max {
+            let found = self.thresholds.t_max();
+            return Some(format!("{found} thresholds for t_max {}", self.t_max));
+        }
+        let fitted = match &self.score {
+            ScoreSource::Gap(score) => Some(score.classes()).filter(|&k| k > 0),
+            _ => None,
+        };
+        let known = self.classes.or(fitted);
+        if known == Some(0) || fitted.is_some() && known != fitted {
+            return Some("its score was fitted to another number of classes".into());
+        }
+        let either = self.method == Method::Adaptive && self.promise.is_some();
+        if self.promise != self.method.promise() && !either {
+            return Some("its method does not give the promise it states".into());
+        }
+        if self.promise.is_none() {
+            return (!self.trail.is_empty()).then(|| "tests, but no promise".into());
+        }
+        match self.certified_on {
+            None => return Some("a promise, but no certifying traces".into()),
+            Some(set) if set.sequences > MOST_SEQUENCES => {
+                return Some("more certifying traces than can be".into());
+            }
+            Some(_) => {}
+        }
+        if let Some(what) = self.excess() {
+            return Some(what);
+        }
+        let adaptive = self.method == Method::Adaptive;
+        if adaptive && self.fitted_on.is_none() {
+            return Some("no traces that its candidates were fitted to".into());
+        }
+        let kind = |kind: FamilyKind| match self.method {
+            Method::Marginal => kind == FamilyKind::OneThreshold,
+            Method::Conditional => kind == FamilyKind::Backward,
+            _ => !kind.is_nested(),
+        };
+        if !self.families.iter().all(|family| kind(family.kind))
+            || !adaptive && self.families.len() != 1
+        {
+            return Some("its families are not those of its method".into());
+        }
+        if self.looks.as_ref().is_some_and(|looks| !looks.is_sound()) {
+            return Some("a look at the evidence that was not planned".into());
+        }
+        if !self.proof.is_sound() {
+            return Some("its tests spend more than their level".into());
+        }
+        if self.groups.is_empty() != self.terms.by.is_none() {
+            return Some("groups, but no column that they are values of, or the reverse".into());
+        }
+        if !spend_delta(self.families.iter().map(|family| family.share)) {
+            return Some("the families spend more than delta".into());
+        }
+        self.families_contradiction()
+            .or_else(|| self.thresholds_contradiction())
+    }
+
+    /// More tests, or more work to recompute their p-values, than any calibration
+    /// leaves behind: a file may ask for minutes of it.
+    pub(super) fn excess(&self) -> Option<String> {
+        let most = match (self.method, &self.grid_step) {
+            (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
+            (Method::Marginal, Some(grid)) => grid.thresholds().len(),
+            _ => self.t_max,
+        };
+        let tests = self.trail.len();
+        if tests > most {
+            return Some(format!(
+                "{tests} tests, where its method makes {most} at the most"
+            ));
+        }
+        let work: f64 = self.trail.iter().map(|test| tail_cost(test.halted)).sum();
+        (work > MOST_WORK).then(|| {
+            format!(
+                "to recompute its {tests} p-values takes {work:.0e} operations, and more than \
+                 {MOST_WORK:.0e} are not made"
+            )
+        })
+    }
+
+    fn families_contradiction(&self) -> Option<String> {
+        let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
+        let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
+        let mut place = 0_usize;
+        for family in &self.families {
+            let with_fitted = family.kind.is_free()
+                && self.split.is_some_and(|split| split.fit_fraction.is_some());
+            // Of later sequences, too, some were set aside.
+            let on_both = match &self.looks {
+                Some(looks) => looks.sequences,
+                None => certified.saturating_add(fitted),
+            };
+            if family.sequences != certified && !(with_fitted && family.sequences == on_both) {
+                return Some("a family was tested on traces that are not on record".into());
+            }
+            let end = place.saturating_add(family.tests);
+            let Some(tests) = self.trail.get(place..end) else {
+                return Some("its families have more tests than the trail".into());
+            };
+            let found = self.family_contradiction(place, tests, family);
+            if found.is_some() {
+                return found;
+            }
+            place = end;
+        }
+        let fewer = place != self.trail.len();
+        fewer.then(|| "its families have fewer tests than the trail".into())
+    }
+
+    /// Tests that stand in the trail behind this many others: each follows from its
+    /// counts, at its share of δ, until one failed.
+    fn family_contradiction(
+        &self,
+        before: usize,
+        tests: &[Test],
+        family: &FamilyRecord,
+    ) -> Option<String> {
+        let delta = self.level();
+        let level = delta.get() * family.share;
+        let proof = match family.kind.is_free() {
+            true => self.proof.unlearned(),
+            false => self.proof.clone(),
+        };
+        let judge = Judge::new(&proof, self.alpha, delta, family.sequences);
+        for (i, test) in tests.iter().enumerate() {
+            let found = self.test_contradiction(test, family.sequences, level, &judge);
+            if let Some(what) = found {
+                return Some(format!("test {} of the trail {what}", before + i + 1));
+            }
+        }
+        let failures = tests.iter().filter(|test| !test.rejected).count();
+        let goes_on = failures > 1 || failures == 1 && tests.last().is_some_and(|t| t.rejected);
+        goes_on.then(|| "the trail goes on after a test that failed".into())
+    }
+
+    /// The thresholds must be those of a rule that passed.
+    fn thresholds_contradiction(&self) -> Option<String> {
+        let chosen = self.chosen.map(|place| place.checked_sub(1));
+        let test = match chosen {
+            None => None,
+            Some(place) => match place.and_then(|place| self.trail.get(place)) {
+                Some(test) if test.rejected => Some(test),
+                _ => return Some("the rule that was chosen did not pass".into()),
+            },
+        };
+        let thresholds = self.thresholds.values();
+        let agrees = match (self.method, test) {
+            (Method::Marginal, _) => self.marginal_thresholds().as_deref() == Some(thresholds),
+            (Method::Conditional, _) => self.walked_thresholds().as_deref() == Some(thresholds),
+            (_, None) => thresholds.iter().all(|&v| v == f32::INFINITY),
+            (_, Some(test)) => {
+                let opens = self.thresholds.opens();
+                opens.map(|t| t + 1) == Some(test.opens)
+                    && opens.map(|t| thresholds[t]) == test.threshold
+            }
+        };
+        if !agrees {
+            return Some("its thresholds are not those of the tests that passed".into());
+        }
+        // The trail of the paper's methods has every threshold, and once they
+        // were stored without a seal.
+        let sealed = match self.seal {
+            Some(seal) => seal == self.digest() || seal == self.first_digest(),
+            None => self.method != Method::Adaptive,
+        };
+        (!sealed).then(|| "its score or its thresholds are not those that were certified".into())
+    }
+
+    /// The digest of score and thresholds: the bytes of their numbers. It guards
+    /// against mix-ups, not against forgery.
+    pub(crate) fn digest(&self) -> Fingerprint {
+        let mut bytes = Vec::new();
+        self.score.write_bytes(&mut bytes);
+        let thresholds = self.thresholds.values().iter();
+        bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
+        Fingerprint::of(&bytes)
+    }
+
+    /// The same as the first version of the format had it: of the score as a
+    /// text.
+    fn first_digest(&self) -> Fingerprint {
+        let mut bytes = self.score.first_text().into_bytes();
+        let thresholds = self.thresholds.values().iter();
+        bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
+        Fingerprint::of(&bytes)
+    }
+
+    /// The thresholds that a walk down the grid ends with; `None` where the
+    /// trail is no such walk.
+    fn marginal_thresholds(&self) -> Option<Vec<f32>> {
+        let grid = self.grid_step.as_ref()?.thresholds().iter().rev();
+        let tested = self.trail.iter().map(|test| test.threshold);
+        let in_order = tested.eq(grid.take(self.trail.len()).map(|&v| Some(v)));
+        let on_all = self
+            .trail
+            .iter()
+            .all(|test| test.step == self.t_max && test.opens == 1);
+        let last = self.trail.iter().rev().find(|test| test.rejected);
+        let chosen = last
+            .and_then(|test| test.threshold)
+            .unwrap_or(f32::INFINITY);
+        (in_order && on_all).then(|| vec![chosen; self.t_max])
+    }
+
+    /// The thresholds that a backward walk ends with; `None` where the trail
+    /// is no such walk.
+    fn walked_thresholds(&self) -> Option<Vec<f32>> {
+        let mut thresholds = vec![f32::INFINITY; self.t_max];
+        let mut before = self.t_max + 1;
+        for test in &self.trail {
+            if test.opens >= before {
+                return None;
+            }
+            before = test.opens;
+            if test.rejected {
+                thresholds[test.opens - 1] = test.threshold.unwrap_or(f32::INFINITY);
+            }
+        }
+        Some(thresholds)
+    }
+
+    fn test_contradiction(
+        &self,
+        test: &Test,
+        sequences: u64,
+        level: f64,
+        judge: &Judge<'_>,
+    ) -> Option<&'static str> {
+        let steps = 1..=self.t_max;
+        if !steps.contains(&test.opens) || !steps.contains(&test.step) || test.step < test.opens {
+            return Some("names a step that does not exist or was not tested");
+        }
+        if !(test.gaps <= test.halted && test.halted <= sequences) {
+            return Some("counts more sequences than there are");
+        }
+        if test.group.is_some_and(|group| group >= self.groups.len())
+            || test.group.is_none() != self.groups.is_empty()
+        {
+            return Some("names a group that does not exist");
+        }
+        let found = test.found();
+        let labelled = found.labelled;
+        if !found.moments.are_possible()
+            || labelled.gaps > labelled.disagreements
+            || labelled.disagreements > labelled.halted
+            || labelled.halted > test.halted
+        {
+            return Some("counts more than there is");
+        }
+        let p = judge.p_value(&found);
+        // Stored digits round-trip; the allowance is for other versions' sums.
+        let agrees = (test.p_value - p).abs() <= 1e-9 * p;
+        if !agrees {
+            return Some("has a p-value that does not follow from its counts");
+        }
+        (test.rejected != (test.p_value <= level))
+            .then_some("has a verdict that does not follow from its p-value")
+    }
+}

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks the rooms of the heart: imports go one way, no file does too much, the map is true.
+
+The rooms are the folders of crates/haltwise/src, in the order of the map in ARCHITECTURE.md. A
+file may import from its own room and from those before it. A file of the heart, its tests
+aside, has at most 700 lines, or a line `// Longer than 700 lines: …` that says why.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HEART = ROOT / "crates/haltwise/src"
+MOST_LINES = 700
+# What stands at the root of the crate.
+ROOT_FILES = {"lib", "calibrate"}
+
+
+def rooms_on_the_map() -> list[str]:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    section = text.split("## The rooms of the heart")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)/` \|", section, re.M)
+
+
+def imports(path: Path):
+    """The rooms that a file names, with the lines."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.lstrip().startswith("//"):
+            for room in re.findall(r"\bcrate::(\w+)", line):
+                yield number, room
+
+
+def check_directions(order: list[str]) -> list[str]:
+    place = {room: i for i, room in enumerate(order)}
+    place["calibrate"] = place["certify"]
+    faults = []
+    for path in sorted(HEART.rglob("*.rs")):
+        own = path.relative_to(HEART).parts[0].removesuffix(".rs")
+        if own == "lib":
+            continue
+        for number, room in imports(path):
+            if room not in place:
+                faults.append(f"{path.relative_to(ROOT)}:{number}: name the room, not crate::{room}")
+            elif place[room] > place[own]:
+                faults.append(
+                    f"{path.relative_to(ROOT)}:{number}: {own} comes before {room} and must not "
+                    "import it"
+                )
+    return faults
+
+
+def check_map(order: list[str]) -> list[str]:
+    folders = {path.name for path in HEART.iterdir() if path.is_dir()}
+    files = {path.stem for path in HEART.glob("*.rs")}
+    faults = [f"ARCHITECTURE.md: no row for the room {room}" for room in sorted(folders - set(order))]
+    faults += [f"ARCHITECTURE.md: there is no room {room}" for room in order if room not in folders]
+    faults += [
+        f"crates/haltwise/src/{name}.rs: put it into a room"
+        for name in sorted(files - set(ROOT_FILES))
+    ]
+    return faults
+
+
+def check_lengths() -> list[str]:
+    faults = []
+    for path in sorted(HEART.rglob("*.rs")):
+        text = path.read_text().split("#[cfg(test)]\nmod tests {")[0]
+        lines = text.count("\n")
+        if lines > MOST_LINES and not re.search(r"(//|#) Longer than 700 lines: ", text):
+            faults.append(
+                f"{path.relative_to(ROOT)}: {lines} lines; split it by what it does, or say why not "
+                "in a line `Longer than 700 lines: …`"
+            )
+    return faults
+
+
+def main() -> int:
+    order = rooms_on_the_map()
+    faults = check_map(order) or check_directions(order)
+    faults += check_lengths()
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
