@@ -10,12 +10,12 @@ use haltwise::{Ask, Given, Method};
 use haltwise_io::series::{self, SeriesSet, split};
 use haltwise_io::{Files, write_rule};
 use haltwise_lstm::{Device, Labelled, Model, TrainOptions, Trainer};
+use haltwise_paper::classifier::{network_series, write_traces};
 use haltwise_report::{Compared, Context, report_comparison};
 
-use crate::dataset::network_series;
 use crate::plan::plan;
 use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
-use crate::{production, score, train};
+use crate::{production, train};
 
 /// See the whole story on a built-in dataset, ending in a report
 ///
@@ -76,7 +76,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for (part, places) in places.iter().enumerate().skip(1) {
         let part = &traces(part);
         let set = set.select(places);
-        score::write_traces(&model, &set, places, part, true, Device::Cpu, |_| {})?;
+        write_traces(&model, &set, places, part, true, Device::Cpu, |_| {})?;
     }
     let (screening, certifying) = (traces(1), traces(2));
     let rule = |ask: Ask, from: &[&PathBuf], screen: Option<&PathBuf>| {

@@ -142,7 +142,7 @@ impl Strokes {
         let mut lines = Vec::new();
         for scores in model.score_on(series, Device::Cpu)? {
             let scores = scores?;
-            let safety = crate::score::safety(&scores);
+            let safety = haltwise_paper::classifier::safety(&scores);
             for (i, &length) in scores.lengths.iter().enumerate() {
                 let step = |t: usize| {
                     let at = i * scores.steps + t;

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use haltwise_lstm::{Device, Epoch, Error, Labelled, Model, TrainOptions, Trainer};
+use haltwise_paper::classifier::network_series;
 use indicatif::ProgressBar;
 
-use crate::dataset::{DatasetArgs, Side, network_series};
+use crate::dataset::{DatasetArgs, Side};
 use crate::show::{self, count, percent};
 use crate::stop::Stop;
 

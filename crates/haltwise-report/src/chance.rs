@@ -46,11 +46,11 @@ use haltwise::stats::binomial_tail;
 /// The probability with which gaps that are at most α in truth are called more
 /// than chance explains: the lower side of the intervals shown, so that a gap
 /// that is called so has all of its interval above α.
-pub(crate) const LEVEL: f64 = (1.0 - CONFIDENCE) / 2.0;
+pub const LEVEL: f64 = (1.0 - CONFIDENCE) / 2.0;
 
 /// What is known of the losses that are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Losses {
+pub enum Losses {
     /// Each is 0 or 1, and all are independent.
     ZeroOrOne,
     /// They lie in [0, 1], as means over units do.
@@ -59,7 +59,7 @@ pub(crate) enum Losses {
 
 impl Losses {
     /// The p-value for "their mean is at most α", where `sum` is the sum of `n` of them.
-    pub(crate) fn p_value(self, sum: f64, n: u64, alpha: f64) -> f64 {
+    pub fn p_value(self, sum: f64, n: u64, alpha: f64) -> f64 {
         match self {
             // A whole number but for rounding errors.
             Self::ZeroOrOne => p_value(sum.round() as u64, n, alpha),
@@ -84,7 +84,7 @@ fn p_value(gaps: u64, halted: u64, alpha: f64) -> f64 {
 /// Whether gaps above α are more than chance explains with this many looks. The
 /// looks must be chosen without a look at the sequences: all steps, or those
 /// from where the rule opens.
-pub(crate) fn beyond_chance(losses: Losses, looks: impl IntoIterator<Item = f64>) -> bool {
+pub fn beyond_chance(losses: Losses, looks: impl IntoIterator<Item = f64>) -> bool {
     let mut p_values: Vec<f64> = looks.into_iter().collect();
     p_values.sort_by(f64::total_cmp);
     let share = LEVEL / losses.price(p_values.len()) / p_values.len() as f64;

@@ -1,11 +1,9 @@
 //! The figures of an experiment that follow the tolerated gap.
 
 use super::{DatasetResults, Experiment, SweepPoint};
-use crate::evaluation::single;
-use crate::figure::Figure;
-use crate::format::level;
-use crate::palette::{dashed, series};
-use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
+use haltwise_report::Figure;
+use haltwise_report::draw::{Axis, Mark, Name, Panel, Readout, ReadoutRow, dashed, series, single};
+use haltwise_report::format::level;
 
 /// How t_avg depends on α on one dataset; `None` where that was not measured.
 pub fn sweep_figure(dataset: &DatasetResults) -> Option<Figure> {

@@ -9,17 +9,15 @@ use anyhow::{Context, bail};
 use haltwise_io::read_integers;
 use haltwise_io::series::{SeriesSet, split};
 use haltwise_lstm::{Epoch, Labelled, Model, TrainOptions, Trainer};
+use haltwise_report::format::{count as number, count_of as count};
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::progress::Progress;
 use super::sources::{self, Dataset, Source};
 use super::splits::Splits;
-use super::{Args, kept};
-use crate::data::TISELAC_PART;
-use crate::dataset::network_series;
-use crate::score::write_traces;
-use crate::show::{self, count};
+use super::{Event, Listener, Options, kept};
+use crate::classifier::{network_series, write_traces};
+use crate::datasets::TISELAC_PART;
 
 /// How often the state of a training is saved: what an interruption may cost.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
@@ -80,9 +78,9 @@ fn words_for(dataset: &str, path: &Path) -> String {
 
 /// Reads what the traces of a dataset are made from.
 pub(super) fn origin(
-    args: &Args,
+    options: &Options,
     dataset: &Dataset,
-    progress: &Progress,
+    tell: &Listener<'_>,
 ) -> anyhow::Result<Prepared> {
     let series = match dataset.source() {
         Source::Traces(path) => {
@@ -94,9 +92,9 @@ pub(super) fn origin(
         }
         Source::Series(series) => series,
     };
-    progress.say("reading");
+    tell(Event::Doing("reading".into()));
     let set = series.read()?;
-    let rows = rows(args, series, &set)?;
+    let rows = rows(options, series, &set)?;
     let digests = (digest_of(&set), rows.digest());
     let record = match &series.checkpoint {
         Some(path) => Origin::Checkpoint {
@@ -107,7 +105,7 @@ pub(super) fn origin(
         None => Origin::Trained {
             series: digests.0,
             rows: digests.1,
-            options: options(args, dataset.name()),
+            options: train_options(options, dataset.name()),
         },
     };
     Ok(Prepared {
@@ -118,12 +116,12 @@ pub(super) fn origin(
 }
 
 fn words(name: &str, series: &sources::Series, rows: &Rows) -> String {
-    let heldout = show::count(rows.heldout.len() as u64, "sequence", "sequences");
+    let heldout = count(rows.heldout.len() as u64, "sequence", "sequences");
     let mut text = match &series.checkpoint {
         Some(path) => format!("{heldout}, held out, scored by {}.", file_name(path)),
         None => format!(
             "{heldout}, held out, scored by a model trained here on {} others.",
-            show::number(rows.train.len() as u64)
+            number(rows.train.len() as u64)
         ),
     };
     if series.checkpoint.is_some() && series.rows.is_none() {
@@ -143,7 +141,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// The paper's network for a dataset.
-fn options(args: &Args, name: &str) -> TrainOptions {
+fn train_options(options: &Options, name: &str) -> TrainOptions {
     let (hidden, layers) = match name {
         "WalkingSittingStanding" => (256, 2),
         _ => (32, 1),
@@ -151,17 +149,17 @@ fn options(args: &Args, name: &str) -> TrainOptions {
     TrainOptions {
         hidden,
         layers,
-        max_epochs: args.max_epochs,
-        seed: args.seed,
+        max_epochs: options.max_epochs,
+        seed: options.seed,
         ..TrainOptions::default()
     }
 }
 
 /// The rows that a file names, or 70% to train, 10% to validate and 20% to hold
 /// out, as the paper has it.
-fn rows(args: &Args, series: &sources::Series, set: &SeriesSet) -> anyhow::Result<Rows> {
+fn rows(options: &Options, series: &sources::Series, set: &SeriesSet) -> anyhow::Result<Rows> {
     let Some(path) = &series.rows else {
-        let mut parts = split(set.len(), &[0.7, 0.1, 0.2], args.seed)?.into_iter();
+        let mut parts = split(set.len(), &[0.7, 0.1, 0.2], options.seed)?.into_iter();
         let mut next = || parts.next().unwrap_or_default();
         return Ok(Rows {
             train: next(),
@@ -173,7 +171,7 @@ fn rows(args: &Args, series: &sources::Series, set: &SeriesSet) -> anyhow::Resul
         bail!(
             "{}: it numbers the rows of {}.npz, and the built-in dataset has them in another \
              order; give the folder that holds the file with --data FOLDER",
-            show::file(path),
+            path.display(),
             set.name()
         );
     }
@@ -203,18 +201,18 @@ fn named_rows(
     let rows = read_integers(path, name)?.values;
     let n = seen.len();
     if rows.is_empty() {
-        bail!("{}: `{name}` names no row", show::file(path));
+        bail!("{}: `{name}` names no row", path.display());
     }
     rows.into_iter()
         .map(|row| match seen.get_mut(row as usize) {
             None => bail!(
                 "{}: `{name}` names row {row}, but the dataset has {n} (rows 0 to {})",
-                show::file(path),
+                path.display(),
                 n - 1
             ),
             Some(Some(other)) => bail!(
                 "{}: row {row} is in `{other}` and again in `{name}`",
-                show::file(path)
+                path.display()
             ),
             Some(free) => {
                 *free = Some(name);
@@ -266,10 +264,10 @@ pub(super) struct TraceFiles {
 
 /// The trace files of a dataset; written, unless they are there already.
 pub(super) fn traces(
-    args: &Args,
+    options: &Options,
     dataset: &Dataset,
     prepared: &Prepared,
-    progress: &Progress,
+    tell: &Listener<'_>,
 ) -> anyhow::Result<TraceFiles> {
     let (series, (set, rows)) = match (dataset.source(), &prepared.series) {
         (Source::Series(series), Some(sequences)) => (series, sequences),
@@ -282,20 +280,23 @@ pub(super) fn traces(
         (Source::Series(_), None) => bail!("the sequences have not been read"),
     };
     let name = dataset.name();
-    let file = |of: &str| args.output.join(format!("traces/{name}{of}.parquet"));
+    let file = |of: &str| options.output.join(format!("traces/{name}{of}.parquet"));
     let (heldout, validation) = (file(""), file(".validation"));
     let model_key = kept::key(&prepared.record)?;
     let key = kept::key(&("with probabilities", &prepared.record))?;
     if !kept::is_current(&heldout, &key)? || !kept::is_current(&validation, &key)? {
         let model = match &series.checkpoint {
             Some(checkpoint) => load(checkpoint, set)?,
-            None => trained(args, name, &model_key, set, rows, progress)?,
+            None => trained(options, name, &model_key, set, rows, tell)?,
         };
         for (path, rows) in [(&heldout, &rows.heldout), (&validation, &rows.validation)] {
-            progress.stage("scoring", rows.len());
-            let done = |n| progress.advance(n);
+            tell(Event::Stage("scoring", rows.len()));
+            let done = |n| tell(Event::Advanced(n));
             let set = set.select(rows);
-            write_traces(&model, &set, rows, path, true, args.device, done)?;
+            let written = write_traces(&model, &set, rows, path, true, options.device, done)?;
+            if let Some(why) = written.gpu_failed {
+                tell(Event::Warning(why));
+            }
             kept::record(path, &key)?;
         }
     }
@@ -312,7 +313,7 @@ fn load(path: &Path, set: &SeriesSet) -> anyhow::Result<Model> {
     if (shape.features, shape.classes) != (features, classes) {
         bail!(
             "{}: this model reads {} and tells {} apart, but {} has {} and {}",
-            show::file(path),
+            path.display(),
             count(shape.features as u64, "feature", "features"),
             count(shape.classes as u64, "class", "classes"),
             set.name(),
@@ -325,20 +326,20 @@ fn load(path: &Path, set: &SeriesSet) -> anyhow::Result<Model> {
 
 /// The model trained here, in this run or in an earlier one.
 fn trained(
-    args: &Args,
+    options: &Options,
     name: &str,
     key: &str,
     set: &SeriesSet,
     rows: &Rows,
-    progress: &Progress,
+    tell: &Listener<'_>,
 ) -> anyhow::Result<Model> {
-    let path = args.output.join(format!("models/{name}.safetensors"));
+    let path = options.output.join(format!("models/{name}.safetensors"));
     if kept::is_current(&path, key)? {
         return Ok(Model::load(&path)?);
     }
     // The key in its name keeps the states of other options apart.
     let state = format!("models/{name}-{}.training", &key[..8]);
-    let state = args.output.join(state);
+    let state = options.output.join(state);
     let (train, validation) = (set.select(&rows.train), set.select(&rows.validation));
     let trainer = Trainer::new(
         Labelled::new(network_series(&train)?, train.labels())?,
@@ -347,29 +348,29 @@ fn trained(
             validation.labels(),
         )?),
         set.classes().to_vec(),
-        options(args, name),
+        train_options(options, name),
     )?;
-    let mut trainer = trainer.on(args.device)?;
+    let mut trainer = trainer.on(options.device)?;
     if state.is_file() {
         trainer
             .resume(&state)
             .context("an interrupted training cannot go on; remove its file to begin anew")?;
     }
-    train_on(&mut trainer, &state, progress)?;
+    train_on(&mut trainer, &state, tell)?;
     let model = trainer.model()?;
     model.save(&path)?;
     kept::record(&path, key)?;
     // The model is complete: the way there is not needed any more.
     if state.is_file() {
         fs::remove_file(&state)
-            .with_context(|| format!("{}: cannot remove it", show::file(&state)))?;
+            .with_context(|| format!("{}: cannot remove it", state.display()))?;
     }
     Ok(model)
 }
 
 /// Trains to the end, and saves the state of it now and then.
-fn train_on(trainer: &mut Trainer<'_>, state: &Path, progress: &Progress) -> anyhow::Result<()> {
-    progress.say("training, first epoch");
+fn train_on(trainer: &mut Trainer<'_>, state: &Path, tell: &Listener<'_>) -> anyhow::Result<()> {
+    tell(Event::Doing("training, first epoch".into()));
     let mut saved: Option<Instant> = None;
     let mut best: Option<Epoch> = None;
     while let Some(epoch) = trainer.epoch()? {
@@ -379,10 +380,10 @@ fn train_on(trainer: &mut Trainer<'_>, state: &Path, progress: &Progress) -> any
         let best = best.map_or_else(String::new, |b| {
             format!(", best {:.4} in epoch {}", b.validation_loss, b.epoch)
         });
-        progress.say(format_args!(
+        tell(Event::Doing(format!(
             "training, epoch {}, validation loss {:.4}{best}",
             epoch.epoch, epoch.validation_loss
-        ));
+        )));
         if saved.is_none_or(|at| at.elapsed() > SAVE_EVERY) {
             trainer.save_state(state)?;
             saved = Some(Instant::now());

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use haltwise_io::write_whole;
-use haltwise_report::DatasetResults;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::show;
+use crate::experiment::DatasetResults;
 
 /// A digest of bytes: tells files apart, and is no defence against forgery.
 pub(super) fn digest(bytes: &[u8]) -> String {
@@ -20,7 +19,7 @@ pub(super) fn digest(bytes: &[u8]) -> String {
 
 /// The digest of a file's content.
 pub(super) fn file_digest(path: &Path) -> anyhow::Result<String> {
-    let bytes = fs::read(path).with_context(|| format!("{}: cannot read it", show::file(path)))?;
+    let bytes = fs::read(path).with_context(|| format!("{}: cannot read it", path.display()))?;
     Ok(digest(&bytes))
 }
 
@@ -47,7 +46,7 @@ pub(super) fn write_bytes(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// run leaves when it is killed while it writes one. Those of the last minute may
 /// belong to a run that is alive.
 pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
-    let cannot = || format!("{}: cannot make the folder", show::file(folder));
+    let cannot = || format!("{}: cannot make the folder", folder.display());
     fs::create_dir_all(folder).with_context(cannot)?;
     for entry in fs::read_dir(folder).with_context(cannot)?.flatten() {
         let unfinished = entry
@@ -121,6 +120,6 @@ fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> anyhow::Result<Option
     match fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e).with_context(|| format!("{}: cannot read it", show::file(path))),
+        Err(e) => Err(e).with_context(|| format!("{}: cannot read it", path.display())),
     }
 }

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use haltwise_io::series::{self, BUILTIN, Missing, Part, SeriesSet};
 
-use super::Args;
-use crate::data::{TISELAC_PART, in_folder, is_name, rank};
-use crate::show;
+use super::{Event, Listener, Options};
+use crate::datasets::{TISELAC_PART, in_folder, is_name, rank};
 
 /// A dataset, and the files that it is made from.
 #[derive(Debug)]
@@ -68,7 +67,7 @@ impl Series {
 }
 
 /// Parses `NAME=FILE`.
-pub(super) fn named_file(text: &str) -> Result<(String, PathBuf), String> {
+pub fn named_file(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((name, file)) if is_name(name) && !file.is_empty() => Ok((name.into(), file.into())),
         _ => Err("give NAME=FILE, the name in letters, digits, - and _".into()),
@@ -76,19 +75,25 @@ pub(super) fn named_file(text: &str) -> Result<(String, PathBuf), String> {
 }
 
 /// All datasets of a run, the paper's first and in its order.
-pub(super) fn datasets(args: &Args) -> anyhow::Result<Vec<Dataset>> {
-    check_folders(args)?;
+pub(super) fn datasets(options: &Options, tell: &Listener<'_>) -> anyhow::Result<Vec<Dataset>> {
+    check_folders(options)?;
     let mut datasets = Vec::new();
-    for (name, file) in &args.traces {
+    for (name, file) in &options.traces {
         datasets.push(Dataset {
             name: name.clone(),
             source: Source::Traces(file.clone()),
-            splits: companion(args.splits_from.as_deref(), name, &["splits.npz"], true)?,
+            splits: companion(
+                options.splits_from.as_deref(),
+                name,
+                &["splits.npz"],
+                true,
+                tell,
+            )?,
         });
     }
-    for (name, asked_for) in names(args)? {
-        if !args.traces.iter().any(|(other, _)| *other == name) {
-            datasets.push(of_series(args, name, asked_for)?);
+    for (name, asked_for) in names(options, tell)? {
+        if !options.traces.iter().any(|(other, _)| *other == name) {
+            datasets.push(of_series(options, name, asked_for, tell)?);
         }
     }
     datasets.sort_by_key(|d| (rank(&d.name), d.name.clone()));
@@ -98,18 +103,18 @@ pub(super) fn datasets(args: &Args) -> anyhow::Result<Vec<Dataset>> {
     Ok(datasets)
 }
 
-fn check_folders(args: &Args) -> anyhow::Result<()> {
+fn check_folders(options: &Options) -> anyhow::Result<()> {
     let folders = [
-        ("--data", &args.data),
-        ("--checkpoints", &args.checkpoints),
-        ("--splits-from", &args.splits_from),
-        ("--rows-from", &args.rows_from),
+        ("--data", &options.data),
+        ("--checkpoints", &options.checkpoints),
+        ("--splits-from", &options.splits_from),
+        ("--rows-from", &options.rows_from),
     ];
     for (option, folder) in folders {
         if let Some(folder) = folder.as_ref().filter(|f| !f.is_dir()) {
             bail!(
                 "{}: {option} needs a folder, and this is none",
-                show::file(folder)
+                folder.display()
             );
         }
     }
@@ -118,16 +123,20 @@ fn check_folders(args: &Args) -> anyhow::Result<()> {
 
 /// The names of the datasets to read sequences of, and whether each was asked
 /// for by name.
-fn names(args: &Args) -> anyhow::Result<Vec<(String, bool)>> {
-    if !args.dataset.is_empty() {
-        return args.dataset.iter().map(|name| known(args, name)).collect();
+fn names(options: &Options, tell: &Listener<'_>) -> anyhow::Result<Vec<(String, bool)>> {
+    if !options.datasets.is_empty() {
+        return options
+            .datasets
+            .iter()
+            .map(|name| known(options, name, tell))
+            .collect();
     }
     // Trace files and nothing else: these are meant, and no other.
-    if !args.traces.is_empty() && args.data.is_none() && args.checkpoints.is_none() {
+    if !options.traces.is_empty() && options.data.is_none() && options.checkpoints.is_none() {
         return Ok(Vec::new());
     }
     let mut names: Vec<String> = BUILTIN.map(str::to_owned).into();
-    if let Some(folder) = &args.data {
+    if let Some(folder) = &options.data {
         names.extend(in_folder(folder)?);
     }
     names.sort();
@@ -136,51 +145,61 @@ fn names(args: &Args) -> anyhow::Result<Vec<(String, bool)>> {
 }
 
 /// A name that was asked for, if there is such a dataset.
-fn known(args: &Args, name: &str) -> anyhow::Result<(String, bool)> {
-    let present = args.data.as_deref().map(in_folder).transpose()?;
+fn known(options: &Options, name: &str, tell: &Listener<'_>) -> anyhow::Result<(String, bool)> {
+    let present = options.data.as_deref().map(in_folder).transpose()?;
     let present = present.unwrap_or_default();
     let is_there = |name: &str| present.iter().any(|other| other == name);
-    let traces = args.traces.iter().any(|(other, _)| other == name);
+    let traces = options.traces.iter().any(|(other, _)| other == name);
     if traces || is_there(name) || BUILTIN.contains(&name) {
         return Ok((name.to_owned(), true));
     }
     if name == "Tiselac" && is_there(TISELAC_PART) {
-        show::warn(format_args!(
+        tell(Event::Warning(format!(
             "Tiselac is not in the data folder; {TISELAC_PART}, a part of it, stands in"
-        ));
+        )));
         return Ok((TISELAC_PART.to_owned(), true));
     }
-    match &args.data {
+    match &options.data {
         Some(folder) => bail!(
             "{}: there is no dataset {name} in it; `haltwise data` says how to get it",
-            show::file(folder)
+            folder.display()
         ),
         None => bail!("{name} is not built in; give the folder that holds it with --data FOLDER"),
     }
 }
 
-fn of_series(args: &Args, name: String, asked_for: bool) -> anyhow::Result<Dataset> {
-    let rows_from = args.rows_from.as_deref().or(args.splits_from.as_deref());
-    let here = args.data.as_deref().map(in_folder).transpose()?;
+fn of_series(
+    options: &Options,
+    name: String,
+    asked_for: bool,
+    tell: &Listener<'_>,
+) -> anyhow::Result<Dataset> {
+    let rows_from = options
+        .rows_from
+        .as_deref()
+        .or(options.splits_from.as_deref());
+    let here = options.data.as_deref().map(in_folder).transpose()?;
     let here = here.is_some_and(|names| names.contains(&name));
     let checkpoint = companion(
-        args.checkpoints.as_deref(),
+        options.checkpoints.as_deref(),
         &name,
         &["pt", "safetensors"],
         asked_for,
+        tell,
     )?;
-    let strict = asked_for && args.rows_from.is_some();
+    let strict = asked_for && options.rows_from.is_some();
     Ok(Dataset {
         splits: companion(
-            args.splits_from.as_deref(),
+            options.splits_from.as_deref(),
             &name,
             &["splits.npz"],
             asked_for,
+            tell,
         )?,
         source: Source::Series(Series {
             name: name.clone(),
-            folder: args.data.clone().filter(|_| here),
-            rows: companion(rows_from, &name, &["rows.npz"], strict)?,
+            folder: options.data.clone().filter(|_| here),
+            rows: companion(rows_from, &name, &["rows.npz"], strict, tell)?,
             checkpoint,
         }),
         name,
@@ -195,6 +214,7 @@ fn companion(
     name: &str,
     extensions: &[&str],
     must: bool,
+    tell: &Listener<'_>,
 ) -> anyhow::Result<Option<PathBuf>> {
     let Some(folder) = folder else {
         return Ok(None);
@@ -205,10 +225,10 @@ fn companion(
     let found = files.clone().find(|file| file.is_file());
     if found.is_none() {
         let first = files.clone().next().context("a file has an extension")?;
-        let missing = format!("{}: there is no such file", show::file(&first));
+        let missing = format!("{}: there is no such file", first.display());
         match must {
             true => bail!("{missing}; add it, or leave the option that names its folder away"),
-            false => show::warn(format_args!("{missing}; {name} does without")),
+            false => tell(Event::Warning(format!("{missing}; {name} does without"))),
         }
     }
     Ok(found)

@@ -6,7 +6,7 @@ use haltwise::stats::clopper_pearson;
 use serde::Serialize;
 
 use super::{Experiment, HaltedBy, MethodResults, SplitResult};
-use crate::chance::{Losses, beyond_chance};
+use haltwise_report::chance::{Losses, beyond_chance};
 
 /// How many of the splits, with the exact 95% interval of that share. The
 /// splits are taken as independent draws; those of one dataset overlap.

@@ -1,17 +1,15 @@
 //! The methods on every split, and how t_avg depends on α.
 
 use haltwise::evaluate::halt_steps;
-use haltwise::plan::{Alpha, LossWord};
+use haltwise::plan::{Alpha, LossWord, PlanError};
 use haltwise::rule::{Promise, Thresholds};
 use haltwise::traces::{Certifying, Fitting, Screening, Survey, Traces};
 use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
-use haltwise_report::{MethodResults, SplitResult, SweepCurve, SweepPoint};
 use rayon::prelude::*;
 
-use super::Wanted;
-use super::progress::Progress;
 use super::splits::{Split, Splits};
-use crate::plan::plan;
+use super::{Event, Listener, Options};
+use crate::experiment::{MethodResults, SplitResult, SweepCurve, SweepPoint, mean_and_error};
 
 /// In the order of the table.
 pub(super) const NAMES: [&str; ROWS] = [
@@ -72,11 +70,11 @@ struct Adaptive {
 /// Runs all splits on all cores. A split's results depend on nothing but the
 /// split, and they are put together in order: any thread count gives the same.
 pub(super) fn run(
-    wanted: &Wanted,
+    options: &Options,
     outputs: &Outputs,
     fitting: Option<&Fitting>,
     splits: &Splits,
-    progress: &Progress,
+    tell: &Listener<'_>,
 ) -> anyhow::Result<Found> {
     let dataset = Dataset {
         outputs,
@@ -84,14 +82,14 @@ pub(super) fn run(
         fitting,
         splits,
     };
-    let alphas = if wanted.sweep { alphas()? } else { Vec::new() };
-    let own_plans = Plans::new(wanted, None);
-    let with_alpha = |alpha: &Alpha| Plans::new(wanted, Some(*alpha));
-    let swept: Vec<Plans> = alphas.iter().map(with_alpha).collect();
-    progress.stage("alpha", swept.len() + 1);
+    let alphas = if options.sweep { alphas()? } else { Vec::new() };
+    let own_plans = Plans::new(options, None)?;
+    let with_alpha = |alpha: &Alpha| Plans::new(options, Some(*alpha));
+    let swept: Vec<Plans> = alphas.iter().map(with_alpha).collect::<Result<_, _>>()?;
+    tell(Event::Stage("alpha", swept.len() + 1));
     let adaptive = |plans: &Plans| {
         let found = dataset.adaptive(plans);
-        progress.advance(1);
+        tell(Event::Advanced(1));
         found
     };
     let average = own_plans.asking(|ask| ask.promise = Some(Promise::Marginal));
@@ -108,7 +106,7 @@ pub(super) fn run(
         .chunks(2)
         .flat_map(two)
         .collect::<anyhow::Result<_>>()?;
-    progress.stage("split", splits.len());
+    tell(Event::Stage("split", splits.len()));
     let found = (0..splits.len()).into_par_iter().map(|s| {
         let parts = Parts::new(&dataset, splits.split(s));
         let of_split = [&own, &average, &free].map(|rules| &rules[s].rule);
@@ -116,7 +114,7 @@ pub(super) fn run(
         let sweep = std::iter::zip(&swept, &adaptive)
             .map(|(plans, rules)| parts.t_avgs(plans, &rules[s]))
             .collect::<anyhow::Result<_>>()?;
-        progress.advance(1);
+        tell(Event::Advanced(1));
         Ok(OfSplit { results, sweep })
     });
     let found: Vec<OfSplit> = found.collect::<anyhow::Result<_>>()?;
@@ -146,18 +144,18 @@ struct Plans {
 }
 
 impl Plans {
-    fn new(wanted: &Wanted, alpha: Option<Alpha>) -> Self {
-        let of = |method: Method| wanted.plan(method, alpha);
-        Self {
-            marginal: of(Method::Marginal),
-            conditional: of(Method::Conditional),
-            screen_only: of(Method::ScreenOnly),
+    fn new(options: &Options, alpha: Option<Alpha>) -> Result<Self, PlanError> {
+        let of = |method: Method| options.plan(method, alpha);
+        Ok(Self {
+            marginal: of(Method::Marginal)?,
+            conditional: of(Method::Conditional)?,
+            screen_only: of(Method::ScreenOnly)?,
             levels: Ask {
-                alpha: alpha.map(Alpha::get).or(wanted.levels.alpha),
-                delta: wanted.levels.delta,
+                alpha: alpha.map(Alpha::get).or(options.alpha),
+                delta: options.delta,
                 ..Ask::default()
             },
-        }
+        })
     }
 
     /// The same, asking `adaptive` for something else.
@@ -168,8 +166,8 @@ impl Plans {
     }
 
     /// The adaptive method with other traces to fit to, or a seed to split by.
-    fn adaptive(&self, fit: bool, seed: Option<u64>) -> Plan {
-        plan(Ask {
+    fn adaptive(&self, fit: bool, seed: Option<u64>) -> Result<Plan, PlanError> {
+        Plan::new(Ask {
             fit,
             seed,
             ..self.levels.clone()
@@ -186,7 +184,7 @@ impl Dataset<'_> {
         let Some(fitting) = self.fitting else {
             let of_split = |s: usize| {
                 let given = self.part(self.splits.split(s).calibration);
-                let plan = plans.adaptive(false, Some(s as u64));
+                let plan = plans.adaptive(false, Some(s as u64))?;
                 let rule = plan.calibrate(Given::one(&given))?.rule;
                 let test = self.part(self.splits.split(s).test);
                 let t_avg = t_avg(&self.over(&rule)?, &test.traces(rule.source())?)?;
@@ -201,7 +199,7 @@ impl Dataset<'_> {
             ..Survey::default()
         };
         survey.set.sequences = certifying.first().map_or(0, |part| part.len()) as u64;
-        let proposal = plans.adaptive(true, None).fix(fitting, &survey)?;
+        let proposal = plans.adaptive(true, None)?.fix(fitting, &survey)?;
         let scored = proposal.scored(self.outputs)?;
         let evidence = proposal.count_parts(&scored, &certifying)?;
         let of_split = |(s, evidence): (usize, &Evidence)| {
@@ -358,24 +356,16 @@ fn methods(found: Vec<OfSplit>) -> Vec<MethodResults> {
 
 fn sweep(alphas: &[Alpha], found: &[OfSplit]) -> Vec<SweepCurve> {
     let point = |a: usize, method: usize| {
-        let (t_avg, standard_error) = mean_and_error(found.iter().map(|s| s.sweep[a][method]));
-        SweepPoint {
+        let (t_avg, standard_error) = mean_and_error(found.iter().map(|s| s.sweep[a][method]))?;
+        Some(SweepPoint {
             alpha: alphas[a].get(),
             t_avg,
             standard_error,
-        }
+        })
     };
     let curve = |method: usize| SweepCurve {
         method: NAMES[method].to_owned(),
-        points: (0..alphas.len()).map(|a| point(a, method)).collect(),
+        points: (0..alphas.len()).filter_map(|a| point(a, method)).collect(),
     };
     (0..SWEPT).map(curve).collect()
-}
-
-fn mean_and_error(values: impl ExactSizeIterator<Item = f64> + Clone) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.clone().sum::<f64>() / n;
-    let squares: f64 = values.map(|v| (v - mean).powi(2)).sum();
-    let variance = if n > 1.0 { squares / (n - 1.0) } else { 0.0 };
-    (mean, (variance / n).sqrt())
 }

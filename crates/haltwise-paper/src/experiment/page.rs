@@ -10,9 +10,10 @@ use super::{
     DatasetResults, Experiment, Rate, ResultsTable, TableRow, Violations, ablation_figure,
     splits_figure, sweep_figure,
 };
-use crate::chance::LEVEL;
-use crate::format::{count, interval, level};
-use crate::page::{Context, page};
+use haltwise_report::Context;
+use haltwise_report::chance::LEVEL;
+use haltwise_report::draw::page;
+use haltwise_report::format::{count, interval, level};
 
 /// The report on an experiment: one HTML file that needs nothing else.
 pub fn report_experiment(experiment: &Experiment, context: &Context) -> String {

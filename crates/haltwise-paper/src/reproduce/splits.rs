@@ -11,9 +11,10 @@ use rand::seq::SliceRandom;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use haltwise_report::format::{count as number, count_of as count};
+
 use super::sources::Dataset;
-use super::{Wanted, kept};
-use crate::show::{self, count};
+use super::{Options, kept};
 
 const SPLITS: usize = 100;
 
@@ -31,15 +32,15 @@ pub(super) enum Origin {
     },
 }
 
-pub(super) fn origin(dataset: &Dataset, wanted: &Wanted) -> anyhow::Result<Origin> {
+pub(super) fn origin(dataset: &Dataset, options: &Options) -> anyhow::Result<Origin> {
     Ok(match dataset.splits_file() {
         None => Origin::Drawn {
-            splits: wanted.splits.unwrap_or(SPLITS),
-            seed: wanted.seed,
+            splits: options.splits.unwrap_or(SPLITS),
+            seed: options.seed,
         },
         Some(path) => Origin::File {
             digest: kept::file_digest(path)?,
-            splits: wanted.splits,
+            splits: options.splits,
         },
     })
 }
@@ -87,18 +88,18 @@ impl Splits {
 /// The splits of `n` traces, which were read from `traces`.
 pub(super) fn load(
     dataset: &Dataset,
-    wanted: &Wanted,
+    options: &Options,
     n: usize,
     traces: &Path,
 ) -> anyhow::Result<Splits> {
     match dataset.splits_file() {
-        Some(path) => from_file(path, wanted.splits, n, traces),
+        Some(path) => from_file(path, options.splits, n, traces),
         None if n < 3 => bail!(
             "{}: {} cannot be split in three; give more",
-            show::file(traces),
-            show::count(n as u64, "trace", "traces")
+            traces.display(),
+            count(n as u64, "trace", "traces")
         ),
-        None => Ok(draw(wanted.splits.unwrap_or(SPLITS), n, wanted.seed)),
+        None => Ok(draw(options.splits.unwrap_or(SPLITS), n, options.seed)),
     }
 }
 
@@ -128,7 +129,7 @@ fn from_file(
     let &[found, width] = &order.shape[..] else {
         bail!(
             "{}: `order` has {} axes; it must have two, splits × traces",
-            show::file(path),
+            path.display(),
             order.shape.len()
         );
     };
@@ -136,19 +137,19 @@ fn from_file(
         bail!(
             "{}: its splits are of {}, but there are {} in {}; these splits belong to other \
              traces",
-            show::file(path),
+            path.display(),
             count(width as u64, "trace", "traces"),
-            show::number(n as u64),
-            show::file(traces)
+            number(n as u64),
+            traces.display()
         );
     }
     let splits = wanted.unwrap_or(found);
     if splits > found || splits == 0 {
         bail!(
             "{}: it has {}, and {} are asked for",
-            show::file(path),
+            path.display(),
             count(found as u64, "split", "splits"),
-            show::number(splits as u64)
+            number(splits as u64)
         );
     }
     let n_test = test_size(path, n)?;
@@ -156,7 +157,7 @@ fn from_file(
     let orders = rows
         .map(|(s, row)| {
             permutation(row, n)
-                .with_context(|| format!("{}: `order`, split {}", show::file(path), s + 1))
+                .with_context(|| format!("{}: `order`, split {}", path.display(), s + 1))
         })
         .collect::<anyhow::Result<_>>()?;
     Ok(Splits {
@@ -170,14 +171,14 @@ fn from_file(
 fn test_size(path: &Path, n: usize) -> anyhow::Result<usize> {
     let n_test = read_integers(path, "n_test")?;
     let &[n_test] = &n_test.values[..] else {
-        bail!("{}: `n_test` must be a single number", show::file(path));
+        bail!("{}: `n_test` must be a single number", path.display());
     };
     let n_test = n_test as usize;
     if n_test == 0 || n_test + 2 > n {
         bail!(
             "{}: `n_test` is {n_test} of {n}; it must leave something to test, to screen and to \
              certify on",
-            show::file(path)
+            path.display()
         );
     }
     Ok(n_test)

@@ -5,22 +5,26 @@ use serde::Serialize;
 use super::content::{Content, Shape};
 
 /// The part of Tiselac that stands in where the whole is not at hand.
-pub(crate) const TISELAC_PART: &str = "TiselacNDVI";
+pub const TISELAC_PART: &str = "TiselacNDVI";
 
 /// One of the paper's datasets.
 #[derive(Debug, Serialize)]
-pub(super) struct Known {
+pub struct Known {
+    /// What it is called.
     #[serde(skip)]
-    pub(super) name: &'static str,
-    pub(super) what: &'static str,
-    pub(super) source: &'static str,
-    pub(super) licence: &'static str,
+    pub name: &'static str,
+    /// What its sequences are.
+    pub what: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// Its licence.
+    pub licence: &'static str,
     /// Where one is known.
-    pub(super) shape: Option<Shape>,
+    pub shape: Option<Shape>,
     /// Where one is known: see `content.rs` for what it is of.
-    pub(super) checksum: Option<&'static str>,
+    pub checksum: Option<&'static str>,
     /// How to get it.
-    pub(super) how: &'static str,
+    pub how: &'static str,
 }
 
 const fn shape(sequences: usize, steps: usize, features: usize, classes: usize) -> Option<Shape> {
@@ -35,7 +39,7 @@ const fn shape(sequences: usize, steps: usize, features: usize, classes: usize) 
 const ARCHIVE: &str = "time series classification archive (UCR/UEA), timeseriesclassification.com";
 
 /// In the order of the paper's table.
-pub(super) const KNOWN: [Known; 6] = [
+pub const KNOWN: [Known; 6] = [
     Known {
         name: "Tiselac",
         what: "satellite pixels over years, ten bands",
@@ -94,13 +98,14 @@ pub(super) const KNOWN: [Known; 6] = [
 ];
 
 impl Known {
-    pub(super) fn find(name: &str) -> Option<&'static Self> {
+    /// The dataset of this name.
+    pub fn find(name: &str) -> Option<&'static Self> {
         KNOWN.iter().find(|known| known.name == name)
     }
 
     /// Whether what was found is this dataset; `None` where nothing is known to
     /// compare with.
-    pub(super) fn agrees(&self, found: &Content) -> Option<bool> {
+    pub fn agrees(&self, found: &Content) -> Option<bool> {
         let shape = self.shape? == found.shape;
         let checksum = self.checksum.is_none_or(|c| c == found.checksum);
         Some(shape && checksum)
@@ -108,7 +113,7 @@ impl Known {
 }
 
 /// The place of a dataset in the paper's table; others come after.
-pub(crate) fn rank(name: &str) -> usize {
+pub fn rank(name: &str) -> usize {
     let name = if name == TISELAC_PART {
         "Tiselac"
     } else {

@@ -3,18 +3,21 @@
 use std::fmt;
 
 use haltwise_io::series::SeriesSet;
+use haltwise_report::format::count_of as count;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::show::count;
-
 /// The size of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Shape {
-    pub(super) sequences: usize,
-    pub(super) steps: usize,
-    pub(super) features: usize,
-    pub(super) classes: usize,
+pub struct Shape {
+    /// How many sequences.
+    pub sequences: usize,
+    /// How many steps the longest has.
+    pub steps: usize,
+    /// How many numbers each step has.
+    pub features: usize,
+    /// How many classes.
+    pub classes: usize,
 }
 
 impl fmt::Display for Shape {
@@ -32,13 +35,16 @@ impl fmt::Display for Shape {
 
 /// What was found on reading a dataset.
 #[derive(Debug, Serialize)]
-pub(super) struct Content {
-    pub(super) shape: Shape,
-    pub(super) checksum: String,
+pub struct Content {
+    /// Its size.
+    pub shape: Shape,
+    /// A checksum of labels and values, whatever the order of the rows.
+    pub checksum: String,
 }
 
 impl Content {
-    pub(super) fn of(set: &SeriesSet) -> Self {
+    /// What is in these sequences.
+    pub fn of(set: &SeriesSet) -> Self {
         Self {
             shape: Shape {
                 sequences: set.len(),
