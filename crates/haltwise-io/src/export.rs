@@ -107,7 +107,6 @@ const LIVE: Kind = Kind {
     name: "live rule",
     format: "haltwise-live-rule",
     version: 1,
-    oldest: 1,
     remedy: "export it again",
     is: "a rule without its record",
     verb: "decide",
