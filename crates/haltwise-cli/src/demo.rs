@@ -1,5 +1,6 @@
 //! `haltwise demo`: the whole story on a built-in dataset.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -15,7 +16,7 @@ use haltwise_report::{Compared, Context, report_comparison};
 
 use crate::plan::plan;
 use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
-use crate::{production, train};
+use crate::train;
 
 /// See the whole story on a built-in dataset, ending in a report
 ///
@@ -32,11 +33,6 @@ pub(crate) struct Args {
     /// The seed of the split and of the training
     #[arg(long, default_value_t = 0)]
     seed: u64,
-
-    /// Then serve the adaptive rule, replay strokes as live streams, have the writers change,
-    /// and show the alarm
-    #[arg(long)]
-    production: bool,
 
     /// Print the evaluations as one JSON object instead of words
     #[arg(long)]
@@ -121,23 +117,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     write_report(&folder.join("report.html"), &results)?;
     say(table(&results))?;
-    let alarm = match args.production {
-        false => None,
-        true => Some(production::replay(
-            &model,
-            &set.select(&places[3]),
-            &folder.join("adaptive.json"),
-            folder,
-            args.json,
-        )?),
-    };
     if args.json {
-        let mut object: serde_json::Map<_, _> = results
-            .iter()
-            .map(|r| Ok((r.name.clone(), serde_json::to_value(&r.evaluation)?)))
-            .collect::<anyhow::Result<_>>()?;
-        object.extend(alarm.map(|status| ("production".to_owned(), status)));
-        show::print_json(&object)?;
+        let evaluations: BTreeMap<_, _> =
+            results.iter().map(|r| (&r.name, &r.evaluation)).collect();
+        show::print_json(&evaluations)?;
     }
     say(farewell(folder, start))?;
     Ok(ExitCode::SUCCESS)

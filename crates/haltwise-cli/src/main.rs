@@ -21,7 +21,6 @@ mod memory;
 mod monitor;
 mod pages;
 mod plan;
-mod production;
 mod promise;
 #[cfg(feature = "proxy")]
 mod proxy;

@@ -77,7 +77,7 @@ pub fn write_traces(
 
 /// How safe the model finds it to stop: by the head that was trained for just
 /// that, where there is one, else by how likely it finds its prediction right.
-pub fn safety(scores: &Scores) -> Cow<'_, [f32]> {
+fn safety(scores: &Scores) -> Cow<'_, [f32]> {
     match &scores.gap {
         Some(gap) => gap.iter().map(|gap| 1.0 - gap).collect(),
         None => Cow::Borrowed(&scores.confidence),
