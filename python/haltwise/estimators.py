@@ -3,65 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from hashlib import blake2b
 from typing import Any, get_args
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
-from ._arrays import Array, as_array, check_axes, floats
-from ._core import Stream
+from ._arrays import Array, as_array, check_axes
+from ._bases import LSTM, Function, Together, base_of, is_function
+from ._live import LiveSeries
 from ._series import Collection, collection
 from .calibration import Alike, Method, Promise, calibrate
-from .lstm import Model, train
 from .rule import Evaluation, Rule
 from .traces import Traces
 
-#: A function from a padded batch (n_cases, n_channels, n_timepoints) to the class
-#: probabilities after each time point, (n_cases, n_timepoints, n_classes).
-StepProbabilities = Callable[[NDArray[Any]], Any]
-
-#: How many checkpoints, and series at each, are read again to see whether a function
-#: looks ahead.
-CHECKED_CHECKPOINTS, CHECKED_SERIES = 8, 16
-
-
-class LSTM(BaseEstimator):  # type: ignore[misc]
-    """The built-in two-head LSTM, as the base of an :class:`EarlyClassifier`; its
-    score is the confidence head's. Parameters as for :func:`haltwise.train`."""
-
-    def __init__(
-        self,
-        hidden: int = 32,
-        layers: int = 1,
-        learning_rate: float = 1e-3,
-        batch: int = 64,
-        patience: int = 30,
-        max_epochs: int = 10_000,
-        normalise: bool = True,
-        seed: int = 0,
-        device: str = "auto",
-    ) -> None:
-        self.hidden = hidden
-        self.layers = layers
-        self.learning_rate = learning_rate
-        self.batch = batch
-        self.patience = patience
-        self.max_epochs = max_epochs
-        self.normalise = normalise
-        self.seed = seed
-        self.device = device
-
-    def fit(self, X: Any, y: Any) -> LSTM:
-        """Trains the network; `model_` is a :class:`haltwise.Model`."""
-        self.model_: Model = train(X, y, **self.get_params())
-        return self
+__all__ = ["LSTM", "EarlyClassifier"]
 
 
 class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -180,7 +142,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    _live: dict[Hashable, _Case]
+    _live: LiveSeries
     state_info: NDArray[np.int64] | None
 
     def __init__(
@@ -248,7 +210,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _parts(self, labels: Array) -> tuple[Array, Array]:
         """The rows that train, or may have trained, the base, and those to calibrate on."""
         rows = np.arange(len(labels))
-        if _is_function(self.estimator):
+        if is_function(self.estimator):
             if self.new_series and self.calibration_fraction is None:
                 raise ValueError(
                     "new_series=True has fit calibrate, calibration_fraction=None has it not: "
@@ -279,8 +241,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(self, series: Collection, labels: Array) -> None:
         """Trains the base on all of these and, to propose rules from, on all but each fold."""
-        folds = [] if _is_function(self.estimator) else self._folds(labels)
-        base = _base(self.estimator, self.checkpoints_, self.classes_)
+        folds = [] if is_function(self.estimator) else self._folds(labels)
+        base = base_of(self.estimator, self.checkpoints_, self.classes_)
         trainings = base.trainings(series, labels)
         each = len(trainings)
         for fold in folds:
@@ -311,7 +273,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 others.append(copy(other))
                 self.fold_estimators_.append(fitted)
         if others:
-            self._base = _Together([base, *others])
+            self._base = Together([base, *others])
         probs, scores, reached = zip(*said, strict=True)
         self.fit_traces_ = self._traces(
             np.concatenate(probs),
@@ -383,7 +345,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
             return
         remedy = "calibrate on others"
-        if _is_function(self.estimator):
+        if is_function(self.estimator):
             remedy += ", or say new_series=True before fit if none of them trained the function"
         raise ValueError(f"all of these series were given to fit as well; {risk}: {remedy}")
 
@@ -406,7 +368,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         series, labels = _labelled(X, y)
         self._check_series(series)
         probs, scores, reached = self._answers(self._base, series)
-        if isinstance(self._base, _Function):
+        if isinstance(self._base, Function):
             self._base.check_causal(series, reached, probs)
         return self._traces(probs, scores, reached, labels)
 
@@ -457,8 +419,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rule asks to read on, and which were decided."""
         series = self._ready(X)
         self.reset_state_info()
-        self._live.update((i, _Case(self.rule_)) for i in range(len(series)))
-        self._by_position = True
+        self._live = LiveSeries(self.rule_, len(series))
         return self._advance(series, range(len(series)), ended)
 
     def update_predict(
@@ -485,34 +446,19 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """As :meth:`update_predict`, with probabilities for classes."""
         series = self._ready(X)
         if ids is None:
-            if not self._live:
+            if not self._live.cases:
                 return self.predict_proba(series, ended=ended)
-            undecided = [case for case in self._live.values() if case.probs is None]
-            if not self._by_position or len(undecided) != len(series):
-                raise ValueError(
-                    f"{len(series)} series, but the last call left {len(undecided)} undecided; "
-                    "give those, in the same order, or ids, or call reset_state_info for new ones"
-                )
-            self._live = dict(enumerate(undecided))
-            return self._advance(series, range(len(series)), ended)
-        names = list(ids)
-        if len(names) != len(series) or len(set(names)) != len(names):
-            raise ValueError(f"{len(series)} series need as many different ids")
-        if self._by_position:
-            self.reset_state_info()
-        for name in names:
-            self._live.setdefault(name, _Case(self.rule_))
-        return self._advance(series, names, ended)
+            return self._advance(series, self._live.undecided(len(series)), ended)
+        return self._advance(series, self._live.named(ids, len(series), self.rule_), ended)
 
     def forget(self, ids: Iterable[Hashable]) -> None:
         """Drops live series: they are over, or were acted on."""
         for name in ids:
-            self._live.pop(name, None)
+            self._live.cases.pop(name, None)
 
     def reset_state_info(self) -> None:
         """Drops all live series."""
-        self._live = {}
-        self._by_position = False
+        self._live = LiveSeries()
         self.state_info = None
 
     def get_state_info(self) -> NDArray[np.int64] | None:
@@ -541,7 +487,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check(self, attribute: str, first: str) -> None:
         if hasattr(self, attribute):
             return
-        if hasattr(self, "estimators_") and _is_function(self.estimator):
+        if hasattr(self, "estimators_") and is_function(self.estimator):
             raise NotFittedError(
                 "this EarlyClassifier is not calibrated: fit cannot know which series trained the "
                 "function; call calibrate(X, y) with series that did not, or, if none of those "
@@ -576,33 +522,14 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _advance(
         self, series: Collection, names: Iterable[Hashable], ended: Any
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """Shows each series to its stream, checkpoint by checkpoint until it halts."""
-        cases = [self._live[name] for name in names]
-        reached = self._reached(series)
-        for c in range(int(reached.max(initial=0))):
-            running = np.array(
-                [
-                    i
-                    for i, case in enumerate(cases)
-                    if case.probs is None and case.stream.steps == c < reached[i]
-                ],
-                np.int64,
-            )
-            if not len(running):
-                continue
-            probs, scores = self._base.step(series, running, c)
-            # In float32, in which rules are certified: where the largest of two probabilities
-            # is another in float64, the label that is served would not be the one certified.
-            probs = probs.astype(np.float32, copy=False)
-            own = [None] * len(running) if scores is None else scores.tolist()
-            for i, row, score in zip(running, probs, own, strict=True):
-                cases[i].see(row, score)
-                # No series is longer: at the full length each is over.
-                if c + 1 == len(self.checkpoints_):
-                    cases[i].end()
-        for case, over in zip(cases, np.broadcast_to(ended, len(cases)), strict=True):
-            if over:
-                case.end()
+        cases = self._live.advance(
+            series,
+            names,
+            ended,
+            base=self._base,
+            reached=self._reached(series),
+            steps=len(self.checkpoints_),
+        )
         self.state_info = np.array(
             [
                 [case.stream.steps - 1, case.probs is not None, case.believed.argmax(), 0]
@@ -639,213 +566,6 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return X[~decisions]
 
 
-class _Case:
-    """One live series: its stream, and what the base believed last."""
-
-    def __init__(self, rule: Rule) -> None:
-        self.stream: Stream = rule.stream()
-        self.believed: Array = np.zeros(1)
-        #: The probabilities at the halt; None while it runs.
-        self.probs: Array | None = None
-
-    def see(self, probs: Array, score: float | None) -> None:
-        self.believed = probs
-        if self.stream.observe(score, probs=probs):
-            self.end()
-
-    def end(self) -> None:
-        if self.probs is None:
-            self.probs = self.believed
-
-
-class _PerCheckpoint:
-    """One clone of a classifier per checkpoint."""
-
-    def __init__(self, estimator: Any, checkpoints: Array, classes: Array) -> None:
-        self.estimator, self.checkpoints, self.classes = estimator, checkpoints, classes
-        # scikit-learn's read rows, aeon's read channels.
-        self.flat = not any(base.__module__.startswith("aeon.") for base in type(estimator).mro())
-
-    def trainings(self, series: Collection, labels: Array) -> list[Any]:
-        """What is to be done to train it, in any order, as joblib's calls."""
-        jobs = []
-        for end in self.checkpoints:
-            reach = series.lengths >= end
-            if len(np.unique(labels[reach])) < 2:
-                raise ValueError(
-                    f"fewer than two classes have series of {end} time points or more; leave "
-                    "that checkpoint out"
-                )
-            jobs.append(delayed(self.train)(series, labels, reach, end))
-        return jobs
-
-    def train(self, series: Collection, labels: Array, reach: Array, end: int) -> Any:
-        # Not safe: aeon's are cloned by scikit-learn as well.
-        return clone(self.estimator).fit(self.cut(series, reach, end), labels[reach])
-
-    def trained(self, fitted: list[Any]) -> list[Any]:
-        """Takes what came of that."""
-        self.fitted = fitted
-        return self.fitted
-
-    def cut(self, series: Collection, rows: Array, end: int) -> Array:
-        prefix = series.cases[rows, :, :end]
-        return prefix.reshape(len(prefix), -1) if self.flat else prefix
-
-    def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, None]:
-        """The probabilities of these rows at checkpoint `c`."""
-        fitted = self.fitted[c]
-        found = np.zeros((len(rows), len(self.classes)))
-        # A class that no series of this length had is never believed in.
-        columns = np.searchsorted(self.classes, fitted.classes_)
-        found[:, columns] = fitted.predict_proba(self.cut(series, rows, self.checkpoints[c]))
-        return found, None
-
-
-class _EveryStep:
-    """A base that reads every step, of which the checkpoints are picked. It reads
-    each batch once, and the last answer is kept for the next checkpoint."""
-
-    def __init__(self, checkpoints: Array, classes: Array) -> None:
-        self.checkpoints, self.classes = checkpoints, classes
-        self.batch: Collection | None = None
-
-    def read(self, series: Collection) -> tuple[Array, Array | None]:
-        raise NotImplementedError
-
-    def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, Array | None]:
-        if self.batch is not series:
-            self.answer = self.read(series)
-            self.batch = series
-        probs, scores = self.answer
-        t = self.checkpoints[c] - 1
-        return probs[rows, t], None if scores is None else scores[rows, t]
-
-    def __getstate__(self) -> dict[str, Any]:
-        kept = {k: v for k, v in self.__dict__.items() if k != "answer"}
-        return {**kept, "batch": None}
-
-
-class _Network(_EveryStep):
-    def __init__(self, estimator: LSTM, checkpoints: Array, classes: Array) -> None:
-        super().__init__(checkpoints, classes)
-        self.estimator = estimator
-
-    def trainings(self, series: Collection, labels: Array) -> list[Any]:
-        # By number: names would be sorted as text.
-        numbers = np.searchsorted(self.classes, labels)
-        return [delayed(clone(self.estimator).fit)(series, numbers)]
-
-    def trained(self, fitted: list[Any]) -> list[Any]:
-        (self.fitted,) = fitted
-        found = self.fitted.model_.classes
-        self.columns = np.array([int(name) for name in found])
-        return fitted
-
-    def read(self, series: Collection) -> tuple[Array, Array]:
-        found, scores = self.fitted.model_.predict_proba(series, device=self.fitted.device)
-        probs = np.zeros((*found.shape[:2], len(self.classes)), found.dtype)
-        probs[:, :, self.columns] = found
-        return probs, scores
-
-
-class _Function(_EveryStep):
-    def __init__(self, function: StepProbabilities, checkpoints: Array, classes: Array) -> None:
-        super().__init__(checkpoints, classes)
-        self.function = function
-
-    def trainings(self, series: Collection, labels: Array) -> list[Any]:
-        return []
-
-    def trained(self, fitted: list[Any]) -> list[Any]:
-        return [self.function]
-
-    def read(self, series: Collection) -> tuple[Array, None]:
-        probs, _ = floats(self.function(series.cases), "the function's answer", ["n", "T", "K"])
-        wanted = (len(series), series.timepoints, len(self.classes))
-        if probs.shape != wanted:
-            raise ValueError(f"the function's answer has shape {probs.shape}, {wanted} is needed")
-        return probs, None
-
-    def check_causal(
-        self, series: Collection, reached: NDArray[np.int64], found: NDArray[np.float32]
-    ) -> None:
-        """Refuses a function that said at a checkpoint, having read whole series, what it
-        does not say when it reads them no further."""
-        tolerance = 1e-2 if self.answer[0].dtype.itemsize == 2 else 1e-3
-        for c in _spread(int(reached.max(initial=0)), CHECKED_CHECKPOINTS):
-            there = np.flatnonzero(reached > c)
-            # From short to long: padding follows the short ones.
-            there = there[np.argsort(series.lengths[there], kind="stable")]
-            rows = there[_spread(len(there), CHECKED_SERIES)]
-            # Every other one is cut earlier still, and padded as in a batch of unequal ones.
-            at = np.where(np.arange(len(rows)) % 2, c // 2, c)
-            again = self.read_cut(series, rows, self.checkpoints[at])
-            same = np.isclose(again, found[rows, at], rtol=0, atol=tolerance, equal_nan=True)
-            if not same.all():
-                i = int(np.argmin(same.all(axis=1)))
-                whole = found[rows[i], at[i]]
-                raise ValueError(self.looks_ahead(rows[i], at[i], whole, again[i], tolerance))
-
-    def read_cut(self, series: Collection, rows: Array, ends: Array) -> Array:
-        """What the function says at the end of these series, each cut at its own."""
-        width = int(ends.max())
-        before = np.arange(width) < ends[:, None]
-        cases = np.where(before[:, None], series.cases[rows, :, :width], 0)
-        try:
-            probs, _ = self.read(Collection(cases, ends))
-        except Exception as error:
-            raise ValueError(
-                f"the function fails on series cut at time point {width}, as live ones are: {error}"
-            ) from error
-        answer: Array = probs[np.arange(len(rows)), ends - 1]
-        return answer
-
-    def looks_ahead(self, i: int, c: int, whole: Array, cut: Array, tolerance: float) -> str:
-        """What there is to say about series `i` at checkpoint `c`."""
-        # What is not a number is furthest.
-        k = int(np.argmax(np.nan_to_num(np.abs(whole - cut), nan=np.inf)))
-        return (
-            f"series {i}, time point {self.checkpoints[c]}: the function gives class "
-            f"{self.classes[k].item()!r} {whole[k]:.6g} having read the whole batch, but "
-            f"{cut[k]:.6g} where the series is cut there, as a live one is; {tolerance:g} apart "
-            "would pass as rounding. Let each answer depend on nothing but the time points up to "
-            "its own: no normalising over the series, no layer that reads backwards or past the "
-            "present, no statistics of the batch, no dropout (eval mode). A network that computes "
-            "in half precision should answer in float16, which may be 0.01 apart"
-        )
-
-
-class _Together:
-    """Bases of one kind, with the mean of what they say."""
-
-    def __init__(self, bases: list[Any]) -> None:
-        self.bases = bases
-
-    def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, Array | None]:
-        probs, scores = zip(*(base.step(series, rows, c) for base in self.bases), strict=True)
-        # Not np.mean: it adds in an order that depends on how many rows there are, and a
-        # series must be judged alike whoever else is asked about.
-        n = len(self.bases)
-        return sum(probs) / n, None if scores[0] is None else sum(scores) / n
-
-
-def _base(estimator: Any, checkpoints: Array, classes: Array) -> Any:
-    if estimator is None:
-        estimator = LSTM()
-    if isinstance(estimator, LSTM):
-        return _Network(estimator, checkpoints, classes)
-    if _is_function(estimator):
-        return _Function(estimator, checkpoints, classes)
-    if not hasattr(estimator, "predict_proba"):
-        raise ValueError(f"{estimator!r} has no predict_proba, which is needed")
-    return _PerCheckpoint(estimator, checkpoints, classes)
-
-
-def _is_function(estimator: Any) -> bool:
-    return callable(estimator) and not hasattr(estimator, "fit")
-
-
 def _fingerprints(series: Collection) -> list[bytes]:
     """What tells each series by its numbers, of whatever type and padding they are."""
     with np.errstate(over="ignore"):
@@ -854,11 +574,6 @@ def _fingerprints(series: Collection) -> list[bytes]:
             for case, end in zip(series.cases, series.lengths, strict=True)
         )
         return [blake2b(prefix, digest_size=16).digest() for prefix in prefixes]
-
-
-def _spread(n: int, most: int) -> NDArray[np.int64]:
-    """Up to `most` of the numbers below `n`, evenly, the first and the last among them."""
-    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
 def _labelled(X: Any, y: Any) -> tuple[Collection, Array]:

@@ -132,7 +132,7 @@ def test_live_series_are_known_by_their_ids(early, walks):
         early = pickle.loads(pickle.dumps(early))
     assert [said[i] for i in range(60)] == full.tolist()
     early.forget(ids)
-    assert not early._live
+    assert not early._live.cases
 
 
 def test_it_is_cloned_pickled_and_its_parameters_are_known(early, walks):
