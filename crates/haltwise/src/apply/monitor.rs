@@ -233,6 +233,14 @@ impl Monitor {
         self.units.values().filter(|unit| !unit.closed).count()
     }
 
+    /// Whether a unit has begun and is not [closed](Self::close_units): then all of its
+    /// streams are to be audited.
+    pub fn has_open_unit(&self, unit: UnitKey) -> bool {
+        let groups = 0..self.watch.groups as u32;
+        let mut known = groups.filter_map(|group| self.units.get(&(group, unit)));
+        known.any(|unit| !unit.closed)
+    }
+
     /// The alarm, if one was raised.
     pub fn alarm(&self) -> Option<Alarm> {
         self.alarm
