@@ -452,11 +452,12 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
     };
     let lost = match (test.sums, rule.terms().loss) {
         (Some(sums), _) => format!("a loss of {:.1}", sums[0] as f64 / 255.0),
-        (None, Loss::Disagreement) => count_of(test.gaps, "disagreement", "disagreements"),
-        (None, _) if test.labelled.is_some() => {
+        (None, Loss::Gap) if test.labelled.is_none() => count_of(test.gaps, "gap", "gaps"),
+        (None, Loss::Gap | Loss::Disagreement) => {
             count_of(test.gaps, "disagreement", "disagreements")
         }
-        _ => count_of(test.gaps, "gap", "gaps"),
+        // Losses that were 0 or 1 in all that fitted.
+        (None, Loss::Given | Loss::Absolute { .. }) => count_of(test.gaps, "loss", "losses"),
     };
     let group = test.group.and_then(|group| rule.groups().get(group));
     let group = group.map_or_else(String::new, |group| {

@@ -67,7 +67,7 @@ impl ScoreSource {
     pub(crate) fn memory(&self) -> Memory {
         match self {
             Self::Gap(learned) => learned.memory(),
-            _ => Memory::new(Vec::new()),
+            Self::Confidence | Self::MaxProbability | Self::Margin => Memory::new(Vec::new()),
         }
     }
 

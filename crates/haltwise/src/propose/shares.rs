@@ -83,7 +83,9 @@ impl Shares {
                 plain: &[],
                 ..shares
             },
-            _ => shares,
+            Some(ScoreWord::Confidence | ScoreWord::MaxProbability | ScoreWord::Margin) | None => {
+                shares
+            }
         }
     }
 }

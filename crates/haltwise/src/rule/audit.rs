@@ -36,7 +36,7 @@ impl Record {
         }
         let fitted = match &self.score {
             ScoreSource::Gap(score) => Some(score.classes()).filter(|&k| k > 0),
-            _ => None,
+            ScoreSource::Confidence | ScoreSource::MaxProbability | ScoreSource::Margin => None,
         };
         let known = self.classes.or(fitted);
         if known == Some(0) || fitted.is_some() && known != fitted {
@@ -66,7 +66,7 @@ impl Record {
         let kind = |kind: FamilyKind| match self.method {
             Method::Marginal => kind == FamilyKind::OneThreshold,
             Method::Conditional => kind == FamilyKind::Backward,
-            _ => !kind.is_nested(),
+            Method::Adaptive | Method::ScreenOnly => !kind.is_nested(),
         };
         if !self.families.iter().all(|family| kind(family.kind))
             || !adaptive && self.families.len() != 1
@@ -95,7 +95,7 @@ impl Record {
         let most = match (self.method, &self.grid_step) {
             (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
             (Method::Marginal, Some(grid)) => grid.thresholds().len(),
-            _ => self.t_max,
+            (Method::Marginal, None) | (Method::Conditional | Method::ScreenOnly, _) => self.t_max,
         };
         let tests = self.trail.len();
         if tests > most {
