@@ -202,8 +202,7 @@ def summary(field: Field) -> Iterator[str]:
             f"{of_all} sets**, and later by at most {100 * LITTLE:g}% of a "
             f"series on {little} more; setting by setting, it is no later at {points} of {of}. "
             + (f"Later on {', '.join(later)}. " if later else "")
-            + f"Of {len(runs):,} rules, over all α, {kept:,} kept on the new series what they "
-            "promise."
+            + f"Over all α, {kept:,} of {len(runs):,} rules kept their promise on the new series."
         )
 
     yield (
