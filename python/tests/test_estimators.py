@@ -443,9 +443,7 @@ LOOKS_AHEAD = [
 def test_a_function_that_looks_ahead_is_refused(function, walks):
     X, y = walks
     early = EarlyClassifier(function, checkpoints=20).fit(X[:300], y[:300])
-    found = (
-        r"series \d+, time point \d+: .* class '(up|down)' [\d.e-]+ having .* but [\d.ena-]+ where"
-    )
+    found = r"series \d+, time point \d+: .* class '(up|down)' [\d.e-]+ in the .* but [\d.ena-]+ if"
     for ask in (early.calibrate, early.traces):
         with pytest.raises(ValueError, match=found):
             ask(X[300:], y[300:])
@@ -617,7 +615,7 @@ def test_wrong_input_is_refused_with_words(walks):
     for call, message in [
         (lambda: early.predict(X[:, :1]), "the series have 1 channels"),
         (lambda: early.predict(X[:, :, :3]), "the first checkpoint is at 5"),
-        (lambda: early.predict(np.zeros((2, 2, 30))), "those fitted had 20"),
+        (lambda: early.predict(np.zeros((2, 2, 30))), "fit saw at most 20"),
         (lambda: early.predict(np.zeros((2, 2, 2, 2))), "series must be numbers"),
         (lambda: early.fit(X, y[:10]), "10 labels for 1000 series"),
         (lambda: early.fit(X, ["same"] * 1000), "at least two classes"),
