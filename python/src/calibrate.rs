@@ -2,7 +2,7 @@
 //! does the rest.
 
 use haltwise::corridor::{Calibrated, Remark};
-use haltwise::forecast::{Forecast, enough, forecast as foretell};
+use haltwise::forecast::{Forecast, enough, forecast as predict};
 use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
 use haltwise::rule::Promise;
 use haltwise::terms::Cost;
@@ -137,7 +137,7 @@ pub(crate) fn forecast(
             pilot.add(key, trace).map_err(|e| e.to_string())
         })?;
         let going_on = || Python::attach(|py| py.check_signals().is_ok());
-        let found = foretell(&plan, &pilot, &sizes, seed, going_on);
+        let found = predict(&plan, &pilot, &sizes, seed, going_on);
         found.map_err(|e| Failure::Value(e.to_string()))
     })?;
     #[derive(serde::Serialize)]
