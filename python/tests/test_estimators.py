@@ -337,7 +337,7 @@ def test_a_trained_function_is_not_calibrated_on_what_may_have_trained_it(walks)
         early.calibrate(X[100:300].astype(np.float32), y[100:300])
     early.calibrate(X[400:700], y[400:700])
     assert early.evaluate(X[700:], y[700:]).gap <= 0.1
-    # What it would have promised.
+    # Calibrated on the series that trained the base, it would break its promise.
     with pytest.warns(UserWarning, match="400 of the 401 series, series 0 the first, were"):
         early.calibrate(X[:401], y[:401])
     assert early.evaluate(X[700:], y[700:]).gap > 0.4
@@ -563,7 +563,7 @@ def test_parameters_can_be_searched(walks):
     )
     flat = X[:, 0]
     search.fit(flat[:600], y[:600])
-    # What was chosen is certified on series that chose nothing.
+    # The choice is certified on series that took no part in the search.
     chosen = search.best_estimator_.calibrate(flat[600:900], y[600:900])
     assert chosen.predict(flat[900:])[1].all()
 
