@@ -19,7 +19,7 @@ model = haltwise.Model.load("demo/model.safetensors")
 
 
 def traces(part, degrees):
-    """What the classifier says about strokes on a tablet turned by so many degrees."""
+    """What the classifier says about strokes on a tablet turned by this angle."""
     ids = parquet.read_table(f"demo/{part}.parquet", columns=["id"])["id"].to_pylist()
     rows = [int(id.split(":")[1]) - 1 for id in ids]
     turn = np.exp(1j * np.deg2rad(degrees))

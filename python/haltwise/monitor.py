@@ -112,7 +112,7 @@ class Monitor:
         return self._inner.e_value()
 
     def verdict(self) -> dict[str, Any]:
-        """What is known now: the fields of ``haltwise monitor --json``."""
+        """The present verdict: the fields of ``haltwise monitor --json``."""
         verdict: dict[str, Any] = json.loads(self._inner.verdict())
         verdict["labels_wanted"] = self._inner.labels_wanted()
         return verdict

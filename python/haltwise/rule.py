@@ -286,7 +286,7 @@ class Rule:
         return _core.Stream(self._inner)
 
     def describe(self) -> str:
-        """What is promised, in words."""
+        """The promise, in words."""
         return self._inner.describe()
 
     def shortfall(self) -> str | None:

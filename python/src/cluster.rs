@@ -64,7 +64,7 @@ pub(crate) struct Surveying {
     found: Survey,
 }
 
-/// Who may come in, as it travels.
+/// An admission, as JSON between machines.
 #[derive(Serialize, Deserialize)]
 struct Who {
     terms: Terms,

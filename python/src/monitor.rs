@@ -141,7 +141,7 @@ impl Monitor {
         order.into_iter().map(|i| ids[i].clone()).collect()
     }
 
-    /// What is known now, as JSON.
+    /// The present verdict, as JSON.
     fn verdict(&self) -> PyResult<String> {
         serde_json::to_string(&self.inner.verdict()).map_err(value_error)
     }

@@ -122,7 +122,7 @@ impl Rule {
         Ok(halts.into_pyarray(py))
     }
 
-    /// What is promised, in words.
+    /// The promise, in words.
     fn describe(&self) -> String {
         words::promise(&self.0)
     }
