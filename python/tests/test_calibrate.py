@@ -257,7 +257,10 @@ WRONG = [
         "it is not known which probability is whose",
     ),
     ({"classes": ["a", "a"], "labels": ["a"] * 3, "predictions": [["a"] * 2] * 3}, "must differ"),
-    ({"classes": ["a"], "labels": ["b"] * 3, "predictions": [["a"] * 2] * 3}, "'b'.* is not one of"),
+    (
+        {"classes": ["a"], "labels": ["b"] * 3, "predictions": [["a"] * 2] * 3},
+        "'b'.* is not one of",
+    ),
 ]
 
 
