@@ -175,14 +175,14 @@ fn a_rule_that_was_only_screened_is_never_shown_as_certified() {
     let run = ran(haltwise().current_dir(&folder).args(args));
     assert!(
         run.stdout
-            .contains("Nothing: the rule was screened, not certified.")
+            .contains("Nothing: the rule was only screened, not certified.")
     );
     let run = ran(haltwise()
         .current_dir(&folder)
         .args(["inspect", "rule.json"]));
     assert!(
         run.stdout
-            .contains("Nothing: the rule was screened, not certified.")
+            .contains("Nothing: the rule was only screened, not certified.")
     );
     let rule: Value =
         serde_json::from_slice(&fs::read(folder.path().join("rule.json")).unwrap()).unwrap();
@@ -194,7 +194,7 @@ fn too_few_traces_still_succeed_and_say_how_many_are_needed() {
     let folder = TempDir::new().unwrap();
     write_traces(&folder.path().join("few.csv"), 60, 4);
     for (method, needed) in [
-        ("conditional", "44 halted by then would be needed"),
+        ("conditional", "44 must halt by then"),
         ("adaptive", "needs at least 49 halted sequences"),
     ] {
         let args = [
@@ -213,7 +213,7 @@ fn too_few_traces_still_succeed_and_say_how_many_are_needed() {
             "{text}"
         );
         assert!(
-            text.starts_with("What is guaranteed That nothing is lost: no rule that stops early"),
+            text.starts_with("What is guaranteed Nothing is lost, because every sequence is read to its end: no rule that stops early"),
             "{text}"
         );
         assert!(text.contains(needed), "{text}");

@@ -8,7 +8,7 @@ use crate::format::{count, level, percent};
 use crate::palette::series;
 use crate::panel::{Axis, Mark, Name, Panel};
 
-/// One promise, and what is foretold for it.
+/// One promise, and its forecast.
 #[derive(Debug, Clone)]
 pub struct Foretold {
     /// The promise in a few words.
@@ -68,13 +68,13 @@ pub fn forecast_figure(foretold: &[Foretold]) -> Figure {
 pub fn sentence(foretold: &Foretold) -> String {
     let sizes = &foretold.sizes;
     let Some(found) = sizes.get(sizes.len() / 2) else {
-        return "Nothing is foretold.".into();
+        return "There is no forecast.".into();
     };
     if found.certified < 0.5 {
         let last = sizes.iter().find(|found| found.certified >= 0.9);
         return match last {
             Some(later) => format!(
-                "With {} traces, most likely nothing is certified; with {} expect to read {}, {} \
+                "With {} traces, probably nothing can be certified. With {}, expect to read {}, {} \
                  to {}.",
                 count(found.traces),
                 count(later.traces),
@@ -83,7 +83,7 @@ pub fn sentence(foretold: &Foretold) -> String {
                 percent(later.t_avg.high)
             ),
             None => format!(
-                "With {} traces, most likely nothing is certified (it is in {} of the trials).",
+                "With {} traces, probably nothing can be certified (something was in {} of the trials).",
                 count(found.traces),
                 level(found.certified)
             ),
