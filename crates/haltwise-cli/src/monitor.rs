@@ -201,9 +201,10 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
 fn describe(rule: &Rule, monitor: &Monitor, verdict: &Verdict) -> String {
     let heading = |text: &str| styled(HEADING, text) + "\n";
     let mut text = heading("What is promised") + &show::paragraph(&words::promise(rule)) + "\n";
-    let audits = match monitor.watch().is_by_unit() {
-        true => count(verdict.audits, "audited unit", "audited units"),
-        false => count(verdict.audits, "audit", "audits"),
+    let audits = if monitor.watch().is_by_unit() {
+        count(verdict.audits, "audited unit", "audited units")
+    } else {
+        count(verdict.audits, "audit", "audits")
     };
     text += &heading(&format!("What {audits} say"));
     text += &show::paragraph(&verdict_words(monitor, verdict));
