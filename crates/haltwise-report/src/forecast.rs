@@ -10,7 +10,7 @@ use crate::panel::{Axis, Mark, Name, Panel};
 
 /// One promise, and its forecast.
 #[derive(Debug, Clone)]
-pub struct Foretold {
+pub struct PlanForecast {
     /// The promise in a few words.
     pub name: String,
     /// Size by size.
@@ -18,15 +18,15 @@ pub struct Foretold {
 }
 
 /// How early rules would halt, size by size, for each promise.
-pub fn forecast_figure(foretold: &[Foretold]) -> Figure {
-    let sizes: Vec<u64> = foretold
+pub fn forecast_figure(forecasts: &[PlanForecast]) -> Figure {
+    let sizes: Vec<u64> = forecasts
         .first()
         .map_or_else(Vec::new, |one| one.sizes.iter().map(|f| f.traces).collect());
     // Evenly apart, whatever the numbers.
     let at = |i: usize| (i + 1) as f64;
     let (mut marks, mut lines, mut names, mut rows) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (k, one) in foretold.iter().enumerate() {
+    for (k, one) in forecasts.iter().enumerate() {
         let looks = series(k);
         let curve: Vec<(f64, f64)> = one
             .sizes
@@ -43,7 +43,7 @@ pub fn forecast_figure(foretold: &[Foretold]) -> Figure {
         names.push(Name::new(&one.name, k, curve));
     }
     marks.extend(lines);
-    let desc: Vec<String> = foretold.iter().map(sentence).collect();
+    let desc: Vec<String> = forecasts.iter().map(sentence).collect();
     single(Panel {
         title: "What more traces would buy".into(),
         desc: desc.join(" "),
@@ -65,8 +65,8 @@ pub fn forecast_figure(foretold: &[Foretold]) -> Figure {
 }
 
 /// The forecast in a sentence, about the size in the middle.
-pub fn sentence(foretold: &Foretold) -> String {
-    let sizes = &foretold.sizes;
+pub fn sentence(forecast: &PlanForecast) -> String {
+    let sizes = &forecast.sizes;
     let Some(found) = sizes.get(sizes.len() / 2) else {
         return "There is no forecast.".into();
     };

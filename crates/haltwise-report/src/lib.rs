@@ -24,7 +24,7 @@ pub use evaluation::{
     halt_histogram, halting_figure, judge, report_evaluation, thresholds_figure,
 };
 pub use figure::Figure;
-pub use forecast::{Foretold, forecast_figure, sentence as forecast_sentence};
+pub use forecast::{PlanForecast, forecast_figure, sentence as forecast_sentence};
 pub use page::Context;
 pub use palette::Theme;
 pub use playground::{playground_page, playground_results};
