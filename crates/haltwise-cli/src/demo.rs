@@ -18,12 +18,12 @@ use crate::plan::plan;
 use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
 use crate::train;
 
-/// See the whole story on a built-in dataset, ending in a report
+/// Show every step on a built-in dataset, up to a report
 ///
 /// Trains a small LSTM on pen strokes (PenDigits: which digit is being
 /// written?), scores strokes it has never seen, calibrates a rule by each of the
 /// paper's two methods and by the adaptive one, and compares them on yet other
-/// strokes. Needs no network and takes seconds. All that it makes is left in a folder to look at.
+/// strokes. Needs no network and takes seconds. Leaves all files in a folder for you to look at.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The folder to write into

@@ -17,7 +17,7 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_
 
 /// Apply a rule to traces and measure accuracy, gap and halt times
 ///
-/// The traces should be new: not those the rule was made from.
+/// The traces should be new: the rule's own traces flatter it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
   haltwise evaluate rule.json test.npz --compare other.json --report both.html
   haltwise evaluate rule.json test.parquet --json | jq .gap
 
-Traces may be larger than memory: a sequence is read, judged and let go.")]
+Traces may be larger than memory: each sequence is read, judged and dropped.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,

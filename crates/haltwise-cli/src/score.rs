@@ -13,9 +13,9 @@ use crate::show::{self, count, percent};
 
 /// Run a model over every prefix of every sequence and write traces
 ///
-/// Score sequences the model was not trained on: a rule that is calibrated on
-/// training sequences promises nothing. The score is the model's confidence; of
-/// a model with a gap head, what that says.
+/// Score sequences that the model was not trained on: a rule calibrated on training sequences
+/// promises nothing. The score is the model's confidence, or the output of its gap head if it
+/// has one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
