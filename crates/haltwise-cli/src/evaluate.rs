@@ -185,7 +185,7 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
             error(e.t_avg_se)
         ),
     );
-    // Where all are as long, the two differ by rounding only.
+    // If all sequences have one length, the two differ by rounding only.
     if (e.steps_read - e.t_avg).abs() > 1e-9 {
         let note = "of the steps there were: not all sequences have t_max".into();
         row("steps read", percent_column(e.steps_read), note);

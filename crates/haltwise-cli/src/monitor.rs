@@ -290,7 +290,7 @@ fn among(step: Option<u32>) -> String {
     step.map_or_else(|| "all streams".into(), |t| format!("halted by {t}"))
 }
 
-/// Where it fails, at the beginning of a clause.
+/// The place of the failure, as the beginning of a clause.
 fn by(step: Option<u32>) -> String {
     step.map_or_else(
         || "on average".into(),

@@ -124,14 +124,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !args.json {
         show::print(&summary(&model, &args.output, trainer.finished()))?;
     }
-    // Whoever chains commands must not go on with half a model unawares.
+    // A script must not go on with half a model.
     Ok(match trainer.finished() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(stop.code()),
     })
 }
 
-/// Where the state of an unfinished run is kept: beside its model.
+/// The file with the state of an unfinished run, beside its model.
 fn state_file(output: &Path) -> PathBuf {
     let mut name = output.file_name().unwrap_or_default().to_owned();
     name.push(".training");

@@ -48,7 +48,7 @@ use haltwise::stats::binomial_tail;
 /// that is called so has all of its interval above α.
 pub const LEVEL: f64 = (1.0 - CONFIDENCE) / 2.0;
 
-/// What is known of the losses that are looked at.
+/// The kind of losses that are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Losses {
     /// Each is 0 or 1, and all are independent.
@@ -61,7 +61,7 @@ impl Losses {
     /// The p-value for "their mean is at most α", where `sum` is the sum of `n` of them.
     pub fn p_value(self, sum: f64, n: u64, alpha: f64) -> f64 {
         match self {
-            // A whole number but for rounding errors.
+            // A whole number up to rounding errors.
             Self::ZeroOrOne => p_value(sum.round() as u64, n, alpha),
             Self::UpToOne => (std::f64::consts::E * p_value(sum.floor() as u64, n, alpha)).min(1.0),
         }
@@ -100,7 +100,7 @@ mod tests {
     use rand::rngs::SmallRng;
     use rand::{RngExt, SeedableRng};
 
-    /// Of looks at so many gaps among so many halted.
+    /// From the numbers of gaps and of halted sequences at each look.
     fn beyond_chance<const N: usize>(looks: [(u64, u64); N], alpha: f64) -> bool {
         let p_values = looks.map(|(gaps, halted)| p_value(gaps, halted, alpha));
         super::beyond_chance(Losses::ZeroOrOne, p_values)

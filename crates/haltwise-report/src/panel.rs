@@ -67,7 +67,7 @@ impl Axis {
     }
 }
 
-/// What is drawn between the axes, in values; later marks lie on earlier ones.
+/// A mark between the axes, in values. Later marks cover earlier ones.
 #[derive(Debug, Clone)]
 pub enum Mark {
     /// Between a lower and an upper curve: (x, low, high).
@@ -110,7 +110,7 @@ pub struct ReadoutRow {
     pub series: Option<String>,
     /// The value at each place.
     pub values: Vec<String>,
-    /// Where a dot goes, in values of the y axis.
+    /// A dot's place, in values of the y axis.
     pub y: Vec<Option<f64>>,
 }
 

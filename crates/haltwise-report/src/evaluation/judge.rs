@@ -1,4 +1,4 @@
-//! What was measured against what is promised, in plain words.
+//! Compares the measured losses with the promise, in plain words.
 
 use haltwise::Rule;
 use haltwise::evaluate::{Evaluation, StepResult};
@@ -8,7 +8,7 @@ use crate::chance::{Losses, beyond_chance};
 use crate::format::{count_of, interval, level, percent};
 use crate::words;
 
-/// What was measured, and how it stands to what is promised.
+/// The measured losses, and whether they keep the promise.
 #[derive(Debug, Clone)]
 pub struct Judgement {
     /// Some sentences.
