@@ -3,7 +3,7 @@
 //! `UPDATE_GOLDEN=1 cargo test -p haltwise-paper --test experiment` draws the figures anew; look at
 //! what changed before you commit it.
 
-// What cannot be done here should fail the test.
+// A test fails if one of its own steps does.
 #![allow(clippy::expect_used)]
 
 // It has more than this test needs.

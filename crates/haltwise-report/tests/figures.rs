@@ -3,7 +3,7 @@
 //! `UPDATE_GOLDEN=1 cargo test -p haltwise-report --test figures` draws them
 //! anew; look at what changed before keeping it.
 
-// What cannot be done here should fail the test.
+// A test fails if one of its own steps does.
 #![allow(clippy::expect_used)]
 
 mod common;

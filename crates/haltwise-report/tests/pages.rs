@@ -1,6 +1,6 @@
 //! The pages as text: well-formed, escaped, self-contained, the same each time.
 
-// What cannot be done here should fail the test.
+// A test fails if one of its own steps does.
 #![allow(clippy::expect_used)]
 
 mod common;

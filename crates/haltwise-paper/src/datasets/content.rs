@@ -1,4 +1,4 @@
-//! What is in a dataset: its size, and a checksum of its values.
+//! The size of a dataset, and a checksum of its values.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// What was found on reading a dataset.
+/// The content of a dataset, as read.
 #[derive(Debug, Serialize)]
 pub struct Content {
     /// Its size.
@@ -43,7 +43,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// What is in these sequences.
+    /// The content of these sequences.
     pub fn of(set: &SeriesSet) -> Self {
         Self {
             shape: Shape {

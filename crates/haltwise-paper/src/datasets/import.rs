@@ -28,11 +28,11 @@ const FORMATS: [&str; 3] = ["ts", "tsv", "txt"];
 /// A dataset that was imported.
 #[derive(Debug, Serialize)]
 pub struct Imported {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The folder that it is in now.
     pub place: PathBuf,
-    /// What is in it.
+    /// Its content.
     #[serde(flatten)]
     pub content: Content,
     /// Whether that is what it should be; `None` where nothing is known.

@@ -10,12 +10,12 @@ pub const TISELAC_PART: &str = "TiselacNDVI";
 /// One of the paper's datasets.
 #[derive(Debug, Serialize)]
 pub struct Known {
-    /// What it is called.
+    /// Its name.
     #[serde(skip)]
     pub name: &'static str,
-    /// What its sequences are.
+    /// Its sequences, in a few words.
     pub what: &'static str,
-    /// Where it comes from.
+    /// Its origin.
     pub source: &'static str,
     /// Its licence.
     pub licence: &'static str,

@@ -17,17 +17,17 @@ pub use content::{Content, Shape};
 pub use import::{Import, Imported, import};
 pub use known::{KNOWN, Known, TISELAC_PART, rank};
 
-/// What is known and found about one dataset.
+/// One dataset: what the paper says of it, and what was read.
 #[derive(Debug, Serialize)]
 pub struct Status {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// `None` for a dataset that is not the paper's.
     #[serde(flatten)]
     pub known: Option<&'static Known>,
-    /// Where it is; `None` if it is not at hand.
+    /// Its place; `None` if it is not at hand.
     pub place: Option<String>,
-    /// What was found on reading it, if that was asked for.
+    /// Its content, if it was read.
     pub found: Option<Content>,
     /// Whether that is what it should be; `None` where nothing is known.
     pub verified: Option<bool>,
@@ -82,7 +82,7 @@ impl Status {
     }
 }
 
-/// Where a dataset is: in the folder, which comes first, or built in.
+/// The place of a dataset: in the folder, which comes first, or built in.
 fn place(here: Option<&Path>, name: &str) -> Option<String> {
     match here {
         Some(folder) => Some(files_of(folder, name)),

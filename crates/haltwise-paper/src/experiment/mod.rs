@@ -32,10 +32,10 @@ pub struct Experiment {
     pub datasets: Vec<DatasetResults>,
 }
 
-/// What was found on one dataset.
+/// The results on one dataset.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DatasetResults {
-    /// What it is called; the paper's numbers are found by this name.
+    /// Its name, by which the paper's numbers are found.
     pub name: String,
     /// The methods, on the same splits.
     pub methods: Vec<MethodResults>,
@@ -52,11 +52,11 @@ pub struct DatasetResults {
 /// What one method did on every split.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MethodResults {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// How its rules are found.
     pub method: Method,
-    /// What they promise, if anything.
+    /// The promise of its rules, if any.
     pub promise: Option<Promise>,
     /// Split by split.
     pub splits: Vec<SplitResult>,
@@ -122,7 +122,7 @@ pub struct SweepPoint {
 impl From<&Evaluation> for SplitResult {
     fn from(evaluation: &Evaluation) -> Self {
         let earliest = |share: &str| evaluation.gap_earliest.get(share).copied().flatten();
-        // The paper's gaps are 0 or 1, so this is a whole number but for rounding errors.
+        // The paper's gaps are 0 or 1, so this is a whole number up to rounding errors.
         let gaps = |step: &StepResult| step.gap_by.unwrap_or(0.0) * step.halted_by as f64;
         let by_step = evaluation.by_step.iter().map(|step| HaltedBy {
             halted: step.halted_by,

@@ -40,7 +40,7 @@ pub struct TableRow {
     pub dataset: String,
     /// The method.
     pub method: String,
-    /// What its rules promise, if anything.
+    /// The promise of its rules, if any.
     pub promise: Option<Promise>,
     /// Over how many splits.
     pub splits: usize,

@@ -27,7 +27,7 @@ pub struct Violations {
     pub dataset: String,
     /// The method.
     pub method: String,
-    /// What its rules promise, if anything.
+    /// The promise of its rules, if any.
     pub promise: Option<Promise>,
     /// The gap over all test sequences was above α.
     pub on_average: Rate,

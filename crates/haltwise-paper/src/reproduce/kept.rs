@@ -1,5 +1,5 @@
-//! What is kept between runs: a result beside the key of all that it was made
-//! from. Where the key differs, it is made again.
+//! Results kept between runs. Each lies beside a key of everything it was made
+//! from. If the key differs, the result is made again.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ pub(super) const ROWS: usize = 6;
 /// This many of them, the first, are swept over α: those that promise something.
 const SWEPT: usize = 3;
 
-/// What was found on a dataset.
+/// The results on a dataset.
 pub(super) struct Found {
     pub(super) methods: Vec<MethodResults>,
     pub(super) sweep: Vec<SweepCurve>,

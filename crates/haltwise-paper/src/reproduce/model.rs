@@ -57,7 +57,7 @@ struct Rows {
 }
 
 impl Prepared {
-    /// Where the results come from, in words.
+    /// The origin of the results, in words.
     pub(super) fn note(&self, splits: &Splits) -> String {
         let splits = match splits.drawn() {
             true => "The splits are random, drawn by seed.",

@@ -16,7 +16,7 @@ pub(super) struct Dataset {
     splits: Option<PathBuf>,
 }
 
-/// Where a dataset's traces come from.
+/// The origin of a dataset's traces.
 #[derive(Debug)]
 pub(super) enum Source {
     /// A trace file.

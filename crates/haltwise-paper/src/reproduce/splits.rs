@@ -18,7 +18,7 @@ use super::{Options, kept};
 
 const SPLITS: usize = 100;
 
-/// Where the splits come from: part of the key of the results.
+/// The origin of the splits: part of the key of the results.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Origin {

@@ -6,7 +6,7 @@
 //! program named by `HALTWISE_CHROMIUM`). Where there is none the test says so
 //! and passes, unless `HALTWISE_REQUIRE_CHROMIUM` is set, as it is in CI.
 
-// What cannot be done here should fail the test.
+// A test fails if one of its own steps does.
 #![allow(clippy::expect_used)]
 
 mod chromium;
