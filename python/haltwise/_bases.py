@@ -1,5 +1,4 @@
-"""Classifiers as the bases of an early classifier: all of one kind answer in the same way, at
-a checkpoint, for some rows of a batch."""
+"""The bases of an early classifier. Each answers at a checkpoint for some rows of a batch."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from .lstm import Model, train
 #: probabilities after each time point, (n_cases, n_timepoints, n_classes).
 StepProbabilities = Callable[[NDArray[Any]], Any]
 
-#: How many checkpoints, and series at each, are read again to see whether a function
+#: How many checkpoints, and series at each, are read again to test whether a function
 #: looks ahead.
 CHECKED_CHECKPOINTS, CHECKED_SERIES = 8, 16
 
 
 class LSTM(BaseEstimator):  # type: ignore[misc]
-    """The built-in two-head LSTM, as the base of an :class:`EarlyClassifier`; its
-    score is the confidence head's. Parameters as for :func:`haltwise.train`."""
+    """The built-in two-head LSTM, as the base of an :class:`EarlyClassifier`. Its score is
+    the confidence head's. Parameters are those of :func:`haltwise.train`."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class PerCheckpoint:
         self.flat = not any(base.__module__.startswith("aeon.") for base in type(estimator).mro())
 
     def trainings(self, series: Collection, labels: Array) -> list[Any]:
-        """What is to be done to train it, in any order, as joblib's calls."""
+        """The calls that train it, for joblib, in any order."""
         jobs = []
         for end in self.checkpoints:
             reach = series.lengths >= end
@@ -78,11 +77,11 @@ class PerCheckpoint:
         return jobs
 
     def train(self, series: Collection, labels: Array, reach: Array, end: int) -> Any:
-        # Not safe: aeon's are cloned by scikit-learn as well.
+        # Not with safe=True: scikit-learn must also clone aeon's classifiers.
         return clone(self.estimator).fit(self.cut(series, reach, end), labels[reach])
 
     def trained(self, fitted: list[Any]) -> list[Any]:
-        """Takes what came of that."""
+        """Takes the results of those calls."""
         self.fitted = fitted
         return self.fitted
 
@@ -94,15 +93,15 @@ class PerCheckpoint:
         """The probabilities of these rows at checkpoint `c`."""
         fitted = self.fitted[c]
         found = np.zeros((len(rows), len(self.classes)))
-        # A class that no series of this length had is never believed in.
+        # A class without series of this length has probability 0.
         columns = np.searchsorted(self.classes, fitted.classes_)
         found[:, columns] = fitted.predict_proba(self.cut(series, rows, self.checkpoints[c]))
         return found, None
 
 
 class EveryStep:
-    """A base that reads every step, of which the checkpoints are picked. It reads
-    each batch once, and the last answer is kept for the next checkpoint."""
+    """A base that reads every step, from which the checkpoints are picked. It reads each batch
+    once and holds its last answer for the next checkpoint."""
 
     def __init__(self, checkpoints: Array, classes: Array) -> None:
         self.checkpoints, self.classes = checkpoints, classes
@@ -168,15 +167,14 @@ class Function(EveryStep):
     def check_causal(
         self, series: Collection, reached: NDArray[np.int64], found: NDArray[np.float32]
     ) -> None:
-        """Refuses a function that said at a checkpoint, having read whole series, what it
-        does not say when it reads them no further."""
+        """Refuses a function whose answer at a checkpoint depends on what comes after it."""
         tolerance = 1e-2 if self.answer[0].dtype.itemsize == 2 else 1e-3
         for c in _spread(int(reached.max(initial=0)), CHECKED_CHECKPOINTS):
             there = np.flatnonzero(reached > c)
             # From short to long: padding follows the short ones.
             there = there[np.argsort(series.lengths[there], kind="stable")]
             rows = there[_spread(len(there), CHECKED_SERIES)]
-            # Every other one is cut earlier still, and padded as in a batch of unequal ones.
+            # Every other series is cut earlier, and padded as in a batch of unequal lengths.
             at = np.where(np.arange(len(rows)) % 2, c // 2, c)
             again = self.read_cut(series, rows, self.checkpoints[at])
             same = np.isclose(again, found[rows, at], rtol=0, atol=tolerance, equal_nan=True)
@@ -186,7 +184,7 @@ class Function(EveryStep):
                 raise ValueError(self.looks_ahead(rows[i], at[i], whole, again[i], tolerance))
 
     def read_cut(self, series: Collection, rows: Array, ends: Array) -> Array:
-        """What the function says at the end of these series, each cut at its own."""
+        """What the function says at the end of these series, each cut at its own end."""
         width = int(ends.max())
         before = np.arange(width) < ends[:, None]
         cases = np.where(before[:, None], series.cases[rows, :, :width], 0)
@@ -200,30 +198,30 @@ class Function(EveryStep):
         return answer
 
     def looks_ahead(self, i: int, c: int, whole: Array, cut: Array, tolerance: float) -> str:
-        """What there is to say about series `i` at checkpoint `c`."""
-        # What is not a number is furthest.
+        """The message about series `i` at checkpoint `c`."""
+        # NaN counts as the largest difference.
         k = int(np.argmax(np.nan_to_num(np.abs(whole - cut), nan=np.inf)))
         return (
             f"series {i}, time point {self.checkpoints[c]}: the function gives class "
-            f"{self.classes[k].item()!r} {whole[k]:.6g} having read the whole batch, but "
-            f"{cut[k]:.6g} where the series is cut there, as a live one is; {tolerance:g} apart "
-            "would pass as rounding. Let each answer depend on nothing but the time points up to "
-            "its own: no normalising over the series, no layer that reads backwards or past the "
-            "present, no statistics of the batch, no dropout (eval mode). A network that computes "
-            "in half precision should answer in float16, which may be 0.01 apart"
+            f"{self.classes[k].item()!r} {whole[k]:.6g} in the whole batch, but {cut[k]:.6g} if "
+            f"the series is cut there, as a live one is; {tolerance:g} apart would pass as "
+            "rounding. Let each answer depend only on the time points up to its own: no "
+            "normalising over the series, no layer that reads backwards or past the present, no "
+            "statistics of the batch, no dropout (eval mode). A network in half precision should "
+            "answer in float16, which may be 0.01 apart"
         )
 
 
 class Together:
-    """Bases of one kind, with the mean of what they say."""
+    """Bases of one kind, which answer with their mean."""
 
     def __init__(self, bases: list[Any]) -> None:
         self.bases = bases
 
     def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, Array | None]:
         probs, scores = zip(*(base.step(series, rows, c) for base in self.bases), strict=True)
-        # Not np.mean: it adds in an order that depends on how many rows there are, and a
-        # series must be judged alike whoever else is asked about.
+        # Not np.mean: its order of adding depends on the number of rows, and the answer about
+        # a series must not depend on the others.
         n = len(self.bases)
         return sum(probs) / n, None if scores[0] is None else sum(scores) / n
 
@@ -236,7 +234,7 @@ def base_of(estimator: Any, checkpoints: Array, classes: Array) -> Any:
     if is_function(estimator):
         return Function(estimator, checkpoints, classes)
     if not hasattr(estimator, "predict_proba"):
-        raise ValueError(f"{estimator!r} has no predict_proba, which is needed")
+        raise ValueError(f"{estimator!r} has no predict_proba; use a classifier that has it")
     return PerCheckpoint(estimator, checkpoints, classes)
 
 

@@ -15,7 +15,7 @@ from .rule import Rule
 
 
 class Case:
-    """One live series: its stream, and what the base believed last."""
+    """One live series: its stream, and the base's last probabilities."""
 
     def __init__(self, rule: Rule) -> None:
         self.stream: Stream = rule.stream()
@@ -89,13 +89,13 @@ class LiveSeries:
             if not len(running):
                 continue
             probs, scores = base.step(series, running, c)
-            # In float32, in which rules are certified: where the largest of two probabilities
-            # is another in float64, the label that is served would not be the one certified.
+            # In float32, as rules are certified: in float64 another class may be the largest, and
+            # the served label would not be the certified one.
             probs = probs.astype(np.float32, copy=False)
             own = [None] * len(running) if scores is None else scores.tolist()
             for i, row, score in zip(running, probs, own, strict=True):
                 cases[i].see(row, score)
-                # No series is longer: at the full length each is over.
+                # No series is longer, so at the full length each is over.
                 if c + 1 == steps:
                     cases[i].end()
         for case, over in zip(cases, np.broadcast_to(ended, len(cases)), strict=True):

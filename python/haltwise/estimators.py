@@ -235,7 +235,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.sort(rows), np.sort(aside)
 
     def _train(self, series: Collection, labels: Array) -> None:
-        """Trains the base on all of these and, to propose rules from, on all but each fold."""
+        """Trains the base on all of these and, to propose rules, on all but each fold."""
         folds = [] if is_function(self.estimator) else self._folds(labels)
         base = base_of(self.estimator, self.checkpoints_, self.classes_)
         trainings = base.trainings(series, labels)
@@ -341,8 +341,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return
         remedy = "calibrate on others"
         if is_function(self.estimator):
-            remedy += ", or say new_series=True before fit if none of them trained the function"
-        raise ValueError(f"all of these series were given to fit as well; {risk}: {remedy}")
+            remedy += ", or set new_series=True before fit if none of them trained the function"
+        raise ValueError(f"all of these series were given to fit; {risk}: {remedy}")
 
     def _calibrate(self, X: Collection, y: Array) -> EarlyClassifier:
         asked = self._asked()
