@@ -275,5 +275,6 @@ def found(calibrated: tuple[_core.Rule, list[tuple[bool, str]]], stacklevel: int
     for alike, remark in remarks:
         warnings.warn(remark, Alike if alike else UserWarning, stacklevel=stacklevel)
     if not core.halts_early():
-        warnings.warn(rule.shortfall() or "the rule halts no sequence early", stacklevel=stacklevel)
+        why = rule.shortfall() or ""
+        warnings.warn(f"the rule halts no sequence early. {why}".strip(), stacklevel=stacklevel)
     return rule

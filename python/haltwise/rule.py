@@ -291,40 +291,26 @@ class Rule:
 
     def shortfall(self) -> str | None:
         """Why no more was certified, and what would help; None if nothing failed."""
-        trail = self.trail
-        if self.promise is None or (trail and trail[-1]["rejected"]):
-            return None
-        if not trail:
-            return "nothing was certified: no candidate was proposed"
-        test, needed = trail[-1], self._inner.halted_needed()
-        text = (
-            f"no more was certified: halting from step {test['opens']} on gives {test['gaps']} "
-            f"gaps among {test['halted']} halted sequences by step {test['step']} (p-value "
-            f"{test['p_value']:.2g}, more than it may be)"
-        )
-        if needed is None:
-            return f"{text}; more traces would not help, a better score or a larger alpha would"
-        return f"{text}; about {needed} halted by then would be needed, so more traces would help"
-
-    def _saving(self) -> str:
-        expected = self.expected
-        if not self.halts_early:
-            return "halts no sequence early"
-        if expected is None:
-            return "not certified"
-        read = expected["t_avg"] * self.t_max
-        return f"reads {read:.1f} of {self.t_max} steps and loses {expected['gap']:.1%}, expected"
+        return self._inner.shortfall()
 
     def __repr__(self) -> str:
-        return (
-            f"Rule({self.method!r}, alpha={self.alpha:g}, delta={self.delta:g}: {self._saving()})"
-        )
+        expected = self.expected
+        if not self.halts_early:
+            saving = "halts no sequence early"
+        elif expected is None:
+            saving = "not certified"
+        else:
+            read = expected["t_avg"] * self.t_max
+            saving = (
+                f"reads {read:.1f} of {self.t_max} steps and loses {expected['gap']:.1%}, expected"
+            )
+        return f"Rule({self.method!r}, alpha={self.alpha:g}, delta={self.delta:g}: {saving})"
 
     def _repr_html_(self) -> str:
         return (
             '<div style="max-width: 36em; font-family: sans-serif">'
             f"<b>Haltwise rule</b>, {escape(self.method)}, α = {self.alpha:g}, δ = {self.delta:g}"
-            f"<p>{escape(self.describe())}</p><p>It {escape(self._saving())}.</p>"
+            f"<p>{escape(self.describe())}</p><p>{escape(self._inner.expectation())}</p>"
             f"{_staircase(self.thresholds)}</div>"
         )
 

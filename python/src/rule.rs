@@ -1,9 +1,6 @@
 //! A rule: applied to arrays, evaluated, stored.
 
-use haltwise::corridor::Counts;
 use haltwise::evaluate::Evaluator;
-use haltwise::plan::Delta;
-use haltwise::rule::halted_needed;
 use haltwise::score::{Score, ScoreSource};
 use haltwise::traces::{Key, SetRecord};
 use haltwise::{Decision, State};
@@ -166,18 +163,16 @@ impl Rule {
         Ok((json, rule.made_from(set), remembered))
     }
 
-    /// About how many halted sequences the failed test would need to pass. `None` if no
-    /// test failed, or no number is enough.
-    fn halted_needed(&self) -> Option<u64> {
-        let failed = self.0.trail().last().filter(|test| !test.rejected)?;
-        let seen = Counts {
-            halted: failed.halted,
-            gaps: failed.gaps,
-        };
-        // Each family is tested at its share of δ.
-        let share = self.0.families().last().map_or(1.0, |family| family.share);
-        let level = Delta::try_from(self.0.delta().get() * share).ok()?;
-        halted_needed(seen, self.0.alpha(), level)
+    /// Why no more was certified, and what would help. `None` if no test failed.
+    fn shortfall(&self) -> Option<String> {
+        let passed = self.0.trail().last().is_some_and(|test| test.rejected);
+        let failed = self.0.promise().is_some() && !passed;
+        failed.then(|| words::certification(&self.0))
+    }
+
+    /// What the rule saves and costs on the certifying traces, in words.
+    fn expectation(&self) -> String {
+        words::expectation(&self.0)
     }
 
     fn __getnewargs__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyBytes>,)> {

@@ -568,7 +568,7 @@ def test_parameters_can_be_searched(walks):
     assert chosen.predict(flat[900:])[1].all()
 
 
-@pytest.mark.filterwarnings("ignore:no more was certified")
+@pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
 def test_series_may_differ_in_length(walks):
     X, y = walks
     lengths = np.random.default_rng(0).integers(8, 21, size=1000)
@@ -586,7 +586,7 @@ def test_series_may_differ_in_length(walks):
     assert early.predict(early.filter_X(cut[700:], lengths[700:] < 20))[1].all()
 
 
-@pytest.mark.filterwarnings("ignore:no more was certified")
+@pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
 def test_a_class_that_only_long_series_show_is_no_problem():
     rng = np.random.default_rng(0)
     y = np.arange(900) % 3
@@ -666,7 +666,7 @@ def test_it_stands_beside_aeons_own(walks):
         assert list(early.classes_) == ["down", "up"]
 
 
-@pytest.mark.filterwarnings("ignore:no more was certified")
+@pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
 def test_the_default_is_the_lstm(walks):
     X, y = walks
     early = EarlyClassifier().fit(X[:200], y[:200])

@@ -28,7 +28,7 @@ def thresholds(values: list[float | None]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-@pytest.mark.filterwarnings("ignore:no more was certified")
+@pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
 def test_rules_equal_the_papers(golden, name):
     with np.load(golden / f"{name}.traces.npz") as file:
         traces = haltwise.Traces(file["scores"], file["predictions"], file["labels"])
