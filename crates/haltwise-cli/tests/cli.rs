@@ -44,7 +44,7 @@ fn calibrate_says_what_is_guaranteed_to_whom_and_what_to_expect() {
         "With 99% confidence",
         "at most 10% of the sequences halted by step t, for every step t",
         "independent draws from one source",
-        "On average it reads 2.",
+        "On the certifying traces it reads 2.",
         "step 1 never",
         "rules passed their tests on 2,",
         "the one that halts earliest was chosen",
