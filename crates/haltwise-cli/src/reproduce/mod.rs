@@ -132,6 +132,7 @@ impl Wanted {
             delta: self.levels.delta,
             grid_step: self.levels.grid_step,
             at_never: (method == Method::Conditional).then_some(self.at_never),
+            screen: method == Method::Conditional,
             ..Ask::default()
         })
     }

@@ -6,8 +6,8 @@
 
 use haltwise::evaluate::Evaluation;
 use haltwise::simulate::{Atom, Process};
-use haltwise::traces::{Certifying, Screening};
-use haltwise::{Ask, Method, Plan, Rule, evaluate};
+use haltwise::traces::Traces;
+use haltwise::{Ask, Given, Method, Plan, Rule, evaluate};
 use haltwise_report::{
     Compared, DatasetResults, Experiment, MethodResults, SweepCurve, SweepPoint,
 };
@@ -36,8 +36,8 @@ pub(crate) fn process(t_max: usize) -> Process {
 /// The three methods on the same traces: their names, rules and evaluations.
 pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
     let process = process(t_max);
-    let screening = Screening::new(process.draw(n, 3 * seed + 1));
-    let certifying = Certifying::new(process.draw(n, 3 * seed + 2));
+    let screening = process.draw(n, 3 * seed + 1);
+    let certifying = process.draw(n, 3 * seed + 2);
     let test = process.draw(n, 3 * seed + 3);
     let compared = |name: &str, rule: Rule| {
         let evaluation = evaluate(rule.thresholds(), &test).unwrap();
@@ -46,21 +46,31 @@ pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
     vec![
         compared(
             "conditional",
-            Plan::of(Method::Conditional)
-                .rule(&screening, &certifying)
-                .unwrap(),
+            conditional_rule(None, &screening, &certifying),
         ),
         compared(
             "marginal",
-            Plan::of(Method::Marginal).rule((), &certifying).unwrap(),
+            rule(Plan::of(Method::Marginal), Given::one(&certifying)),
         ),
         compared(
             "screened only",
-            Plan::of(Method::ScreenOnly)
-                .screened_rule(&screening)
-                .unwrap(),
+            rule(Plan::of(Method::ScreenOnly), Given::one(&screening)),
         ),
     ]
+}
+
+pub(crate) fn rule(plan: Plan, given: Given<'_, Traces>) -> Rule {
+    plan.calibrate(given).unwrap().rule
+}
+
+fn conditional_rule(alpha: Option<f64>, screening: &Traces, certifying: &Traces) -> Rule {
+    let plan = Plan::new(Ask {
+        method: Some(Method::Conditional),
+        alpha,
+        screen: true,
+        ..Ask::default()
+    });
+    rule(plan.unwrap(), Given::one(certifying).screen(screening))
 }
 
 /// A conditional rule and its evaluation.
@@ -103,24 +113,20 @@ pub(crate) fn experiment(datasets: &[(&str, usize)], splits: u64, n: usize) -> E
 
 fn sweep(t_max: usize, n: usize) -> Vec<SweepCurve> {
     let process = process(t_max);
-    let screening = Screening::new(process.draw(n, 1));
-    let certifying = Certifying::new(process.draw(n, 2));
+    let screening = process.draw(n, 1);
+    let certifying = process.draw(n, 2);
     let test = process.draw(n, 3);
     let point = |alpha: f64, conditional: bool| {
-        let plan = |method| {
-            Plan::new(Ask {
-                method: Some(method),
+        let rule = if conditional {
+            conditional_rule(Some(alpha), &screening, &certifying)
+        } else {
+            let plan = Plan::new(Ask {
+                method: Some(Method::Marginal),
                 alpha: Some(alpha),
                 ..Ask::default()
-            })
-            .unwrap()
+            });
+            rule(plan.unwrap(), Given::one(&certifying))
         };
-        let rule = if conditional {
-            plan(Method::Conditional).rule(&screening, &certifying)
-        } else {
-            plan(Method::Marginal).rule((), &certifying)
-        };
-        let rule = rule.unwrap();
         let evaluation = evaluate(rule.thresholds(), &test).unwrap();
         SweepPoint {
             alpha,
