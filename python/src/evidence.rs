@@ -32,7 +32,7 @@ impl Candidates {
             scores_given: true,
             ..Survey::default()
         };
-        let proposal = options.plan(false, false)?.fix((), &survey);
+        let proposal = options.plan(false, false)?.fix(None, &survey);
         proposal.map(Self).map_err(value_error)
     }
 

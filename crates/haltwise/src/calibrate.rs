@@ -12,9 +12,8 @@ use std::collections::BTreeMap;
 use crate::certify::evidence::Evidence;
 use crate::certify::source::{Drawn, Kept, Room, Share, Source, Wanted};
 use crate::data::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
-use crate::data::roles::Fitting;
+use crate::data::roles::{Fitting, Screening};
 use crate::data::survey::Survey;
-use crate::data::traces::Traces;
 use crate::plan::{Method, Plan, ScoreWord};
 use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Aside, Proposal, Role, check_terms, score_of};
@@ -41,6 +40,22 @@ impl<'s, S> Given<'s, S> {
             fit: None,
             screen: None,
             classifier: None,
+        }
+    }
+
+    /// Fits to other sequences.
+    pub fn fit(self, other: &'s S) -> Self {
+        Self {
+            fit: Some(other),
+            ..self
+        }
+    }
+
+    /// Screens on other sequences.
+    pub fn screen(self, other: &'s S) -> Self {
+        Self {
+            screen: Some(other),
+            ..self
         }
     }
 }
@@ -216,7 +231,7 @@ impl Plan {
             survey = kept.survey.clone();
             survey.longest = survey.longest.max(t_max);
             made_from = sketched(None, Some(&kept));
-            let groups: Vec<&Traces> = kept.screening.values().collect();
+            let groups: Vec<&Screening> = kept.screening.values().collect();
             let screening = Some(&groups[..]).filter(|_| plan.screens());
             let score = score.clone().unwrap_or_else(|| survey.plain_source());
             proposal = Proposal::new(&plan, score, None, screening, &survey);
@@ -319,7 +334,7 @@ impl Plan {
         if self.split().splits() {
             let missing = if own_fit.is_some_and(|drawn| drawn.fitting.is_empty()) {
                 Some("fitting")
-            } else if screening.is_some_and(|kept| kept.screening.values().all(Traces::is_empty)) {
+            } else if screening.is_some_and(screens_on_none) {
                 Some("screening")
             } else {
                 let none = certifying.sequences() == 0 && self.method() != Method::ScreenOnly;
@@ -336,10 +351,13 @@ impl Plan {
             let same_set = given.fit.is_none();
             groups_of(fitting, self, &certifying, same_set).map_err(refuse)?;
         }
-        let screening: Option<Vec<&Traces>> = match screening {
+        let screening: Option<Vec<&Screening>> = match screening {
             None => None,
             Some(kept) => {
-                let screens = |group: &str| kept.screening.get(group).map_or(0, Traces::len);
+                let screens = |group: &str| {
+                    let set = kept.screening.get(group);
+                    set.map_or(0, |set| set.traces().len())
+                };
                 let same_set = self.method() == Method::Conditional && given.screen.is_none();
                 check_groups(self, &certifying, "screening", same_set, screens).map_err(refuse)?;
                 Some(kept.screening.values().collect())
@@ -388,6 +406,10 @@ impl Plan {
         let who = self.admission();
         from.fitting(Share { share, seed, who }).map(Some)
     }
+}
+
+fn screens_on_none(kept: &Kept) -> bool {
+    kept.screening.values().all(|set| set.traces().is_empty())
 }
 
 /// The same survey of this many of the sequences, as far as it is known.
@@ -517,7 +539,8 @@ impl Proposal {
         evidence.sketch = kept.sample;
         evidence.left_out = kept.left_out;
         evidence.overlap = kept.overlap;
-        for (group, traces) in &kept.certifying {
+        for (group, certifying) in &kept.certifying {
+            let traces = certifying.traces();
             let place = match self.groups().is_empty() {
                 true => 0,
                 false => self.place_of(Some(group))?,

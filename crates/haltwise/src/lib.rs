@@ -32,7 +32,7 @@ pub use rule::Rule;
 pub mod traces {
     pub use crate::data::checker::{Checker, check_score};
     pub use crate::data::identity::{Classifier, Fingerprint, Key, SetAside, SetRecord};
-    pub use crate::data::roles::{Certifying, Fitting, Screening};
+    pub use crate::data::roles::Fitting;
     pub use crate::data::sequence::{About, MAX_STEPS, Numbers, Trace};
     pub use crate::data::sequence_error::SequenceError;
     pub use crate::data::survey::Survey;
@@ -48,7 +48,7 @@ pub mod corridor {
     pub use crate::data::terms::Admission;
     pub use crate::numbers::counts::Counts;
     pub use crate::propose::error::CalibrateError;
-    pub use crate::propose::proposal::{Fixing, ProposalError};
+    pub use crate::propose::proposal::ProposalError;
     pub use crate::tables::error::EvidenceError;
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use haltwise::corridor::CalibrateError;
+use haltwise::corridor::{CalibrateError, Source};
 use haltwise::evaluate::{EvaluateError, Evaluation, Evaluator};
 use haltwise::plan::*;
 use haltwise::rule::{Promise, Rule};
@@ -133,8 +133,7 @@ fn broken_as(
         .propose_for_others(given, STEPS, Some(n as u64))
         .unwrap();
     broken_by(population, held, |rng| {
-        let certifying = Certifying::new(outputs(&draw(rng, n)));
-        let evidence = proposal.count(&certifying).unwrap();
+        let evidence = outputs(&draw(rng, n)).count(&proposal).unwrap();
         vec![proposal.certify(&evidence).unwrap()]
     })
 }
@@ -413,16 +412,12 @@ fn looks_that_were_planned_share_delta() {
             ..Ask::default()
         })
         .unwrap();
-        let survey = Survey {
-            longest: STEPS,
-            scores_given: true,
-            ..Survey::default()
-        };
-        let proposal = plan.fix((), &survey).unwrap();
+        let (proposal, _) = plan
+            .propose_for_others(Given::one(&outputs(&all[..1])), STEPS, None)
+            .unwrap();
         broken_by(&all, &Held::to(&plan, &terms), |rng| {
             let batch = |rng: &mut Xoshiro256PlusPlus| {
-                let certifying = Certifying::new(outputs(&simple(&all)(rng, 150)));
-                proposal.count(&certifying).unwrap()
+                outputs(&simple(&all)(rng, 150)).count(&proposal).unwrap()
             };
             let mut evidence = batch(rng);
             let mut rules = vec![proposal.certify(&evidence).unwrap()];

@@ -55,7 +55,7 @@ pub use files::{Snapshot, trace_files};
 pub(crate) use fold::fold_within;
 #[cfg(feature = "columnar")]
 pub use fold::{Place, fold_traces};
-pub use gather::{Take, visit_given};
+pub use gather::{Take, fold_given, visit_given};
 use ids::Ids;
 use intake::Intake;
 pub use metadata::{CLASSIFIER, metadata_of_bytes, read_metadata};

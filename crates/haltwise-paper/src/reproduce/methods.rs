@@ -3,7 +3,7 @@
 use haltwise::evaluate::halt_steps;
 use haltwise::plan::{Alpha, LossWord, PlanError};
 use haltwise::rule::{Promise, Thresholds};
-use haltwise::traces::{Certifying, Fitting, Screening, Survey, Traces};
+use haltwise::traces::{Fitting, Survey, Traces};
 use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
 use rayon::prelude::*;
 
@@ -199,7 +199,7 @@ impl Dataset<'_> {
             ..Survey::default()
         };
         survey.set.sequences = certifying.first().map_or(0, |part| part.len()) as u64;
-        let proposal = plans.adaptive(true, None)?.fix(fitting, &survey)?;
+        let proposal = plans.adaptive(true, None)?.fix(Some(fitting), &survey)?;
         let scored = proposal.scored(self.outputs)?;
         let evidence = proposal.count_parts(&scored, &certifying)?;
         let of_split = |(s, evidence): (usize, &Evidence)| {
@@ -248,10 +248,10 @@ struct Parts<'d> {
     dataset: &'d Dataset<'d>,
     split: Split<'d>,
     test: Traces,
-    screening: Screening,
-    certifying: Certifying,
+    screening: Traces,
+    certifying: Traces,
     /// Both of them, for the method that needs no screening.
-    both: Certifying,
+    both: Traces,
 }
 
 impl<'d> Parts<'d> {
@@ -259,9 +259,9 @@ impl<'d> Parts<'d> {
         let part = |positions: &[usize]| dataset.traces.select(positions.iter().copied());
         Self {
             test: part(split.test),
-            screening: Screening::new(part(split.screening)),
-            certifying: Certifying::new(part(split.certifying)),
-            both: Certifying::new(part(split.calibration)),
+            screening: part(split.screening),
+            certifying: part(split.certifying),
+            both: part(split.calibration),
             dataset,
             split,
         }
@@ -285,7 +285,10 @@ impl<'d> Parts<'d> {
             };
             measured(rule, &test)
         };
-        let screened = plans.screen_only.screened_rule(&self.screening)?;
+        let screened = plans
+            .screen_only
+            .calibrate(Given::one(&self.screening))?
+            .rule;
         Ok([
             measured(&self.marginal(plans)?, &self.test)?,
             measured(&self.conditional(plans)?, &self.test)?,
@@ -306,11 +309,12 @@ impl<'d> Parts<'d> {
     }
 
     fn marginal(&self, plans: &Plans) -> anyhow::Result<Rule> {
-        Ok(plans.marginal.rule((), &self.both)?)
+        Ok(plans.marginal.calibrate(Given::one(&self.both))?.rule)
     }
 
     fn conditional(&self, plans: &Plans) -> anyhow::Result<Rule> {
-        Ok(plans.conditional.rule(&self.screening, &self.certifying)?)
+        let parts = Given::one(&self.certifying).screen(&self.screening);
+        Ok(plans.conditional.calibrate(parts)?.rule)
     }
 }
 

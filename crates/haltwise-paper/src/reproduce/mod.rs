@@ -74,6 +74,7 @@ impl Options {
             delta: self.delta,
             grid_step: self.grid_step,
             at_never: (method == Method::Conditional).then_some(self.at_never),
+            screen: method == Method::Conditional,
             ..Ask::default()
         })
     }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::identity::{Fingerprint, Key, Overlap, SetRecord, Sketch};
 use crate::data::outputs::Outputs;
-use crate::data::roles::Certifying;
 use crate::data::score::ScoreSource;
 use crate::data::sequence::Trace;
 use crate::data::survey::Survey;
@@ -297,39 +296,6 @@ impl Counting {
 }
 
 impl Proposal {
-    /// Counts, for every candidate, what it would do to the certifying
-    /// sequences.
-    pub fn count(&self, certifying: &Certifying) -> Result<Evidence, CalibrateError> {
-        let mut evidence = Evidence::none(self)?;
-        evidence.survey = certifying.survey();
-        evidence.counted = evidence.survey.set;
-        evidence.unlabelled = evidence.survey.unlabelled;
-        for (key, print, named) in certifying.identities() {
-            evidence.sketch.push(key, print, named);
-            evidence.overlap.note(self.others().meet(key, print, named));
-        }
-        if !self.is_plain() {
-            // What the terms ask for is with the sequences.
-            let outputs = certifying.outputs().ok_or(EvidenceError::NoTerms)?;
-            let mut counting = Counting::new(Arc::new(self.clone()))?;
-            for i in 0..outputs.len() {
-                counting.visit(outputs.key(i), &outputs.trace(i))?;
-            }
-            return Ok(counting.finish()?);
-        }
-        if evidence.unlabelled > 0 {
-            return Err(EvidenceError::Unlabelled.into());
-        }
-        // One group and one strand: a place per score.
-        for (place, source) in self.sources().into_iter().enumerate() {
-            certifying.with_traces(source, |traces| {
-                check_score(traces, source)?;
-                self.count_strand(&mut evidence, Role::Certify, place, traces)
-            })??;
-        }
-        Ok(evidence)
-    }
-
     /// A set with each score that candidates judge: the proposal's own first, then the
     /// plain one, where there are candidates for it.
     pub fn scored(&self, outputs: &Outputs) -> Result<Vec<Traces>, CalibrateError> {

@@ -3,36 +3,14 @@
 use crate::certify::evidence::Evidence;
 use crate::data::identity::SetRecord;
 use crate::data::loss::TOP;
-use crate::data::roles::Certifying;
 use crate::numbers::counts::{Counts, add_counts};
 use crate::numbers::thresholds::Thresholds;
-use crate::plan::Plan;
-use crate::propose::error::CalibrateError;
 use crate::propose::families::Family;
-use crate::propose::proposal::{Fixing, Proposal};
+use crate::propose::proposal::{Proposal, Role};
 use crate::rule::{Expected, FamilyRecord, Looks, Rule};
 use crate::tables::error::EvidenceError;
 use crate::tables::table::Table;
 use crate::testing::fixed_sequence::{Judge, Proof, certify};
-
-impl Plan {
-    /// The whole corridor, for parts that are at hand: fixes, counts and
-    /// certifies.
-    ///
-    /// The certifying sequences must not have been used to train the classifier,
-    /// and must have been drawn independently of the others. Fitting sequences
-    /// that the classifier was trained on make a poor rule, but a valid one.
-    pub fn rule<'a>(
-        &self,
-        made_from: impl Into<Fixing<'a>>,
-        certifying: &Certifying,
-    ) -> Result<Rule, CalibrateError> {
-        let survey = certifying.surveyed(self.admission())?;
-        let proposal = self.fix(made_from, &survey)?;
-        let evidence = proposal.count(certifying)?;
-        Ok(proposal.certify(&evidence)?)
-    }
-}
 
 impl Proposal {
     /// Refuses evidence that cannot be added to others and certified. Without

@@ -6,13 +6,15 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::certify::evidence::{Counting, Evidence};
 use crate::data::identity::{Key, Others, Overlap, SetAside, SetRecord, Sketch};
 use crate::data::loss::Measure;
 use crate::data::outputs::Outputs;
-use crate::data::roles::Fitting;
+use crate::data::roles::{Certifying, Fitting, Screening};
 use crate::data::score::ScoreSource;
-use crate::data::sequence::Trace;
+use crate::data::sequence::{About, Trace};
 use crate::data::sequence_error::SequenceError;
 use crate::data::survey::Survey;
 use crate::data::terms::Admission;
@@ -162,9 +164,9 @@ pub struct Wanted<'w> {
 #[derive(Debug)]
 pub struct Kept {
     /// To screen on, by group; one without a name where there are none.
-    pub(crate) screening: BTreeMap<String, Traces>,
+    pub(crate) screening: BTreeMap<String, Screening>,
     /// To certify on, where that was wanted.
-    pub(crate) certifying: BTreeMap<String, Traces>,
+    pub(crate) certifying: BTreeMap<String, Certifying>,
     /// All that screens, kept or not.
     pub(crate) screens: SetRecord,
     /// All that does not certify.
@@ -267,7 +269,11 @@ impl<F: Fold> Source for F {
             kept.overlap += state.overlap;
             kept.sketch.add(&state.sketch);
             kept.sample.add(&state.sample);
-            for (group, [screens, certifies]) in state.sets {
+            let mut own: Vec<_> = state.sets.into_iter().map(Some).collect();
+            for (group, place) in state.places {
+                let Some([screens, certifies]) = own[place].take() else {
+                    continue;
+                };
                 match sets.entry(group) {
                     Entry::Vacant(new) => {
                         new.insert([screens, certifies]);
@@ -283,8 +289,10 @@ impl<F: Fold> Source for F {
             }
         }
         for (group, [screening, certifying]) in sets {
-            kept.screening.insert(group.clone(), screening.finish());
-            kept.certifying.insert(group, certifying.finish());
+            let (screening, certifying) = (screening.finish(), certifying.finish());
+            kept.screening
+                .insert(group.clone(), Screening::new(screening));
+            kept.certifying.insert(group, Certifying::new(certifying));
         }
         Ok(kept)
     }
@@ -408,9 +416,11 @@ struct Keeping {
     overlap: Overlap,
     sketch: Sketch,
     sample: Sketch,
-    /// By group, what screens and what certifies; begun with its first sequence,
+    /// What screens and what certifies, of each group; begun with its first sequence,
     /// which says what score there is.
-    sets: BTreeMap<String, [TracesBuilder; 2]>,
+    sets: Vec<[TracesBuilder; 2]>,
+    /// Where the sets of each group are; without groups there is one, without a name.
+    places: BTreeMap<String, usize>,
     bytes: Vec<u8>,
 }
 
@@ -423,7 +433,8 @@ impl Default for Keeping {
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_PROPOSAL),
             sample: Sketch::new(Sketch::OF_EVIDENCE),
-            sets: BTreeMap::new(),
+            sets: Vec::new(),
+            places: BTreeMap::new(),
             bytes: Vec::new(),
         }
     }
@@ -440,19 +451,9 @@ impl Keeping {
             self.survey.thinned += 1;
             return Ok(());
         };
-        let group = wanted.who.terms.group(trace).unwrap_or_default();
-        if !self.sets.contains_key(&*group) && self.sets.len() <= Survey::MOST_GROUPS {
-            let source = wanted.score.cloned().unwrap_or_else(|| trace.source());
-            let builder = || {
-                Traces::builder()
-                    .source(source.clone())
-                    .measured(Measure::of(wanted.who.terms.loss))
-                    .binned(wanted.grid.clone())
-            };
-            self.sets.insert(group.to_string(), [builder(), builder()]);
-        }
-        let sets = self.sets.get_mut(&*group);
-        let (screening, certifying) = match sets {
+        let group = wanted.who.terms.group(trace);
+        let place = self.place(group.as_deref(), wanted, trace);
+        let (screening, certifying) = match place.and_then(|place| self.sets.get_mut(place)) {
             Some([screening, certifying]) => (Some(screening), Some(certifying)),
             None => (None, None),
         };
@@ -480,9 +481,36 @@ impl Keeping {
             }
         }
         self.sample.push(own, print, named);
-        let group = wanted.who.terms.group(trace);
         self.survey.note(trace, print, group.as_deref());
         Ok(())
+    }
+
+    /// Where the sets of a group are; nowhere if there are more groups than there may be.
+    fn place(
+        &mut self,
+        group: Option<&str>,
+        wanted: &Wanted<'_>,
+        trace: &Trace<'_>,
+    ) -> Option<usize> {
+        let known = match group {
+            None => (!self.sets.is_empty()).then_some(0),
+            Some(group) => self.places.get(group).copied(),
+        };
+        if known.is_some() || self.sets.len() > Survey::MOST_GROUPS {
+            return known;
+        }
+        let source = wanted.score.cloned().unwrap_or_else(|| trace.source());
+        let builder = || {
+            Traces::builder()
+                .source(source.clone())
+                .measured(Measure::of(wanted.who.terms.loss))
+                .binned(wanted.grid.clone())
+        };
+        let place = self.sets.len();
+        self.sets.push([builder(), builder()]);
+        self.places
+            .insert(group.unwrap_or_default().to_owned(), place);
+        Some(place)
     }
 }
 
@@ -498,10 +526,85 @@ impl Fold for Outputs {
         start: impl Fn() -> S + Sync,
         visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
     ) -> Result<Vec<S>, CalibrateError> {
-        let mut state = start();
-        for i in 0..self.len() {
-            visit(&mut state, self.key(i), &self.trace(i))?;
-        }
-        Ok(vec![state])
+        let pieces = self.len().div_ceil(PIECE);
+        on_all_cores(pieces, start, |state, piece| {
+            let after = self.len().min((piece + 1) * PIECE);
+            (piece * PIECE..after).try_for_each(|i| visit(state, self.key(i), &self.trace(i)))
+        })
     }
+}
+
+/// A set that has a score already, of which it is known what was right: as traces whose true
+/// class is 1. None of them has an id.
+impl Fold for Traces {
+    type Error = CalibrateError;
+
+    fn refuse(&self, error: CalibrateError) -> CalibrateError {
+        error
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, CalibrateError> {
+        let scores_given = match self.source() {
+            ScoreSource::Confidence => true,
+            ScoreSource::MaxProbability => false,
+            other => return Err(EvidenceError::other_score(other, &ScoreSource::default()).into()),
+        };
+        if self.grid().is_some() {
+            return Err(EvidenceError::OffGrid.into());
+        }
+        if self.measure() != Measure::default() {
+            return Err(EvidenceError::NoTerms.into());
+        }
+        if self.labelled() < self.len() as u64 {
+            return Err(EvidenceError::Unlabelled.into());
+        }
+        on_all_cores(self.blocks.len(), start, |state, b| {
+            let block = &self.blocks[b];
+            block.show(&mut |i, scores, predictions| {
+                let trace = Trace {
+                    id: None,
+                    label: Some(1),
+                    predictions,
+                    scores,
+                    scores_given,
+                    probs: None,
+                    classes: 0,
+                    predicts: true,
+                    numbers: None,
+                    losses: None,
+                    about: About::default(),
+                };
+                visit(state, block.keys[i], &trace)
+            })
+        })
+    }
+}
+
+/// How many sequences a thread goes through at a time.
+const PIECE: usize = 4096;
+
+/// Goes through the pieces of a set on all cores. Of several errors it is the first.
+fn on_all_cores<S: Send, E: Send>(
+    pieces: usize,
+    start: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, usize) -> Result<(), E> + Sync,
+) -> Result<Vec<S>, E> {
+    // Waking the pool costs more than a small set.
+    if pieces < 2 || rayon::current_num_threads() < 2 {
+        let mut state = start();
+        (0..pieces).try_for_each(|piece| work(&mut state, piece))?;
+        return Ok(vec![state]);
+    }
+    let begin = || Ok(start());
+    let go_on = |state: Result<S, E>, piece| {
+        let mut state = state?;
+        work(&mut state, piece).map(|()| state)
+    };
+    // In the order of the pieces.
+    let states: Vec<Result<S, E>> = (0..pieces).into_par_iter().fold(begin, go_on).collect();
+    states.into_iter().collect()
 }

@@ -9,6 +9,7 @@ use haltwise_stream::{Source, Step};
 
 pub use crate::data::gap_score::GapScore;
 use crate::data::gap_score::Memory;
+use crate::numbers::thresholds::Thresholds;
 
 /// How the scores of a set of traces came about: what a live stream must do to
 /// be judged by the same rule.
@@ -79,5 +80,28 @@ impl ScoreSource {
         let (source, mut memory) = (self.live(), self.memory());
         let score = |(t, step): (usize, Step<'_>)| Ok(source.score(&step, t, &mut memory)?.get());
         steps.into_iter().enumerate().map(score).collect()
+    }
+
+    /// The first step (0-based) of a sequence whose score reaches its threshold. Where none could
+    /// be reached yet, a learned score only remembers what it saw.
+    pub(crate) fn first_reached<'a>(
+        &self,
+        thresholds: &Thresholds,
+        steps: impl IntoIterator<Item = Step<'a>>,
+    ) -> Result<Option<usize>, StepError> {
+        let (source, mut memory) = (self.live(), self.memory());
+        let steps = std::iter::zip(steps, thresholds.values());
+        for (t, (step, &threshold)) in steps.enumerate() {
+            match source {
+                Source::Gap(learned) if threshold == f32::INFINITY => {
+                    learned.features().pass(&step, &mut memory)?;
+                }
+                _ if source.score(&step, t, &mut memory)?.get() >= threshold => {
+                    return Ok(Some(t));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 }

@@ -18,7 +18,6 @@ use crate::data::loss::Loss;
 use crate::data::roles::{Fitting, Screening};
 use crate::data::score::ScoreSource;
 use crate::data::survey::Survey;
-use crate::data::terms::Terms;
 use crate::data::traces::Traces;
 use crate::numbers::thresholds::Thresholds;
 use crate::plan::{Method, Plan};
@@ -131,46 +130,6 @@ impl Role {
     }
 }
 
-/// What a proposal is made from: what fits, what screens, or neither.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Fixing<'a> {
-    fitting: Option<&'a Fitting>,
-    screening: Option<&'a Screening>,
-}
-
-impl From<()> for Fixing<'_> {
-    fn from((): ()) -> Self {
-        Self::default()
-    }
-}
-
-impl<'a> From<&'a Fitting> for Fixing<'a> {
-    fn from(fitting: &'a Fitting) -> Self {
-        Self {
-            fitting: Some(fitting),
-            screening: None,
-        }
-    }
-}
-
-impl<'a> From<&'a Screening> for Fixing<'a> {
-    fn from(screening: &'a Screening) -> Self {
-        Self {
-            fitting: None,
-            screening: Some(screening),
-        }
-    }
-}
-
-impl<'a> From<(&'a Fitting, &'a Screening)> for Fixing<'a> {
-    fn from((fitting, screening): (&'a Fitting, &'a Screening)) -> Self {
-        Self {
-            fitting: Some(fitting),
-            screening: Some(screening),
-        }
-    }
-}
-
 /// Refuses terms that these sequences cannot be held to.
 pub(crate) fn check_terms(plan: &Plan, certifying: &Survey) -> Result<(), CalibrateError> {
     let terms = plan.terms();
@@ -215,42 +174,23 @@ pub(crate) fn score_of(
 }
 
 impl Plan {
-    /// Fixes what will be certified, for sequences that look like these: of
-    /// them only how many there are and how long is used, which says nothing
-    /// about gaps.
-    pub fn fix<'a>(
+    /// Fixes what will be certified where no set is at hand, or many parts of one are: for
+    /// sequences that look like these. Only how many there are and how long is used, which says
+    /// nothing about gaps. Nothing is screened on.
+    pub fn fix(
         &self,
-        made_from: impl Into<Fixing<'a>>,
+        fitting: Option<&Fitting>,
         certifying: &Survey,
     ) -> Result<Proposal, CalibrateError> {
-        let Fixing { fitting, screening } = made_from.into();
         let plan = &self.clone().for_others();
-        let mut own = certifying.clone();
-        if let Some(screening) = screening {
-            own.scores_given = screening.survey().scores_given;
-        }
-        let score = score_of(plan, fitting, &own)?;
-        let proposal = match screening {
-            None => Proposal::new(plan, score, fitting, None, certifying)?,
-            Some(screening) => screening.with_traces(&score, |traces| {
-                let score = traces.source().clone();
-                Proposal::new(plan, score, fitting, Some(&[traces]), certifying)
-            })??,
+        let score = score_of(plan, fitting, certifying)?;
+        let proposal = Proposal::new(plan, score, fitting, None, certifying)?;
+        let Some(fitting) = fitting else {
+            return Ok(proposal);
         };
-        Ok(match fitting {
-            Some(fitting) => {
-                let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
-                fitting.sketch(&mut sketch);
-                proposal.of_others(Others::new(sketch, fitting.named()))
-            }
-            None => proposal,
-        })
-    }
-
-    /// The paper's Algorithm 1 alone. The rule promises nothing.
-    pub fn screened_rule(&self, screening: &Screening) -> Result<Rule, CalibrateError> {
-        let survey = screening.survey();
-        Ok(self.fix(screening, &survey)?.screened_rule(&survey))
+        let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
+        fitting.sketch(&mut sketch);
+        Ok(proposal.of_others(Others::new(sketch, fitting.named())))
     }
 }
 
@@ -261,10 +201,13 @@ impl Proposal {
         plan: &Plan,
         score: ScoreSource,
         fitting: Option<&Fitting>,
-        screening: Option<&[&Traces]>,
+        screening: Option<&[&Screening]>,
         certifying: &Survey,
     ) -> Result<Self, CalibrateError> {
         check_terms(plan, certifying)?;
+        let screening: Option<Vec<&Traces>> =
+            screening.map(|groups| groups.iter().map(|group| group.traces()).collect());
+        let screening = screening.as_deref();
         let terms = plan.terms();
         let (alpha, delta, t_max) = (plan.alpha(), plan.level(), certifying.longest);
         let by_unit = terms.unit.is_some();
@@ -460,19 +403,6 @@ impl Proposal {
     pub(crate) fn strands(&self) -> Vec<Strand> {
         let terms = self.plan().terms();
         self.proof().strands(terms.loss, terms.unit.is_some())
-    }
-
-    /// Whether scores and gaps are all that counting needs.
-    pub(crate) fn is_plain(&self) -> bool {
-        let Terms {
-            loss,
-            by,
-            unit,
-            weight,
-            ..
-        } = self.plan().terms();
-        let alike = by.is_none() && unit.is_none() && weight.is_none();
-        alike && *loss == Loss::Gap && self.proof().is_usual()
     }
 
     /// The place of a group among all.
