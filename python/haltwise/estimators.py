@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from copy import copy
 from hashlib import blake2b
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -16,9 +16,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
 from ._arrays import Array, as_array, check_axes, floats
-from ._core import Stream
+from ._core import Stream, check_options
+from ._options import Method, Options, Promise
 from ._series import Collection, collection
-from .calibration import Alike, Method, Promise, calibrate
+from .calibration import Alike, calibrate, checked
 from .lstm import Model, train
 from .rule import Evaluation, Rule
 from .traces import Traces
@@ -94,6 +95,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With the adaptive method: whether the gap is kept among the series halted by each
         checkpoint (``"halted-by"``, the default) or on average over all (``"average"``),
         which halts earlier and may lose more among early halts.
+    options : dict, optional
+        More options of :func:`haltwise.calibrate`, by name, such as ``{"score": "margin"}``.
     checkpoints : int or list of int, default=20
         The lengths at which to decide, counted in time points from 1; a number asks
         for this many, evenly spaced. The full length is always one of them.
@@ -191,6 +194,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         delta: float = 0.01,
         method: Method = "adaptive",
         promise: Promise | None = None,
+        options: Options | None = None,
         checkpoints: int | Sequence[int] = 20,
         calibration_fraction: float | None = 0.3,
         new_series: bool = False,
@@ -204,6 +208,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.delta = delta
         self.method = method
         self.promise = promise
+        self.options = options
         self.checkpoints = checkpoints
         self.calibration_fraction = calibration_fraction
         self.new_series = new_series
@@ -340,20 +345,18 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _asked(self) -> dict[str, Any]:
         """What is asked for, as options of :func:`haltwise.calibrate`."""
-        words = get_args(Promise)
-        if self.promise is not None and self.promise not in words:
-            raise ValueError(f"promise must be one of {', '.join(words)}, not {self.promise!r}")
-        if self.promise is not None and self.method != "adaptive":
-            raise ValueError(
-                "promise goes with the method adaptive only: each of the paper's makes one of "
-                "the two; leave it out"
-            )
-        return {
+        own: Options = {
             "alpha": self.alpha,
             "delta": self.delta,
             "method": self.method,
             "promise": self.promise,
         }
+        more = self.options or {}
+        twice = sorted(set(own) & set(more))
+        if twice:
+            raise ValueError(f"options has {', '.join(twice)}: give it as a parameter of its own")
+        check_options(checked({**own, **more}))
+        return {**own, **more}
 
     def calibrate(self, X: Any, y: Any) -> EarlyClassifier:
         """Finds a new rule on these series, which the base must not have been trained on.

@@ -3,6 +3,7 @@
 use haltwise::corridor::Counts;
 use haltwise::evaluate::Evaluator;
 use haltwise::plan::Delta;
+use haltwise::plan::Word;
 use haltwise::rule::halted_needed;
 use haltwise::score::{Score, ScoreSource};
 use haltwise::traces::{Key, SetRecord};
@@ -16,7 +17,6 @@ use pyo3::types::PyBytes;
 use std::path::PathBuf;
 
 use crate::arrays::{Arrays, Floats, FloatsView};
-use crate::evidence::name_of;
 use crate::failure::{Failure, unwritten, value_error};
 
 #[pyclass(module = "haltwise._core", frozen, eq)]
@@ -130,7 +130,7 @@ impl Rule {
 
     /// The name of the score that the rule judges.
     fn score(&self) -> &'static str {
-        name_of(self.0.source())
+        self.0.source().kind().word()
     }
 
     /// What the rule does to traces, as JSON; whether it was made from these very

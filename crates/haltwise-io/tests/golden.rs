@@ -85,12 +85,8 @@ fn splits(folder: &Path, name: &str) -> Vec<Split> {
 
 /// To the letter of the paper's listing.
 fn listing() -> Plan {
-    let ask = Ask {
-        method: Some(Method::Conditional),
-        at_never: Some(AtNever::Stop),
-        ..Ask::default()
-    };
-    Plan::new(ask).unwrap()
+    let plan = Plan::of(Method::Conditional);
+    plan.walking(AtNever::Stop).unwrap()
 }
 
 fn marginal() -> Plan {

@@ -3,7 +3,7 @@
 //! carry no styling and name no option of any program.
 
 use haltwise::corridor::Counts;
-use haltwise::plan::Delta;
+use haltwise::plan::{Delta, Word};
 use haltwise::rule::{
     FamilyKind, FamilyRecord, Lengths, Promise, Proof, Test, Thresholds, halted_needed,
 };
@@ -46,11 +46,9 @@ pub(crate) fn title(rule: &Rule) -> String {
 
 /// The method in one word or two.
 pub(crate) fn method(rule: &Rule) -> &'static str {
-    match rule.method() {
-        Method::Marginal => "marginal",
-        Method::Conditional => "conditional",
-        Method::Adaptive => "adaptive",
-        Method::ScreenOnly => "screened only",
+    match rule.method().promise() {
+        Some(_) => rule.method().word(),
+        None => "screened only",
     }
 }
 
@@ -453,10 +451,10 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
     let lost = match (test.sums, rule.terms().loss) {
         (Some(sums), _) => format!("a loss of {:.1}", sums[0] as f64 / 255.0),
         (None, Loss::Disagreement) => count_of(test.gaps, "disagreement", "disagreements"),
-        (None, _) if test.labelled.is_some() => {
-            count_of(test.gaps, "disagreement", "disagreements")
-        }
-        _ => count_of(test.gaps, "gap", "gaps"),
+        (None, Loss::Gap | Loss::Given | Loss::Absolute { .. }) => match test.labelled {
+            Some(_) => count_of(test.gaps, "disagreement", "disagreements"),
+            None => count_of(test.gaps, "gap", "gaps"),
+        },
     };
     let group = test.group.and_then(|group| rule.groups().get(group));
     let group = group.map_or_else(String::new, |group| {

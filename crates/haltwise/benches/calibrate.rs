@@ -9,6 +9,7 @@ use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::score::*;
 use haltwise::stats::*;
+use haltwise::terms::Loss;
 use haltwise::traces::*;
 use haltwise::*;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -188,7 +189,7 @@ fn promises(c: &mut Criterion) {
             Method::Conditional,
             "disagreement",
             Ask {
-                loss: Some(LossWord::Disagreement),
+                loss: Some(Loss::Disagreement),
                 ..Ask::default()
             },
         ),
@@ -204,7 +205,7 @@ fn promises(c: &mut Criterion) {
             Method::Conditional,
             "losses in [0, 1]",
             Ask {
-                loss: Some(LossWord::Given),
+                loss: Some(Loss::Given),
                 ..Ask::default()
             },
         ),
@@ -229,7 +230,7 @@ fn promises(c: &mut Criterion) {
             Method::Adaptive,
             "losses in [0, 1]",
             Ask {
-                loss: Some(LossWord::Given),
+                loss: Some(Loss::Given),
                 ..Ask::default()
             },
         ),

@@ -1,8 +1,9 @@
 //! The methods on every split, and how t_avg depends on α.
 
 use haltwise::evaluate::halt_steps;
-use haltwise::plan::{Alpha, LossWord};
+use haltwise::plan::Alpha;
 use haltwise::rule::{Promise, Thresholds};
+use haltwise::terms::Loss;
 use haltwise::traces::{Certifying, Fitting, Screening, Survey, Traces};
 use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
 use haltwise_report::{MethodResults, SplitResult, SweepCurve, SweepPoint};
@@ -95,7 +96,7 @@ pub(super) fn run(
         found
     };
     let average = own_plans.asking(|ask| ask.promise = Some(Promise::Marginal));
-    let free = own_plans.asking(|ask| ask.loss = Some(LossWord::Disagreement));
+    let free = own_plans.asking(|ask| ask.loss = Some(Loss::Disagreement));
     let (own, (average, free)) = rayon::join(
         || adaptive(&own_plans),
         || rayon::join(|| dataset.adaptive(&average), || dataset.adaptive(&free)),

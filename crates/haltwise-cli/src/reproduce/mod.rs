@@ -26,7 +26,7 @@ use haltwise_lstm::Device;
 use haltwise_report::{DatasetResults, Experiment};
 use serde::Serialize;
 
-use crate::plan::{Levels, words};
+use crate::plan::{Levels, PlanArgs};
 use crate::show;
 use progress::Progress;
 use sources::Dataset;
@@ -78,11 +78,7 @@ pub(crate) struct Args {
     rows_from: Option<PathBuf>,
 
     #[command(flatten)]
-    levels: Levels,
-
-    /// What the backward walk does at a step whose screened threshold is "never"
-    #[arg(long, default_value = "stop", value_parser = words::<AtNever>())]
-    at_never: AtNever,
+    levels: PlanArgs<Levels>,
 
     /// Also measure how the halt time depends on alpha, from 1% to 20% (this is the default)
     #[arg(long, overrides_with = "no_sweep")]
@@ -116,8 +112,7 @@ pub(crate) struct Args {
 /// What every dataset is calibrated for.
 #[derive(Debug, Clone)]
 struct Wanted {
-    levels: Levels,
-    at_never: AtNever,
+    levels: Ask,
     sweep: bool,
     splits: Option<usize>,
     seed: u64,
@@ -126,14 +121,13 @@ struct Wanted {
 impl Wanted {
     /// The plan of one of the paper's methods, at its own α or another.
     fn plan(&self, method: Method, alpha: Option<Alpha>) -> Plan {
-        crate::plan::plan(Ask {
+        let plan = crate::plan::plan(Ask {
             method: Some(method),
             alpha: alpha.map(Alpha::get).or(self.levels.alpha),
-            delta: self.levels.delta,
-            grid_step: self.levels.grid_step,
-            at_never: (method == Method::Conditional).then_some(self.at_never),
-            ..Ask::default()
-        })
+            ..self.levels.clone()
+        });
+        // To the letter of the paper's listing, where the method walks at all.
+        plan.clone().walking(AtNever::Stop).unwrap_or(plan)
     }
 }
 
@@ -180,8 +174,7 @@ fn all(args: &Args, datasets: &[Dataset]) -> anyhow::Result<Finished> {
 
 fn wanted(args: &Args) -> Wanted {
     Wanted {
-        levels: args.levels,
-        at_never: args.at_never,
+        levels: args.levels.ask().clone(),
         sweep: args.sweep || !args.no_sweep,
         splits: args.splits.map(|n| n as usize),
         seed: args.seed,
@@ -198,7 +191,6 @@ struct Inputs<'a> {
     alpha: f64,
     delta: f64,
     grid_step: f64,
-    at_never: haltwise::plan::AtNever,
     sweep: bool,
     methods: [&'static str; methods::ROWS],
 }
@@ -221,7 +213,6 @@ fn results(
         alpha: plan.alpha().get(),
         delta: plan.delta().get(),
         grid_step: plan.grid().step(),
-        at_never: wanted.at_never,
         sweep: wanted.sweep,
         methods: methods::NAMES,
     })?;

@@ -21,7 +21,7 @@ use crate::data::survey::Survey;
 use crate::data::terms::Terms;
 use crate::data::traces::Traces;
 use crate::numbers::thresholds::Thresholds;
-use crate::plan::{Method, Plan, ScoreWord};
+use crate::plan::{Method, Plan};
 use crate::propose::error::CalibrateError;
 use crate::propose::families::{Family, propose};
 use crate::propose::fit::{Target, fit};
@@ -201,14 +201,14 @@ pub(crate) fn score_of(
 ) -> Result<ScoreSource, CalibrateError> {
     match plan.score() {
         _ if plan.method() == Method::Adaptive => Ok(own.plain_source()),
-        Some(ScoreWord::Gap) => {
+        Some(ScoreSource::Gap(())) => {
             let fitting = fitting.ok_or(CalibrateError::Empty("fitting"))?;
             let target = Target::Loss(plan.terms().loss);
             let learned = fit(fitting, plan.alpha(), target, None)?.ok_or(CalibrateError::NoGap)?;
             Ok(ScoreSource::Gap(Box::new(learned.score)))
         }
         word => Ok(word
-            .and_then(ScoreWord::plain)
+            .and_then(ScoreSource::plain)
             .unwrap_or_else(|| own.plain_source())),
     }
 }
@@ -601,11 +601,10 @@ impl Proposal {
             return Some("the shares of delta are more than all of it");
         }
         let kinds: Vec<FamilyKind> = record.families.iter().map(|f| f.kind).collect();
-        let of_method = match record.plan.method() {
-            Method::Marginal => kinds == [FamilyKind::OneThreshold],
-            Method::Conditional => kinds == [FamilyKind::Backward],
-            Method::Adaptive => !kinds.iter().any(|kind| kind.is_nested()),
-            Method::ScreenOnly => false,
+        let method = record.plan.method();
+        let of_method = match method.family() {
+            Some(own) => kinds == [own],
+            None => method.promise().is_some() && !kinds.iter().any(|kind| kind.is_nested()),
         };
         if !of_method {
             return Some("the families are not those of the method");

@@ -25,10 +25,8 @@ const MOST_WORK: f64 = 4e9;
 impl Record {
     /// Rules of the paper's methods were once stored without their one family.
     pub(super) fn complete(&mut self) {
-        let kind = match self.method {
-            Method::Marginal => FamilyKind::OneThreshold,
-            Method::Conditional => FamilyKind::Backward,
-            Method::Adaptive | Method::ScreenOnly => return,
+        let Some(kind) = self.method.family() else {
+            return;
         };
         if !self.families.is_empty() || self.chosen.is_some() {
             return;
@@ -56,7 +54,7 @@ impl Record {
         }
         let fitted = match &self.score {
             ScoreSource::Gap(score) => Some(score.classes()).filter(|&k| k > 0),
-            _ => None,
+            ScoreSource::Confidence | ScoreSource::MaxProbability | ScoreSource::Margin => None,
         };
         let known = self.classes.or(fitted);
         if known == Some(0) || fitted.is_some() && known != fitted {
@@ -83,10 +81,9 @@ impl Record {
         if adaptive && self.fitted_on.is_none() {
             return Some("no traces that its candidates were fitted to".into());
         }
-        let kind = |kind: FamilyKind| match self.method {
-            Method::Marginal => kind == FamilyKind::OneThreshold,
-            Method::Conditional => kind == FamilyKind::Backward,
-            _ => !kind.is_nested(),
+        let kind = |kind: FamilyKind| match self.method.family() {
+            Some(own) => kind == own,
+            None => !kind.is_nested(),
         };
         if !self.families.iter().all(|family| kind(family.kind))
             || !adaptive && self.families.len() != 1
@@ -112,9 +109,9 @@ impl Record {
     /// More tests, or more work to recompute their p-values, than any calibration
     /// leaves behind: a file may ask for minutes of it.
     pub(super) fn excess(&self) -> Option<String> {
-        let most = match (self.method, &self.grid_step) {
-            (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
-            (Method::Marginal, Some(grid)) => grid.thresholds().len(),
+        let most = match (self.method.family(), &self.grid_step) {
+            (Some(FamilyKind::OneThreshold), Some(grid)) => grid.thresholds().len(),
+            (None, _) if self.method.promise().is_some() => MOST_ADAPTIVE_TESTS,
             _ => self.t_max,
         };
         let tests = self.trail.len();
@@ -198,9 +195,13 @@ impl Record {
             },
         };
         let thresholds = self.thresholds.values();
-        let agrees = match (self.method, test) {
-            (Method::Marginal, _) => self.marginal_thresholds().as_deref() == Some(thresholds),
-            (Method::Conditional, _) => self.walked_thresholds().as_deref() == Some(thresholds),
+        let agrees = match (self.method.family(), test) {
+            (Some(FamilyKind::OneThreshold), _) => {
+                self.marginal_thresholds().as_deref() == Some(thresholds)
+            }
+            (Some(FamilyKind::Backward), _) => {
+                self.walked_thresholds().as_deref() == Some(thresholds)
+            }
             (_, None) => thresholds.iter().all(|&v| v == f32::INFINITY),
             (_, Some(test)) => {
                 let opens = self.thresholds.opens();
