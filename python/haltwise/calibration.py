@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Alike(UserWarning):
-    """Sequences that certify say what sequences say that the candidates were made from."""
+    """Certifying sequences are identical to sequences that the candidates were made from."""
 
 
 def spelt_out(listed: Mapping[str, Option] = OPTIONS) -> Callable[[Function], Function]:
@@ -75,18 +75,18 @@ def calibrate(
     """Finds a stopping rule and certifies what it may cost.
 
     With probability 1 - `delta` over the traces, stopping early loses a right
-    answer for at most `alpha` of the sequences. The traces must be of sequences
-    that the classifier was not trained on.
+    answer for at most `alpha` of the sequences. Use traces of sequences that did
+    not train the classifier.
 
     Parameters
     ----------
     scores, predictions, labels, probs, lengths, ids, classes
-        The traces, as for :class:`Traces`; or a :class:`Traces` in place of `scores`.
+        The traces, as for :class:`Traces`, or a :class:`Traces` in place of `scores`.
     fit : Traces
-        Fit to these (of more than 10,000, that many are drawn) and certify on all others;
-        without it, the traces are split.
+        Fit to these traces (at most 10,000, drawn at random) and certify on all others.
+        Without it, the traces are split.
     screen : Traces
-        With the conditional method: screen on these and certify on all others.
+        With the conditional method: screen on these traces and certify on all others.
     losses : array of (n, T), optional
         With ``loss="given"``: the loss of stopping at each step, in [0, 1].
     **options
@@ -99,12 +99,12 @@ def calibrate(
     Warns
     -----
     UserWarning
-        Nothing could be certified, and why; or other sequences seem to be in two parts.
+        Why nothing could be certified; or the same sequences seem to be in two parts.
 
     Raises
     ------
     ValueError
-        The arrays do not fit together, or hold what they should not.
+        The arrays do not fit together, or have invalid values.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def checked(options: Mapping[str, Any], known: Collection[str] = OPTIONS.keys())
 
 
 def picking(traces: Traces, options: dict[str, Any]) -> Traces:
-    """The traces with what the options speak of."""
+    """The traces with the columns that the options name."""
     cost = options["cost"]
     return traces._for(
         loss=options["loss"],
@@ -180,7 +180,7 @@ def picking(traces: Traces, options: dict[str, Any]) -> Traces:
 
 
 class Range(TypedDict):
-    """What is expected, and between which numbers it will be in 9 of 10 cases."""
+    """The expected value, and its 90% range."""
 
     mean: float
     low: float
@@ -203,20 +203,20 @@ def forecast(
     seed: int = 0,
     **options: Any,
 ) -> list[Size]:
-    """Foretells, from a pilot set, what calibrating on a given number of traces would give:
-    how early rules would halt (`t_avg`, with a 90% range), what they would cost, and
-    the chance that any is certified (`certified`).
+    """Predicts from a pilot set what more traces would buy. For each number of traces: how
+    early rules would halt (`t_avg`, with a 90% range), what they would cost, and the chance
+    that any is certified (`certified`).
 
     Parameters
     ----------
     traces : Traces
-        The pilot set, some hundred sequences.
+        The pilot set, a few hundred sequences.
     sizes : sequence of int
-        How many traces there might be.
+        The numbers of traces.
     seed : int
         The seed of the draws.
     **options
-        What is asked for, as for :func:`calibrate`: alpha, delta, method, loss, by, …
+        The options of :func:`calibrate`: alpha, delta, method, loss, by, …
     """
     traces, asked = asked_of(traces, options)
     found: dict[str, Any] = json.loads(
@@ -227,7 +227,7 @@ def forecast(
 
 
 def found(calibrated: tuple[_core.Rule, list[tuple[bool, str]]], stacklevel: int = 3) -> Rule:
-    """The rule, after a word on what should be looked at twice."""
+    """Warns of what the user should check, and returns the rule."""
     core, remarks = calibrated
     rule = Rule._of(core)
     for alike, remark in remarks:

@@ -4,8 +4,8 @@ const COLUMNAR = /\.(parquet|arrow|feather|ipc)$/i;
 
 let api = null;
 let columnar = false;
-// What was opened, by role: "traces" and "test". The bytes are kept: the larger module that reads
-// Parquet cannot see what the smaller one has read.
+// The opened files, by role: "traces" and "test". Their bytes stay, because the larger module that
+// reads Parquet cannot see what the smaller one has read.
 const files = new Map();
 const opened = new Map();
 let rules = [];
@@ -24,7 +24,7 @@ async function load(withColumns) {
   again(columns);
 }
 
-// Reads all files again, for these columns; where one cannot be, all stay as they are.
+// Reads all files again, with these columns. If one fails, all stay as they are.
 function again(asked) {
   const read = [...files].map(([role, { name, bytes }]) => [role, api.Traces.read(name, bytes, asked)]);
   for (const [role, traces] of read) opened.set(role, traces);
@@ -44,7 +44,7 @@ function lookAt(wishes) {
 
 async function open({ role, name, bytes }) {
   await load(columnar || COLUMNAR.test(name));
-  // Another file may have other columns; what is asked of it is looked for when it is calibrated.
+  // Another file may have other columns; calibrating asks for them.
   if (role === "traces") columns = {};
   const traces = api.Traces.read(name, new Uint8Array(bytes), columns);
   files.set(role, { name, bytes: new Uint8Array(bytes) });
@@ -77,7 +77,7 @@ function measured() {
   return opened.get("test") ?? opened.get("traces");
 }
 
-// What was sent meanwhile comes first.
+// Lets messages that came meanwhile go first.
 function others() {
   return new Promise((done) => setTimeout(done, 0));
 }
@@ -90,7 +90,7 @@ async function calibrate({ number, wishes }) {
   const method = wishes.method.value;
   rules = [find(method, wishes)];
   show(number, rules, 0, false);
-  // The rest is for comparing: where a method refuses these wishes, it is left out.
+  // The other methods are for comparison: one that refuses these options is left out.
   const all = [];
   for (const other of METHODS) {
     if (other === method) {
@@ -102,7 +102,7 @@ async function calibrate({ number, wishes }) {
     try {
       all.push(find(other, wishes));
     } catch {
-      // As said.
+      // Left out.
     }
   }
   rules = all;

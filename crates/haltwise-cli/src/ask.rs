@@ -103,9 +103,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     // Answers are printed in the order of the documents, whichever is read first.
     let printed = Mutex::new(InOrder::new(|answered: Answered<'_>| {
         totals.add(&answered);
-        match as_json {
-            true => show::print_json(&answered),
-            false => Ok(show::print(&describe(&answered, &reader))?),
+        if as_json {
+            show::print_json(&answered)
+        } else {
+            Ok(show::print(&describe(&answered, &reader))?)
         }
     }));
     let print = || printed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Command, value_parser};
-use haltwise::plan::{Kind, OPTIONS, OptionSpec, Section, Value, spelt};
+use haltwise::plan::{Kind, OPTIONS, OptionSpec, PlanError, Section, Value, spelt};
 use haltwise::{Ask, Plan};
 
 /// Which options a verb takes.
@@ -70,7 +70,12 @@ impl<C> PlanArgs<C> {
 
 /// The plan, or the end of the program, as wrong usage has it.
 pub(crate) fn plan(ask: Ask) -> Plan {
-    Plan::new(ask).unwrap_or_else(|e| crate::usage_error(&e.spelt(dashed)))
+    Plan::new(ask).unwrap_or_else(|error| unmeant(&error))
+}
+
+/// Ends the program, as wrong usage does, because of options that no plan can be made of.
+pub(crate) fn unmeant(error: &PlanError) -> ! {
+    crate::usage_error(&error.spelt(dashed))
 }
 
 /// An option as it is typed.

@@ -27,9 +27,12 @@ impl Answer {
             .map(|(letter, _)| letter)
             .collect();
         let sum: f64 = found.iter().sum();
-        let share = |likelihood: f64| match sum > 0.0 {
-            true => likelihood / sum,
-            false => 1.0 / letters.len() as f64,
+        let share = |likelihood: f64| {
+            if sum > 0.0 {
+                likelihood / sum
+            } else {
+                1.0 / letters.len() as f64
+            }
         };
         Self {
             probs: found.into_iter().map(|l| share(l) as f32).collect(),

@@ -11,6 +11,7 @@ mod questions;
 mod reader;
 mod reading;
 mod reply;
+mod run;
 mod server;
 mod votes;
 
@@ -23,7 +24,8 @@ pub use questions::{
     Question, parse_questions, read_free_questions, read_questions, shuffle_options,
 };
 pub use reader::{Asked, Mismatch, Reader, Record};
-pub use reading::{Progress, Reading, by_document, for_each};
+pub use reading::{Reading, by_document};
 pub use reply::Tokens;
-pub use server::{ApiKey, Endpoint, Server, ServerOptions};
+pub use run::{Progress, for_each};
+pub use server::{ApiKey, Endpoint, LONGEST_WAIT, Server, ServerOptions, base_url, may_pass};
 pub use votes::{Extract, Sample, Sampling, Voter, Voting, seed_of};

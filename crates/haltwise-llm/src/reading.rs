@@ -3,19 +3,15 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use serde_json::json;
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::answer::Answer;
 use crate::error::Error;
 use crate::journal::{Entry, Journal};
 use crate::questions::Question;
 use crate::reader::Reader;
-use crate::reply::Tokens;
+use crate::run::{Progress, Run, digest, for_each, shown};
 
 /// All questions of a file, and where the parts of their documents end.
 #[derive(Debug)]
@@ -26,21 +22,6 @@ pub struct Reading<'a> {
     documents: Vec<Vec<usize>>,
     /// The ends of each document's parts.
     ends: Vec<Vec<usize>>,
-}
-
-/// How far a reading is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Answers there are, those of earlier runs among them.
-    pub answered: usize,
-    /// Answers there will be.
-    pub total: usize,
-    /// Answers of earlier runs.
-    pub earlier: usize,
-    /// Tokens of the prompts of this run.
-    pub tokens: Tokens,
-    /// Tokens that were generated in this run, where answers are more than one.
-    pub generated: u64,
 }
 
 /// The questions about each document, documents in the order they are met.
@@ -111,37 +92,16 @@ impl<'a> Reading<'a> {
             }
         }
         let earlier = answered.iter().flatten().filter(|known| **known).count();
-        let state = Mutex::new((
-            journal,
-            Progress {
-                answered: earlier,
-                total,
-                earlier,
-                ..Progress::default()
-            },
-        ));
-        progress(locked(&state).1);
+        let run = Run::resume(journal, earlier, total, progress);
         for_each(self.documents.len(), workers, |d| {
-            self.document(d, &answered, &|entry| {
-                let mut state = locked(&state);
-                state.0.add(&entry)?;
-                state.1.answered += 1;
-                state.1.tokens += entry.tokens;
-                progress(state.1);
-                Ok(())
-            })
+            self.document(d, &answered, &run)
         })?;
-        let entries = locked(&state).0.entries()?;
+        let entries = run.entries()?;
         self.answers(entries)
     }
 
     /// Asks what is not answered yet about one document.
-    fn document(
-        &self,
-        d: usize,
-        answered: &[Vec<bool>],
-        keep: &dyn Fn(Entry) -> crate::Result<()>,
-    ) -> crate::Result<()> {
+    fn document(&self, d: usize, answered: &[Vec<bool>], run: &Run<'_>) -> crate::Result<()> {
         for (part, &end) in self.ends[d].iter().enumerate() {
             for &q in self.documents[d].iter().filter(|&&q| !answered[q][part]) {
                 let question = &self.questions[q];
@@ -153,13 +113,14 @@ impl<'a> Reading<'a> {
                         part + 1
                     ))
                 })?;
-                keep(Entry {
+                let entry = Entry {
                     question: q,
                     part,
                     probs: asked.answer.probs,
                     missing: asked.answer.missing,
                     tokens: asked.tokens,
-                })?;
+                };
+                run.add(&entry, 1, entry.tokens, 0)?;
             }
         }
         Ok(())
@@ -187,47 +148,12 @@ impl<'a> Reading<'a> {
 
     /// A digest of all that the answers depend on.
     fn key(&self) -> String {
-        let questions: Vec<_> = self
-            .questions
-            .iter()
-            .map(|q| json!([q.id, &*q.document, q.question, q.options]))
-            .collect();
-        let all = json!([self.reader.record(), questions, self.ends]);
-        format!("{:032x}", xxh3_128(all.to_string().as_bytes()))
+        digest(&json!([
+            self.reader.record(),
+            shown(self.questions),
+            self.ends
+        ]))
     }
-}
-
-/// Does something for each of `n` things, a few at a time and in order. After a
-/// failure nothing new is begun; what is under way is finished.
-pub fn for_each<E: Send>(
-    n: usize,
-    workers: NonZeroUsize,
-    work: impl Fn(usize) -> Result<(), E> + Sync,
-) -> Result<(), E> {
-    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let failure = Mutex::new(None);
-    thread::scope(|scope| {
-        for _ in 0..workers.get().min(n) {
-            scope.spawn(|| {
-                while !failed.load(Ordering::Relaxed) {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    if i >= n {
-                        break;
-                    }
-                    if let Err(error) = work(i) {
-                        failed.store(true, Ordering::Relaxed);
-                        locked(&failure).get_or_insert(error);
-                    }
-                }
-            });
-        }
-    });
-    let failure = failure.into_inner().unwrap_or_else(PoisonError::into_inner);
-    failure.map_or(Ok(()), Err)
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -246,20 +172,5 @@ mod tests {
         };
         let questions = ["a", "b", "a", "c", "b"].map(question);
         assert_eq!(by_document(&questions), [vec![0, 2], vec![1, 4], vec![3]]);
-    }
-
-    #[test]
-    fn after_a_failure_nothing_new_is_begun() {
-        let done = AtomicUsize::new(0);
-        let workers = NonZeroUsize::MIN;
-        let result = for_each(10, workers, |i| {
-            done.fetch_add(1, Ordering::Relaxed);
-            match i {
-                3 => Err(Error::input("three")),
-                _ => Ok(()),
-            }
-        });
-        assert_eq!(result, Err(Error::input("three")));
-        assert_eq!(done.into_inner(), 4);
     }
 }

@@ -6,8 +6,8 @@ use std::ops::AddAssign;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How many tokens of prompts a server was sent, and how many of those it had
-/// kept from before (as far as it says so).
+/// How many tokens of prompts a server was sent, and how many of those it still had
+/// from before (as far as it says so).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tokens {
     /// Tokens of prompts.
@@ -16,10 +16,22 @@ pub struct Tokens {
     pub cached: u64,
 }
 
+impl Tokens {
+    /// The tokens of the prompt, from the "usage" of a completion.
+    pub fn of_prompt(usage: &Value) -> Self {
+        let tokens = |count: &Value| count.as_u64().unwrap_or(0);
+        Self {
+            sent: tokens(&usage["prompt_tokens"]),
+            cached: tokens(&usage["prompt_tokens_details"]["cached_tokens"]),
+        }
+    }
+}
+
 impl AddAssign for Tokens {
+    /// A server may claim any number: a sum without room stays at the largest number.
     fn add_assign(&mut self, other: Self) {
-        self.sent += other.sent;
-        self.cached += other.cached;
+        self.sent = self.sent.saturating_add(other.sent);
+        self.cached = self.cached.saturating_add(other.cached);
     }
 }
 
@@ -40,21 +52,19 @@ pub(crate) fn parse(body: &[u8]) -> Result<Reply, String> {
     }
     Ok(Reply {
         likeliest: likeliest(&choice["logprobs"])?,
-        tokens: Tokens {
-            sent: body["usage"]["prompt_tokens"].as_u64().unwrap_or(0),
-            cached: body["usage"]["prompt_tokens_details"]["cached_tokens"]
-                .as_u64()
-                .unwrap_or(0),
-        },
+        tokens: Tokens::of_prompt(&body["usage"]),
     })
 }
 
 pub(crate) fn json(body: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(body).map_err(|e| match body.windows(3).any(|w| w == b"NaN") {
-        true => "its answer has NaN for a number: the model's arithmetic broke down (16-bit \
+    serde_json::from_slice(body).map_err(|e| {
+        if body.windows(3).any(|w| w == b"NaN") {
+            "its answer has NaN for a number: the model's arithmetic broke down (16-bit \
                  floats that overflow, a damaged file)"
-            .into(),
-        false => format!("its answer is no JSON: {e}"),
+                .into()
+        } else {
+            format!("its answer is no JSON: {e}")
+        }
     })
 }
 
@@ -77,14 +87,15 @@ fn likeliest(logprobs: &Value) -> Result<Vec<(String, f64)>, String> {
     } else {
         Vec::new()
     };
-    match found.is_empty() {
-        true => Err(
+    if found.is_empty() {
+        Err(
             "it returned no log-probabilities; it must be able to (vLLM: \
                      --max-logprobs; hosted services often cannot), and the model must \
                      generate a token"
                 .into(),
-        ),
-        false => Ok(found),
+        )
+    } else {
+        Ok(found)
     }
 }
 

@@ -117,8 +117,13 @@ pub struct Server {
 /// An answer may be this long: one token with its alternatives is far less.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// The longest wait before trying again.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The longest wait before a request is tried again.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Whether a request that was answered with this status may succeed later.
+pub fn may_pass(status: u16) -> bool {
+    matches!(status, 408 | 409 | 425 | 429 | 500 | 502 | 503 | 504 | 529)
+}
 
 /// Why a request brought no answer.
 enum Failure {
@@ -278,9 +283,10 @@ impl Server {
         let tokens = tokens.ok_or_else(|| self.error("it cannot count tokens (/tokenize)"))?;
         let mut ends = Vec::new();
         for size in group_sizes(tokens.len(), Some(parts)) {
-            let end = match size == tokens.len() {
-                true => text.len(),
-                false => self.token_end(text, &tokens[..size])?,
+            let end = if size == tokens.len() {
+                text.len()
+            } else {
+                self.token_end(text, &tokens[..size])?
             };
             // Tokens may be parts of a letter: such a group has no end of its own.
             if ends.last().map_or(0, |&last| last) < end {
@@ -373,8 +379,7 @@ impl Server {
             return Ok(body);
         }
         let said = format!("{path}: it answered {status}{}", in_its_words(&body));
-        let passing = [408, 409, 425, 429, 500, 502, 503, 504, 529];
-        if passing.contains(&status.as_u16()) {
+        if may_pass(status.as_u16()) {
             return Err(Failure::Passing(said, after.map(Duration::from_secs)));
         }
         let remedy = match status {
@@ -439,8 +444,8 @@ impl Server {
     }
 }
 
-/// An address without the `/v1` that every request adds.
-fn base_url(url: &str) -> crate::Result<String> {
+/// A server's address without the `/v1` that every request adds.
+pub fn base_url(url: &str) -> crate::Result<String> {
     let base = url.trim_end_matches('/');
     let base = base.strip_suffix("/v1").unwrap_or(base);
     let rest = ["http://", "https://"]
@@ -475,9 +480,10 @@ fn in_its_words(body: &[u8]) -> String {
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
     let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match text.is_empty() {
-        true => String::new(),
-        false => format!(": {}", text.chars().take(300).collect::<String>()),
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", text.chars().take(300).collect::<String>())
     }
 }
 

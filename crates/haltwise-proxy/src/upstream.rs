@@ -13,6 +13,7 @@ use axum::http::header::{
     PROXY_AUTHORIZATION, RETRY_AFTER, TRANSFER_ENCODING,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use haltwise_llm::{LONGEST_WAIT, may_pass};
 use haltwise_serve::FailureReason;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt, Limited};
@@ -30,9 +31,6 @@ use crate::settings::{Options, ProxyError};
 
 /// A completion may be this long.
 const MOST_BYTES: usize = 16 << 20;
-
-/// The longest wait before trying again.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) struct Upstream {
@@ -115,8 +113,7 @@ impl Failure {
 
     /// Whether it may go better next time.
     fn passes(&self) -> bool {
-        let passing = [408, 409, 425, 429, 500, 502, 503, 504, 529];
-        passing.contains(&self.cause.status().as_u16())
+        may_pass(self.cause.status().as_u16())
     }
 
     /// How long the server wants to be left alone, where it says so in seconds.
@@ -376,18 +373,11 @@ fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
     )
 }
 
-/// An address without the `/v1` that every request adds.
+/// The server's address without `/v1`. A key in it is not repeated in the error.
 fn base(url: &str) -> Result<String, ProxyError> {
-    let base = url.trim_end_matches('/');
-    let base = base.strip_suffix("/v1").unwrap_or(base);
-    let rest = ["http://", "https://"]
-        .iter()
-        .find_map(|s| base.strip_prefix(s));
-    match rest {
-        Some(rest) if !rest.is_empty() && !rest.contains(['@', '?', '#']) => Ok(base.to_owned()),
-        Some(rest) if rest.contains(['@', '?', '#']) => Err(ProxyError::Address("given".into())),
-        _ => Err(ProxyError::Address(url.to_owned())),
-    }
+    let has_key = url.contains(['@', '?', '#']);
+    let shown = if has_key { "given" } else { url };
+    haltwise_llm::base_url(url).map_err(|_| ProxyError::Address(shown.to_owned()))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Response};
 use haltwise::votes::{Ballot, Standing};
+use haltwise_llm::Tokens;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -53,34 +54,28 @@ impl Vote {
     }
 }
 
-/// Tokens, summed up.
+/// The tokens of several completions.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Usage {
-    prompt: u64,
-    cached: u64,
+    prompt: Tokens,
     completion: u64,
 }
 
 impl Usage {
     fn add(&mut self, completion: &Value) {
         let usage = &completion["usage"];
-        let tokens = |value: &Value| value.as_u64().unwrap_or(0);
-        let details = &usage["prompt_tokens_details"];
-        // A server may say anything, and a sum must not overflow.
-        for (sum, more) in [
-            (&mut self.prompt, &usage["prompt_tokens"]),
-            (&mut self.cached, &details["cached_tokens"]),
-            (&mut self.completion, &usage["completion_tokens"]),
-        ] {
-            *sum = sum.saturating_add(tokens(more));
-        }
+        let generated = usage["completion_tokens"].as_u64().unwrap_or(0);
+        self.prompt += Tokens::of_prompt(usage);
+        // A server may claim any number, and the sum must not overflow.
+        self.completion = self.completion.saturating_add(generated);
     }
 
     fn json(self) -> Value {
+        let Tokens { sent, cached } = self.prompt;
         json!({
-            "prompt_tokens": self.prompt, "completion_tokens": self.completion,
-            "total_tokens": self.prompt.saturating_add(self.completion),
-            "prompt_tokens_details": {"cached_tokens": self.cached},
+            "prompt_tokens": sent, "completion_tokens": self.completion,
+            "total_tokens": sent.saturating_add(self.completion),
+            "prompt_tokens_details": {"cached_tokens": cached},
         })
     }
 }

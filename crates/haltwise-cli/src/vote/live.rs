@@ -60,9 +60,10 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
     // Answers are printed in the order of the questions, whichever is settled first.
     let printed = Mutex::new(InOrder::new(|answered: Answered<'_>| {
         totals.add(&answered);
-        match as_json {
-            true => show::print_json(&answered),
-            false => Ok(show::print(&describe(&answered))?),
+        if as_json {
+            show::print_json(&answered)
+        } else {
+            Ok(show::print(&describe(&answered))?)
         }
     }));
     let print = || printed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -113,7 +113,7 @@ pub fn read_traces_seeing<P: AsRef<Path>>(
     Ok(builder.unwrap_or_default().finish())
 }
 
-/// Takes the memory that keeping a sequence takes, in so many numbers for each of its steps.
+/// Reserves the memory for a sequence, at a number of values for each of its steps.
 fn keep(memory: &mut Memory, trace: &Trace<'_>, numbers: usize) -> std::result::Result<(), String> {
     // Sequences of unequal length are filled up, to twice their size at most.
     let bytes = 64 + 8 * numbers as u64 * trace.len() as u64;

@@ -102,9 +102,10 @@ impl Extract {
         };
         let found = found.unwrap_or_default();
         // "(B)", or "B. blue", is B.
-        match letters.is_empty() {
-            true => found,
-            false => letter_of(&found, letters).map_or(found, String::from),
+        if letters.is_empty() {
+            found
+        } else {
+            letter_of(&found, letters).map_or(found, String::from)
         }
     }
 

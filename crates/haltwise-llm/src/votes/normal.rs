@@ -13,9 +13,10 @@ pub(super) fn number(text: &str) -> Option<String> {
         Some((over, under)) => fraction(over.trim(), under.trim())?,
         None => decimal(text)?,
     };
-    Some(match negative && text != "0" {
-        true => format!("-{text}"),
-        false => text,
+    Some(if negative && text != "0" {
+        format!("-{text}")
+    } else {
+        text
     })
 }
 
@@ -33,9 +34,10 @@ fn decimal(text: &str) -> Option<String> {
 fn plain(text: &str) -> Option<String> {
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-    let whole = match whole.contains([',', '_', ' ', '\u{202f}', '\u{a0}']) {
-        true => grouped(whole)?,
-        false => whole.to_owned(),
+    let whole = if whole.contains([',', '_', ' ', '\u{202f}', '\u{a0}']) {
+        grouped(whole)?
+    } else {
+        whole.to_owned()
     };
     if whole.is_empty() && part.is_empty() || !digits(&whole) || !digits(part) {
         return None;

@@ -125,13 +125,7 @@ fn read(body: &Value) -> Result<(Vec<Sample>, Tokens), String> {
             seed: 0,
         })
         .collect();
-    let sent = Tokens {
-        sent: usage["prompt_tokens"].as_u64().unwrap_or(0),
-        cached: usage["prompt_tokens_details"]["cached_tokens"]
-            .as_u64()
-            .unwrap_or(0),
-    };
-    Ok((samples, sent))
+    Ok((samples, Tokens::of_prompt(usage)))
 }
 
 /// How many tokens each completion took: servers tell only the sum. It is shared

@@ -71,9 +71,10 @@ impl Voter {
     /// it was cut off, since a number on the way is not the result.
     pub fn answer(&self, question: &Question, sample: &Sample) -> crate::Result<String> {
         let letters = self.letters.first(question.options.len())?;
-        Ok(match sample.cut {
-            true => String::new(),
-            false => self.extract.answer(&sample.text, letters),
+        Ok(if sample.cut {
+            String::new()
+        } else {
+            self.extract.answer(&sample.text, letters)
         })
     }
 

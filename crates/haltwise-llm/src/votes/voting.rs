@@ -2,19 +2,18 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
-use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::sample::Sample;
 use super::voter::Voter;
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::questions::Question;
-use crate::reading::{Progress, for_each, locked};
 use crate::reply::Tokens;
+use crate::run::{Progress, Run, digest, for_each, shown};
 
 /// All votes on the questions of a file.
 #[derive(Debug)]
@@ -67,61 +66,39 @@ impl Voting<'_> {
         let cast: Vec<usize> = self.samples(waves).iter().map(Vec::len).collect();
         let earlier = cast.iter().sum();
         let total = self.questions.len() * self.voter.samples;
-        let state = Mutex::new((
-            journal,
-            Progress {
-                answered: earlier,
-                total,
-                earlier,
-                ..Progress::default()
-            },
-        ));
-        progress(locked(&state).1);
+        let run = Run::resume(journal, earlier, total, progress);
         for_each(self.questions.len(), workers, |q| {
-            self.question(q, cast[q], &|wave| {
-                let mut state = locked(&state);
-                state.0.add(&wave)?;
-                state.1.answered += wave.samples.len();
-                state.1.tokens += wave.tokens;
-                state.1.generated += wave.samples.iter().map(|s| s.tokens).sum::<u64>();
-                progress(state.1);
-                Ok(())
-            })
+            self.question(q, cast[q], &run)
         })?;
-        let waves = locked(&state).0.entries()?;
-        let samples = self.samples(waves);
-        match samples.iter().all(|s| s.len() == self.voter.samples) {
-            true => Ok(samples),
-            false => Err(Error::input("the journal lost votes; run it again")),
+        let samples = self.samples(run.entries()?);
+        if samples.iter().any(|s| s.len() != self.voter.samples) {
+            return Err(Error::input("the journal lost votes; run it again"));
         }
+        Ok(samples)
     }
 
     /// Asks for the votes on a question that are not there yet.
-    fn question(
-        &self,
-        q: usize,
-        cast: usize,
-        keep: &dyn Fn(Wave) -> crate::Result<()>,
-    ) -> crate::Result<()> {
+    fn question(&self, q: usize, cast: usize, run: &Run<'_>) -> crate::Result<()> {
         let question = &self.questions[q];
-        let (all, wave) = (self.voter.samples, self.wave.get());
+        let (all, most) = (self.voter.samples, self.wave.get());
         let mut vote = cast;
         while vote < all {
             // Waves begin where they would without an interruption.
-            let n = (wave - vote % wave).min(all - vote);
+            let n = (most - vote % most).min(all - vote);
             let seed = seed_of(self.seed, &question.id, vote);
             let asked = self.voter.ask(question, seed, n);
             let (samples, tokens) = asked
                 .map_err(|e| e.at(format_args!("question {}, vote {}", question.id, vote + 1)))?;
-            let begun = vote;
-            vote += samples.len();
-            keep(Wave {
+            let wave = Wave {
                 question: q,
-                vote: begun,
+                vote,
                 seed,
                 samples,
                 tokens,
-            })?;
+            };
+            let generated = wave.samples.iter().map(|s| s.tokens).sum();
+            run.add(&wave, wave.samples.len(), tokens, generated)?;
+            vote += wave.samples.len();
         }
         Ok(())
     }
@@ -146,13 +123,8 @@ impl Voting<'_> {
     fn key(&self) -> String {
         let mut record = self.voter.record();
         record.remove("answer");
-        let questions: Vec<_> = self
-            .questions
-            .iter()
-            .map(|q| json!([q.id, &*q.document, q.question, q.options]))
-            .collect();
-        let all = json!(["votes", record, questions, self.seed, self.wave]);
-        format!("{:032x}", xxh3_128(all.to_string().as_bytes()))
+        let questions = shown(self.questions);
+        digest(&json!(["votes", record, questions, self.seed, self.wave]))
     }
 }
 

@@ -110,12 +110,12 @@ impl Loss {
     /// Refuses a sequence that does not have what the loss is computed from.
     /// That a label is missing is for the whole set to judge.
     pub(crate) fn check(self, trace: &Trace<'_>) -> Result<(), SequenceError> {
-        let (column, is_there) = match self {
-            Self::Gap | Self::Disagreement => ("predictions", trace.predicts()),
-            Self::Given => ("losses", trace.losses().is_some()),
-            Self::Absolute { .. } => ("predictions", trace.numbers().is_some()),
+        let (has_it, column) = match self {
+            Self::Gap | Self::Disagreement => (trace.predicts(), "predictions"),
+            Self::Given => (trace.losses().is_some(), "losses"),
+            Self::Absolute { .. } => (trace.numbers().is_some(), "predictions"),
         };
-        if is_there {
+        if has_it {
             return Ok(());
         }
         Err(SequenceError::no_column(column))

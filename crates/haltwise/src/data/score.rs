@@ -84,16 +84,6 @@ impl ScoreSource {
         }
     }
 
-    /// The text that the first version of the rule file took its seal from.
-    pub(crate) fn first_text(&self) -> String {
-        match self {
-            Self::Confidence => "Confidence".into(),
-            Self::MaxProbability => "MaxProbability".into(),
-            Self::Margin => "Margin".into(),
-            Self::Gap(learned) => format!("Gap({})", learned.first_text()),
-        }
-    }
-
     /// What computes it.
     pub fn live(&self) -> Source<'_> {
         match self {

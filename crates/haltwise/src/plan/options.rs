@@ -31,9 +31,9 @@ pub enum ScreenBy {
 }
 
 words! { ScreenBy, "screen_by":
-    Risk = "risk", "The smallest threshold whose gap among the screening traces is at most `alpha`";
+    Risk = "risk", "The smallest threshold whose gap among the screening traces is at most alpha";
     PValue = "p-value",
-        "The smallest threshold whose p-value on the screening traces is at most `delta`";
+        "The smallest threshold whose p-value on the screening traces is at most delta";
 }
 
 /// How a rule is found.
@@ -55,13 +55,13 @@ pub enum Method {
 
 words! { Method, "method":
     Adaptive = "adaptive",
-        "A learned score and threshold curves; halts earliest. The gap is controlled among the \
-         sequences halted by any step, or as `promise` says";
+        "A learned score and threshold curves; halts earliest. It bounds the gap among the sequences \
+         halted by any step, or as `promise` says";
     Marginal = "marginal",
-        "The paper's: one threshold; the gap is controlled on average over all sequences";
+        "The paper's method with one threshold; it bounds the gap on average over all sequences";
     Conditional = "conditional",
-        "The paper's: a threshold per step; the gap is controlled among the sequences halted by any \
-         step";
+        "The paper's method with a threshold per step; it bounds the gap among the sequences halted by \
+         any step";
     ScreenOnly = "screen-only",
         "The conditional method without its tests: promises nothing, for comparison";
 }
@@ -251,16 +251,16 @@ options! {
     /// they are split and certified as a whole.
     unit: Option<String>;
 
-    /// Promise it for a declared shift: this column says how much more often each sequence is met
+    /// Promise it for a declared shift: this column says how much more often each sequence occurs
     /// where the rule will be used.
     weight: Option<String>;
 
-    /// With `weight`: what no weight exceeds. About one trace in so many counts.
+    /// With `weight`: the largest weight allowed. About one trace in so many counts.
     weight_bound: Option<f64>
         where |ask| ask.weight.is_some() => "goes with a column of weights only";
 
-    /// What reading a step costs, for a rule that costs least instead of halting earliest: a column
-    /// with a cost per step, or costs such as 1,1,4 (the last one also for later steps).
+    /// What reading a step costs: a column with a cost per step, or costs such as 1,1,4, of which the
+    /// last also holds for later steps. The rule then minimises the cost instead of the halt time.
     cost: Option<Cost> = "every step as much"
         where |ask| ask.method().fits()
             => "goes with the method adaptive only: the paper's halt as early as they can, whatever that costs";
