@@ -94,7 +94,7 @@ fn names_are_escaped_wherever_they_appear() {
     for compared in &mut rules {
         compared.name = bad.into();
     }
-    let context = Context::new(bad).title(bad).source(bad, bad).written(bad);
+    let context = Context::new(bad).title(bad).source(bad, bad);
     for page in [
         report_evaluation(&rules[0].rule, &rules[0].evaluation, &context),
         report_comparison(&rules, &context),

@@ -7,6 +7,7 @@
 //! at the end of the file.
 
 #[cfg(feature = "columnar")]
+mod arrays;
 mod arrow;
 #[cfg(feature = "columnar")]
 mod batch;
