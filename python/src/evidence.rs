@@ -2,7 +2,6 @@
 //! certified.
 
 use haltwise::corridor::Source;
-use haltwise::score::ScoreSource;
 use haltwise::traces::{MAX_STEPS, Survey};
 use haltwise::{Given, Proposal};
 use numpy::{IntoPyArray, PyArray1};
@@ -165,15 +164,5 @@ impl Evidence {
 
     fn __getnewargs__(&self) -> PyResult<(String,)> {
         Ok((self.json()?,))
-    }
-}
-
-/// The name of the score among the options.
-pub(crate) fn name_of(score: &ScoreSource) -> &'static str {
-    match score {
-        ScoreSource::Confidence => "confidence",
-        ScoreSource::MaxProbability => "max-probability",
-        ScoreSource::Margin => "margin",
-        ScoreSource::Gap(_) => "gap",
     }
 }

@@ -3,6 +3,7 @@
 use haltwise::corridor::Counts;
 use haltwise::evaluate::Stretches;
 use haltwise::plan::Delta;
+use haltwise::plan::Word;
 use haltwise::rule::halted_needed;
 use haltwise::score::ScoreSource;
 use haltwise::{Decision, State};
@@ -16,7 +17,6 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::arrays::{Arrays, Floats};
-use crate::evidence::name_of;
 use crate::failure::{Failure, check_signals, unwritten, value_error};
 
 #[pyclass(module = "haltwise._core", frozen, eq)]
@@ -138,7 +138,7 @@ impl Rule {
 
     /// The name of the score that the rule judges.
     fn score(&self) -> &'static str {
-        name_of(self.0.source())
+        self.0.source().kind().word()
     }
 
     /// What the rule does to traces, as JSON; whether it was made from these very

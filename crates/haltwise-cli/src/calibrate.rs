@@ -21,7 +21,7 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, styled};
 /// rule: one threshold per step. The traces must not have been used to train the
 /// classifier.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Examples:
   haltwise calibrate traces.npz -o rule.json
   haltwise calibrate --fit january.parquet february.parquet -o rule.json
@@ -33,8 +33,8 @@ Examples:
   haltwise calibrate visits.parquet --by hospital --unit patient -o rule.json
   haltwise calibrate traces/ --memory 8GiB -o rule.json
 
-Trace files: .npz .parquet .arrow .jsonl .csv; several, folders of them and patterns are read as
-one set. Parquet may be larger than memory.")]
+Trace files: {}; several, folders of them and patterns are read as
+one set. Parquet may be larger than memory.", haltwise_io::Format::usual_extensions()))]
 pub(crate) struct Args {
     /// Trace files, folders or patterns to calibrate on
     #[arg(required = true, value_name = "TRACES")]

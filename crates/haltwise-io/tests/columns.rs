@@ -683,7 +683,7 @@ fn files_give_the_rule_of_what_they_hold_whatever_is_promised() {
     write(&folder.path().join("b.parquet"), 1400..3000, &all);
     let disagreement = || Ask {
         method: Some(Method::Adaptive),
-        loss: Some(haltwise::plan::LossWord::Disagreement),
+        loss: Some(haltwise::terms::Loss::Disagreement),
         ..Ask::default()
     };
     for ask in [

@@ -86,13 +86,7 @@ fn splits(folder: &Path, name: &str) -> Vec<Split> {
 
 /// To the letter of the paper's listing.
 fn listing() -> Plan {
-    let ask = Ask {
-        method: Some(Method::Conditional),
-        at_never: Some(AtNever::Stop),
-        screen: true,
-        ..Ask::default()
-    };
-    Plan::new(ask).unwrap()
+    skipping().walking(AtNever::Stop).unwrap()
 }
 
 fn skipping() -> Plan {

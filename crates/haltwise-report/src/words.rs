@@ -3,7 +3,7 @@
 //! styling and name no option of any program.
 
 use haltwise::corridor::Counts;
-use haltwise::plan::Delta;
+use haltwise::plan::{Delta, Word};
 use haltwise::rule::{
     FamilyKind, FamilyRecord, Lengths, Promise, Proof, Test, Thresholds, halted_needed,
 };
@@ -46,11 +46,9 @@ pub(crate) fn title(rule: &Rule) -> String {
 
 /// The method in one or two words.
 pub(crate) fn method(rule: &Rule) -> &'static str {
-    match rule.method() {
-        Method::Marginal => "marginal",
-        Method::Conditional => "conditional",
-        Method::Adaptive => "adaptive",
-        Method::ScreenOnly => "screened only",
+    match rule.method().promise() {
+        Some(_) => rule.method().word(),
+        None => "screened only",
     }
 }
 

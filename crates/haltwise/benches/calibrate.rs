@@ -9,6 +9,7 @@ use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::score::*;
 use haltwise::stats::*;
+use haltwise::terms::Loss;
 use haltwise::traces::*;
 use haltwise::*;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -205,7 +206,7 @@ fn promises(c: &mut Criterion) {
             Method::Conditional,
             "disagreement",
             Ask {
-                loss: Some(LossWord::Disagreement),
+                loss: Some(Loss::Disagreement),
                 ..Ask::default()
             },
         ),
@@ -221,7 +222,7 @@ fn promises(c: &mut Criterion) {
             Method::Conditional,
             "losses in [0, 1]",
             Ask {
-                loss: Some(LossWord::Given),
+                loss: Some(Loss::Given),
                 ..Ask::default()
             },
         ),
@@ -246,7 +247,7 @@ fn promises(c: &mut Criterion) {
             Method::Adaptive,
             "losses in [0, 1]",
             Ask {
-                loss: Some(LossWord::Given),
+                loss: Some(Loss::Given),
                 ..Ask::default()
             },
         ),

@@ -13,8 +13,9 @@ use crate::certify::evidence::Evidence;
 use crate::certify::source::{Drawn, Kept, Room, Share, Source, Wanted};
 use crate::data::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
 use crate::data::roles::{Fitting, Screening};
+use crate::data::score::ScoreSource;
 use crate::data::survey::Survey;
-use crate::plan::{Method, Plan, ScoreWord};
+use crate::plan::{Method, Plan};
 use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Aside, Proposal, Role, check_terms, score_of};
 use crate::rule::Rule;
@@ -216,7 +217,7 @@ impl Plan {
             let score = score_of(&plan, Some(&drawn.fitting), &survey).map_err(refuse)?;
             proposal = Proposal::new(&plan, score, Some(&drawn.fitting), None, &survey);
         } else {
-            let score = plan.score().and_then(ScoreWord::plain);
+            let score = plan.score().and_then(ScoreSource::plain);
             let screen = Some(SetAside::share(1.0, 0));
             let kept = source.parts(&Wanted {
                 fit: None,
@@ -258,10 +259,10 @@ impl Plan {
         };
         let fitting = fit.as_ref().map(|drawn| &drawn.fitting);
         let score = match self.score() {
-            Some(ScoreWord::Gap) if self.method() != Method::Adaptive => {
+            Some(ScoreSource::Gap(())) if self.method() != Method::Adaptive => {
                 Some(score_of(self, fitting, &Survey::default()).map_err(refuse)?)
             }
-            word => word.and_then(ScoreWord::plain),
+            word => word.and_then(ScoreSource::plain),
         };
 
         // What screens: another set, or a part of this one.
@@ -285,9 +286,9 @@ impl Plan {
         };
         let (sketch, named) = sketched(other_fit, &screened);
         let others = Others::new(sketch, named);
-        let screen = match self.method() {
-            Method::ScreenOnly => wanted.screen,
-            Method::Adaptive | Method::Conditional | Method::Marginal => self.split().screens(),
+        let screen = match self.method().promise() {
+            None => wanted.screen,
+            Some(_) => self.split().screens(),
         };
         let room = traces.room(self.grid())?;
         if self.terms().unit.is_some() && !traces.counts_units(self.grid())? {

@@ -9,6 +9,7 @@
 use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
+use haltwise::score::ScoreSource;
 use haltwise::simulate::Process;
 use haltwise::stats::*;
 use haltwise::*;
@@ -98,7 +99,7 @@ fn apart(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     let certifying = drawn(population, SEQUENCES, rng);
     let plan = Plan::new(Ask {
         delta: Some(DELTA),
-        score: Some(ScoreWord::Gap),
+        score: Some(ScoreSource::Gap(())),
         fit: true,
         ..Ask::default()
     });

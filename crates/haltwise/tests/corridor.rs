@@ -5,7 +5,9 @@
 use haltwise::corridor::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
+use haltwise::score::ScoreSource;
 use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::terms::Loss;
 use haltwise::traces::*;
 use haltwise::*;
 
@@ -34,7 +36,7 @@ fn outputs(numbers: std::ops::Range<u64>, ids: bool) -> Outputs {
     outputs
 }
 
-fn plan(method: Method, score: Option<ScoreWord>) -> Plan {
+fn plan(method: Method, score: Option<ScoreSource<()>>) -> Plan {
     let ask = Ask {
         method: Some(method),
         score,
@@ -45,7 +47,7 @@ fn plan(method: Method, score: Option<ScoreWord>) -> Plan {
 
 fn every_plan() -> impl Iterator<Item = Plan> {
     let methods = [Method::Adaptive, Method::Conditional, Method::Marginal];
-    let scores = [None, Some(ScoreWord::Margin), Some(ScoreWord::Gap)];
+    let scores = [None, Some(ScoreSource::Margin), Some(ScoreSource::Gap(()))];
     methods
         .into_iter()
         .flat_map(move |method| scores.into_iter().map(move |score| plan(method, score)))
@@ -480,7 +482,7 @@ fn too_few_to_split_and_nothing_to_learn_are_said() {
         };
         sure.push(sequence).unwrap();
     }
-    let refused = plan(Method::Marginal, Some(ScoreWord::Gap)).calibrate(Given::one(&sure));
+    let refused = plan(Method::Marginal, Some(ScoreSource::Gap(()))).calibrate(Given::one(&sure));
     assert_eq!(refused.unwrap_err(), CalibrateError::NoGap);
 }
 
@@ -606,7 +608,7 @@ fn a_sequence_without_a_label_is_refused_though_it_would_be_left_out() {
 fn where_no_label_is_needed_none_is_asked_for() {
     let ask = Ask {
         method: Some(Method::Conditional),
-        loss: Some(LossWord::Disagreement),
+        loss: Some(Loss::Disagreement),
         ..Ask::default()
     };
     let plan = Plan::new(ask).unwrap();

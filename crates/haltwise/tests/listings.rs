@@ -6,6 +6,7 @@ use haltwise::corridor::*;
 use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
+use haltwise::score::ScoreSource;
 use haltwise::stats::*;
 use haltwise::traces::*;
 use haltwise::*;
@@ -144,16 +145,11 @@ fn sequences(max: usize) -> impl Strategy<Value = Vec<Sequence>> {
 
 /// A plan at α = 0.2, δ = 0.1.
 fn plan(method: Method, grid_step: f64) -> Plan {
-    asked(method, grid_step, None)
-}
-
-fn asked(method: Method, grid_step: f64, at_never: Option<AtNever>) -> Plan {
     Plan::new(Ask {
         method: Some(method),
         alpha: Some(0.2),
         delta: Some(0.1),
         grid_step: Some(grid_step),
-        at_never,
         screen: method == Method::Conditional,
         ..Ask::default()
     })
@@ -243,7 +239,7 @@ proptest! {
         screening in sequences(60), certifying in sequences(60), skip in any::<bool>(),
     ) {
         let at_never = if skip { AtNever::Skip } else { AtNever::Stop };
-        let plan = asked(Method::Conditional, 0.05, Some(at_never));
+        let plan = plan(Method::Conditional, 0.05).walking(at_never).unwrap();
         let mut eta = screen_listing(&screening, 0.2, plan.grid());
         eta.resize(eta.len().max(t_max(&certifying)), NEVER);
         let listing = certify_listing(&certifying, &eta, 0.2, 0.1, skip);
@@ -270,7 +266,7 @@ proptest! {
         let given = Given::one(&certifying).screen(&screening_set);
         let (proposal, _) = conditional.propose(given).unwrap();
         prop_assert!(counts_agree(&proposal, &certifying.count(&proposal).unwrap(), &data));
-        let adaptive = Plan::new(Ask { score: Some(ScoreWord::Confidence), fit: true, ..Ask::default() });
+        let adaptive = Plan::new(Ask { score: Some(ScoreSource::Confidence), fit: true, ..Ask::default() });
         let (fitting, certifying) = (outputs(&screening, 0), outputs(&data, screening.len()));
         let given = Given::one(&certifying).fit(&fitting);
         let (proposal, _) = adaptive.unwrap().propose(given).unwrap();

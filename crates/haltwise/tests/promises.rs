@@ -11,6 +11,7 @@ use haltwise::corridor::{CalibrateError, Source};
 use haltwise::evaluate::{EvaluateError, Evaluation, Evaluator};
 use haltwise::plan::*;
 use haltwise::rule::{Promise, Rule};
+use haltwise::score::ScoreSource;
 use haltwise::terms::*;
 use haltwise::traces::*;
 use haltwise::*;
@@ -85,7 +86,7 @@ fn plan(ask: Ask) -> Plan {
         alpha: Some(ALPHA),
         delta: Some(DELTA),
         fit: true,
-        score: Some(ScoreWord::Confidence),
+        score: Some(ScoreSource::Confidence),
         ..ask
     })
     .unwrap()
@@ -281,7 +282,7 @@ fn a_refined_score_keeps_the_gap_on_average() {
             alpha: Some(ALPHA),
             delta: Some(delta),
             fit: true,
-            score: Some(ScoreWord::Gap),
+            score: Some(ScoreSource::Gap(())),
             promise: Some(Promise::Marginal),
             ..Ask::default()
         })
@@ -652,7 +653,7 @@ fn calibrate(ask: Ask, all: &[Drawn]) -> Result<Rule, CalibrateError> {
 fn a_promise_without_labels_is_the_promise_with_labels_that_are_the_full_predictions() {
     let mut all = calibrated(1_500, 3);
     let ask = Ask {
-        loss: Some(LossWord::Disagreement),
+        loss: Some(Loss::Disagreement),
         ..Ask::default()
     };
     let labelled = calibrate(Ask::default(), &all).unwrap();
@@ -679,7 +680,7 @@ fn losses_of_0_and_1_are_tested_exactly() {
         drawn.losses = Some(losses.collect());
     }
     let ask = Ask {
-        loss: Some(LossWord::Given),
+        loss: Some(Loss::Given),
         ..Ask::default()
     };
     let given = calibrate(ask, &all).unwrap();
@@ -720,7 +721,7 @@ fn fewer_labels_are_better_than_only_those() {
     let both = t_avg(calibrate(gap(), &mixed).unwrap());
     let alone = t_avg(calibrate(gap(), &alone).unwrap());
     let free = Ask {
-        loss: Some(LossWord::Disagreement),
+        loss: Some(Loss::Disagreement),
         ..gap()
     };
     let free = t_avg(calibrate(free, &mixed).unwrap());
@@ -898,7 +899,7 @@ fn measured_losses_are_not_rounded_up() {
         all
     };
     let ask = Ask {
-        loss: Some(LossWord::Given),
+        loss: Some(Loss::Given),
         ..Ask::default()
     };
     let rule = calibrate(ask, &with_loss(0.05)).unwrap();
@@ -983,7 +984,7 @@ fn what_cannot_be_promised_is_refused() {
     };
     assert!(refused(paper, &all).contains("not every sequence has a label"));
     let given = Ask {
-        loss: Some(LossWord::Given),
+        loss: Some(Loss::Given),
         ..Ask::default()
     };
     assert!(refused(given, &all).contains("no `losses`"));
@@ -1006,7 +1007,7 @@ fn every_method_takes_every_loss_and_groups_and_its_rule_is_sound() {
         drawn.weight = Some(if i % 3 == 0 { 1.0 } else { 0.5 });
     }
     for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
-        for loss in [LossWord::Gap, LossWord::Disagreement, LossWord::Given] {
+        for loss in [Loss::Gap, Loss::Disagreement, Loss::Given] {
             for (by, unit, weight) in [
                 (None, None, None),
                 (Some("site"), None, None),

@@ -1,8 +1,9 @@
 //! The methods on every split, and how t_avg depends on α.
 
 use haltwise::evaluate::halt_steps;
-use haltwise::plan::{Alpha, LossWord, PlanError};
+use haltwise::plan::{Alpha, PlanError};
 use haltwise::rule::{Promise, Thresholds};
+use haltwise::terms::Loss;
 use haltwise::traces::{Fitting, Survey, Traces};
 use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
 use rayon::prelude::*;
@@ -93,7 +94,7 @@ pub(super) fn run(
         found
     };
     let average = own_plans.asking(|ask| ask.promise = Some(Promise::Marginal));
-    let free = own_plans.asking(|ask| ask.loss = Some(LossWord::Disagreement));
+    let free = own_plans.asking(|ask| ask.loss = Some(Loss::Disagreement));
     let (own, (average, free)) = rayon::join(
         || adaptive(&own_plans),
         || rayon::join(|| dataset.adaptive(&average), || dataset.adaptive(&free)),
@@ -151,8 +152,8 @@ impl Plans {
             conditional: of(Method::Conditional)?,
             screen_only: of(Method::ScreenOnly)?,
             levels: Ask {
-                alpha: alpha.map(Alpha::get).or(options.alpha),
-                delta: options.delta,
+                alpha: alpha.map(Alpha::get).or(options.asked.alpha),
+                delta: options.asked.delta,
                 ..Ask::default()
             },
         })

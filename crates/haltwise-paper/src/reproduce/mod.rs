@@ -45,14 +45,8 @@ pub struct Options {
     pub splits_from: Option<PathBuf>,
     /// The folder with files of rows to train on and to hold out.
     pub rows_from: Option<PathBuf>,
-    /// The tolerated gap.
-    pub alpha: Option<f64>,
-    /// The probability with which a promise may fail.
-    pub delta: Option<f64>,
-    /// The distance between the thresholds that the paper's methods choose from.
-    pub grid_step: Option<f64>,
-    /// What the backward walk does at a step whose screened threshold is "never".
-    pub at_never: AtNever,
+    /// The levels and the grid of the paper's methods.
+    pub asked: Ask,
     /// Whether to measure how the halt time depends on alpha.
     pub sweep: bool,
     /// The seed of the training, of the held-out rows and of the splits.
@@ -68,15 +62,17 @@ pub struct Options {
 impl Options {
     /// The plan of one of the paper's methods, at its own α or another.
     pub fn plan(&self, method: Method, alpha: Option<Alpha>) -> Result<Plan, PlanError> {
-        Plan::new(Ask {
+        let plan = Plan::new(Ask {
             method: Some(method),
-            alpha: alpha.map(Alpha::get).or(self.alpha),
-            delta: self.delta,
-            grid_step: self.grid_step,
-            at_never: (method == Method::Conditional).then_some(self.at_never),
+            alpha: alpha.map(Alpha::get).or(self.asked.alpha),
             screen: method == Method::Conditional,
-            ..Ask::default()
-        })
+            ..self.asked.clone()
+        })?;
+        match method {
+            // To the letter of the paper's listing.
+            Method::Conditional => plan.walking(AtNever::Stop),
+            Method::Adaptive | Method::Marginal | Method::ScreenOnly => Ok(plan),
+        }
     }
 }
 
@@ -154,7 +150,6 @@ struct Inputs<'a> {
     alpha: f64,
     delta: f64,
     grid_step: f64,
-    at_never: AtNever,
     sweep: bool,
     methods: [&'static str; methods::ROWS],
 }
@@ -176,7 +171,6 @@ fn results(
         alpha: plan.alpha().get(),
         delta: plan.delta().get(),
         grid_step: plan.grid().step(),
-        at_never: options.at_never,
         sweep: options.sweep,
         methods: methods::NAMES,
     })?;

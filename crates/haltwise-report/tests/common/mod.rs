@@ -64,7 +64,11 @@ pub(crate) fn rule(plan: Plan, given: Given<'_, Traces>) -> Rule {
     plan.calibrate(given).unwrap().rule
 }
 
-pub(crate) fn conditional_rule(alpha: Option<f64>, screening: &Traces, certifying: &Traces) -> Rule {
+pub(crate) fn conditional_rule(
+    alpha: Option<f64>,
+    screening: &Traces,
+    certifying: &Traces,
+) -> Rule {
     let plan = Plan::new(Ask {
         method: Some(Method::Conditional),
         alpha,

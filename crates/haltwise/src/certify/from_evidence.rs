@@ -6,7 +6,7 @@ use crate::data::loss::TOP;
 use crate::numbers::counts::{Counts, add_counts};
 use crate::numbers::thresholds::Thresholds;
 use crate::propose::families::Family;
-use crate::propose::proposal::{Proposal, Role};
+use crate::propose::proposal::Proposal;
 use crate::rule::{Expected, FamilyRecord, Looks, Rule};
 use crate::tables::error::EvidenceError;
 use crate::tables::table::Table;

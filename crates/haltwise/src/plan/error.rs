@@ -1,6 +1,7 @@
 //! Why a plan is refused.
 
-use super::MOST_LOOKS;
+use super::{MOST_LOOKS, OPTIONS, Value};
+use crate::data::words::UnknownWord;
 use crate::numbers::alpha_delta::LevelError;
 use crate::numbers::grid::GridError;
 
@@ -20,13 +21,20 @@ pub enum PlanError {
         found: f64,
     },
     /// A word is not known.
-    Word {
+    Word(UnknownWord),
+    /// There is no such option.
+    Unknown {
+        /// What was taken for one.
+        option: String,
+    },
+    /// A value is of another kind than the option's.
+    Kind {
         /// The option.
         option: &'static str,
+        /// What it takes.
+        expected: &'static str,
         /// What was given.
-        found: String,
-        /// What could be.
-        known: String,
+        found: Value,
     },
     /// An option has no effect on what else is asked for.
     Needless {
@@ -65,6 +73,17 @@ pub enum PlanError {
 }
 
 impl PlanError {
+    pub(super) fn unknown(option: &str) -> Self {
+        Self::Unknown {
+            option: option.to_owned(),
+        }
+    }
+
+    /// Whether the options themselves are wrong, not their values.
+    pub fn is_of_type(&self) -> bool {
+        matches!(self, Self::Unknown { .. } | Self::Kind { .. })
+    }
+
     /// The message, with each option spelt as at its door.
     pub fn spelt(&self, spell: impl Fn(&str) -> String) -> String {
         match self {
@@ -77,12 +96,20 @@ impl PlanError {
                 spell(option)
             ),
             Self::Grid(e) => format!("{}: {e}", spell("grid_step")),
-            Self::Word {
+            Self::Word(unknown) => unknown.spelt(&spell(unknown.option)),
+            Self::Unknown { option } => {
+                let known: Vec<String> = OPTIONS.iter().map(|o| spell(o.name)).collect();
+                format!(
+                    "{option} is not an option; the options are {}",
+                    known.join(", ")
+                )
+            }
+            Self::Kind {
                 option,
+                expected,
                 found,
-                known,
             } => format!(
-                "{} must be one of {known}, but {found:?} was given",
+                "{} must be {expected}, but {found} was given",
                 spell(option)
             ),
             Self::Needless { option, remedy } => format!("{} {remedy}", spell(option)),
@@ -120,6 +147,12 @@ impl std::fmt::Display for PlanError {
 }
 
 impl std::error::Error for PlanError {}
+
+impl From<UnknownWord> for PlanError {
+    fn from(unknown: UnknownWord) -> Self {
+        Self::Word(unknown)
+    }
+}
 
 impl From<LevelError> for PlanError {
     fn from(error: LevelError) -> Self {

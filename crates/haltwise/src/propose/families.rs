@@ -32,7 +32,7 @@ use crate::data::score::ScoreSource;
 use crate::data::survey::Survey;
 use crate::data::terms::{Cost, Terms};
 use crate::numbers::thresholds::Thresholds;
-use crate::plan::{Plan, ScoreWord};
+use crate::plan::Plan;
 use crate::tables::candidates::{Candidates, FamilyKind};
 use crate::testing::fixed_sequence::{Promise, Proof};
 
@@ -78,7 +78,7 @@ pub(crate) fn propose(
         plan.terms(),
         certifying.longest.max(outputs.t_max()),
     );
-    let fixed = wanted.and_then(ScoreWord::plain);
+    let fixed = wanted.and_then(ScoreSource::plain);
     let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
     let shares = Shares::of(plan, certifying, outputs.len());
     // Where curves have a small share, a rule that is bold enough for half of δ is still

@@ -527,11 +527,10 @@ impl Proposal {
             return Some("the shares of delta are more than all of it");
         }
         let kinds: Vec<FamilyKind> = record.families.iter().map(|f| f.kind).collect();
-        let of_method = match record.plan.method() {
-            Method::Marginal => kinds == [FamilyKind::OneThreshold],
-            Method::Conditional => kinds == [FamilyKind::Backward],
-            Method::Adaptive => !kinds.iter().any(|kind| kind.is_nested()),
-            Method::ScreenOnly => false,
+        let method = record.plan.method();
+        let of_method = match method.family() {
+            Some(own) => kinds == [own],
+            None => method.promise().is_some() && !kinds.iter().any(|kind| kind.is_nested()),
         };
         if !of_method {
             return Some("the families are not those of the method");

@@ -63,10 +63,9 @@ impl Record {
         if adaptive && self.fitted_on.is_none() {
             return Some("no traces that its candidates were fitted to".into());
         }
-        let kind = |kind: FamilyKind| match self.method {
-            Method::Marginal => kind == FamilyKind::OneThreshold,
-            Method::Conditional => kind == FamilyKind::Backward,
-            Method::Adaptive | Method::ScreenOnly => !kind.is_nested(),
+        let kind = |kind: FamilyKind| match self.method.family() {
+            Some(own) => kind == own,
+            None => !kind.is_nested(),
         };
         if !self.families.iter().all(|family| kind(family.kind))
             || !adaptive && self.families.len() != 1
@@ -92,10 +91,10 @@ impl Record {
     /// More tests, or more work to recompute their p-values, than any calibration
     /// leaves behind: a file may ask for minutes of it.
     pub(super) fn excess(&self) -> Option<String> {
-        let most = match (self.method, &self.grid_step) {
-            (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
-            (Method::Marginal, Some(grid)) => grid.thresholds().len(),
-            (Method::Marginal, None) | (Method::Conditional | Method::ScreenOnly, _) => self.t_max,
+        let most = match (self.method.family(), &self.grid_step) {
+            (Some(FamilyKind::OneThreshold), Some(grid)) => grid.thresholds().len(),
+            (None, _) if self.method.promise().is_some() => MOST_ADAPTIVE_TESTS,
+            _ => self.t_max,
         };
         let tests = self.trail.len();
         if tests > most {
@@ -178,9 +177,13 @@ impl Record {
             },
         };
         let thresholds = self.thresholds.values();
-        let agrees = match (self.method, test) {
-            (Method::Marginal, _) => self.marginal_thresholds().as_deref() == Some(thresholds),
-            (Method::Conditional, _) => self.walked_thresholds().as_deref() == Some(thresholds),
+        let agrees = match (self.method.family(), test) {
+            (Some(FamilyKind::OneThreshold), _) => {
+                self.marginal_thresholds().as_deref() == Some(thresholds)
+            }
+            (Some(FamilyKind::Backward), _) => {
+                self.walked_thresholds().as_deref() == Some(thresholds)
+            }
             (_, None) => thresholds.iter().all(|&v| v == f32::INFINITY),
             (_, Some(test)) => {
                 let opens = self.thresholds.opens();

@@ -43,6 +43,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::data::loss::{Loss, Measure, TOP};
+use crate::data::words::words;
 use crate::numbers::alpha_delta::{Alpha, Delta};
 use crate::numbers::binomial::binomial_tail;
 use crate::numbers::counts::Counts;
@@ -60,6 +61,12 @@ pub enum Promise {
     /// Among the sequences halted by step t, the gap is at most α, for every t
     /// by which any sequence halts.
     Conditional,
+}
+
+words! { Promise, "promise":
+    Conditional = "halted-by", "Among the sequences halted by step t, for every t";
+    Marginal = "average",
+        "On average over all sequences; halts earlier, and may lose more among early halts";
 }
 
 /// How p-values come about. Fixed before certifying.
