@@ -1,11 +1,11 @@
 //! From traces to a rule: makes a plan of options and a source of arrays. The heart
 //! does the rest.
 
-use haltwise::corridor::{Calibrated, Remark};
+use haltwise::corridor::{Calibrated, Warning};
 use haltwise::forecast::{Forecast, enough, forecast as predict};
 use haltwise::plan::{PlanError, Value};
 use haltwise::traces::Key;
-use haltwise::{Ask, Given, Outputs, Plan};
+use haltwise::{Ask, Inputs, Outputs, Plan};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -76,14 +76,14 @@ pub(crate) fn check_options(options: Options) -> PyResult<()> {
     options.plan(false, false).map(|_| ())
 }
 
-/// A rule, and remarks about its calibration.
+/// A rule, and warnings about its calibration.
 pub(crate) type Found = (Rule, Vec<(bool, String)>);
 
 /// Remarks in words. Each says whether it is about identical sequences: users who know that
 /// theirs differ can ignore it.
 pub(crate) fn found(calibrated: Calibrated) -> Found {
-    let remarks = calibrated.remarks.iter();
-    let told = remarks.map(|remark| (matches!(remark, Remark::Alike(_)), remark.to_string()));
+    let warnings = calibrated.warnings.iter();
+    let told = warnings.map(|warning| (matches!(warning, Warning::Alike(_)), warning.to_string()));
     (Rule(calibrated.rule), told.collect())
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn calibrate(
     let fit = fit.as_ref().map(Arrays::views).transpose()?;
     let screen = screen.as_ref().map(Arrays::views).transpose()?;
     let calibrated = py.detach(|| {
-        plan.calibrate(Given {
+        plan.calibrate(Inputs {
             traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),

@@ -3,7 +3,7 @@
 
 use haltwise::corridor::Source;
 use haltwise::traces::{MAX_STEPS, Survey};
-use haltwise::{Given, Proposal};
+use haltwise::{Inputs, Proposal};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ impl Candidates {
         let views = traces.views()?;
         let t_max = t_max.unwrap_or(0);
         let (proposal, _remarks) =
-            py.detach(|| plan.propose_for_others(Given::one(&views), t_max, certifying))?;
+            py.detach(|| plan.propose_for_others(Inputs::one(&views), t_max, certifying))?;
         Ok(Self(proposal))
     }
 

@@ -125,7 +125,7 @@ export interface Evaluation {
 }
 
 /** Finds and certifies a rule, as `haltwise calibrate` does. */
-export function calibrate(traces: Traces | TraceArrays, options?: Options): { rule: Rule; remarks: string[] };
+export function calibrate(traces: Traces | TraceArrays, options?: Options): { rule: Rule; warnings: string[] };
 /** What a rule does to traces: the fields of `haltwise evaluate --json`. */
 export function evaluate(rule: Rule, traces: Traces | TraceArrays): Evaluation;
 /** The report on a rule, as one self-contained HTML file. */

@@ -119,13 +119,13 @@ const heard = {
     at("progress").hidden = false;
     at("progress").value = done / total;
   },
-  results({ number: of, html, took, remarks, whole }) {
+  results({ number: of, html, took, warnings, whole }) {
     if (of === number) {
       at("results").innerHTML = html;
       haltwiseFigures(at("results"));
       at("downloads").hidden = false;
       const seconds = took < 995 ? `${Math.max(1, Math.round(took))} ms` : `${(took / 1000).toFixed(1)} s`;
-      say([`Calibrated in ${seconds}.`, ...remarks].join(" "));
+      say([`Calibrated in ${seconds}.`, ...warnings].join(" "));
       problem(null);
     }
     if (!whole) {

@@ -62,15 +62,15 @@ function find(method, wishes) {
   const began = performance.now();
   // What does not go with a method is not asked of it.
   const asked = values(wishes, ({ methods }) => methods === undefined || methods.includes(method));
-  const { rule, remarks } = api.calibrate(opened.get("traces"), { ...asked, method });
-  return { method, rule, remarks, took: performance.now() - began };
+  const { rule, warnings } = api.calibrate(opened.get("traces"), { ...asked, method });
+  return { method, rule, warnings, took: performance.now() - began };
 }
 
 function show(number, found, chosen, whole) {
   const names = found.map(({ method }) => method);
   const html = api.results(found.map(({ rule }) => rule), names, chosen, measured());
-  const { took, remarks } = found[chosen];
-  postMessage({ kind: "results", number, html, took, remarks, whole });
+  const { took, warnings } = found[chosen];
+  postMessage({ kind: "results", number, html, took, warnings, whole });
 }
 
 function measured() {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use haltwise::corridor::Calibrated;
-use haltwise::{Given, Plan, Rule};
+use haltwise::{Inputs, Plan, Rule};
 use haltwise_io::{Columns, Files, read_rule, rule_json, trace_files, write_rule};
 use haltwise_report::words;
 
@@ -72,9 +72,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
     let files = [&args.traces[..], &args.fit, &args.screen].concat();
     show::check_output(&args.output, &trace_files(&files)?)?;
-    let Calibrated { rule, remarks } = calibrate(&args, &plan)?;
-    for remark in remarks {
-        show::warn(remark);
+    let Calibrated { rule, warnings } = calibrate(&args, &plan)?;
+    for warning in warnings {
+        show::warn(warning);
     }
     finish(&rule, &args.output, args.json)
 }
@@ -96,7 +96,7 @@ fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
         };
         let fit = other(&args.fit, of_fit)?;
         let screen = other(&args.screen, of_screen)?;
-        plan.calibrate(Given {
+        plan.calibrate(Inputs {
             traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::traces::SetRecord;
-use haltwise::{Given, Method, Proposal};
+use haltwise::traces::SetSummary;
+use haltwise::{Inputs, Method, Proposal};
 use haltwise_io::{trace_files, write_proposal};
 
 use crate::memory::MemoryArgs;
@@ -73,11 +73,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     show::check_output(&args.output, &files)?;
     let classifier = show::classifier(&args.traces)?;
     let t_max = args.t_max.unwrap_or(0) as usize;
-    let (proposal, remarks) = show::reading(|progress| {
+    let (proposal, warnings) = show::reading(|progress| {
         let traces = args.memory.files(&args.traces, &plan, progress)?;
-        let given = Given {
+        let given = Inputs {
             classifier,
-            ..Given::one(&traces)
+            ..Inputs::one(&traces)
         };
         if args.whole {
             plan.propose_for_others(given, t_max, None)
@@ -85,8 +85,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             plan.propose(given)
         }
     })?;
-    for remark in remarks {
-        show::warn(remark);
+    for warning in warnings {
+        show::warn(warning);
     }
     if t_max > 0 && proposal.t_max() > t_max {
         bail!(
@@ -105,7 +105,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn describe(args: &Args, proposal: &Proposal) -> String {
     let traces = |n| count(n, "trace", "traces");
-    let made_from = match proposal.made_from().sum::<SetRecord>().sequences {
+    let made_from = match proposal.made_from().sum::<SetSummary>().sequences {
         0 => String::new(),
         n => format!(", made from {}", traces(n)),
     };

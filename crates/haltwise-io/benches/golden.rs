@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use haltwise::{Ask, Given, Method, Plan};
+use haltwise::{Ask, Inputs, Method, Plan};
 use haltwise_io::{read_integers, read_traces};
 
 fn electric_devices(c: &mut Criterion) {
@@ -40,11 +40,11 @@ fn electric_devices(c: &mut Criterion) {
             ..Ask::default()
         });
         let plan = plan.expect("sound");
-        b.iter(|| plan.calibrate(Given::one(&certifying).screen(black_box(&screening))))
+        b.iter(|| plan.calibrate(Inputs::one(&certifying).screen(black_box(&screening))))
     });
     group.bench_function("marginal", |b| {
         let plan = Plan::of(Method::Marginal);
-        b.iter(|| plan.calibrate(Given::one(black_box(&both))))
+        b.iter(|| plan.calibrate(Inputs::one(black_box(&both))))
     });
     group.bench_function("read the file", |b| {
         b.iter(|| read_traces(&[file("traces")], &mut |_, _| {}))

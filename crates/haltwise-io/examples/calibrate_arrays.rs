@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use haltwise::corridor::{CalibrateError, Fold};
 use haltwise::traces::{Key, Trace};
-use haltwise::{Given, Method, Plan, Sequence};
+use haltwise::{Inputs, Method, Plan, Sequence};
 use haltwise_io::{Take, fold_given};
 
 struct Arrays {
@@ -68,7 +68,7 @@ fn main() {
     };
     let run = || {
         let start = Instant::now();
-        let found = Plan::of(Method::Conditional).calibrate(Given::one(&arrays));
+        let found = Plan::of(Method::Conditional).calibrate(Inputs::one(&arrays));
         assert!(found.unwrap().rule.t_max() == arrays.steps);
         start.elapsed()
     };

@@ -15,7 +15,7 @@ use haltwise::forecast::forecast;
 use haltwise::rule::Promise;
 use haltwise::terms::Loss;
 use haltwise::traces::{Key, Trace};
-use haltwise::{Ask, Given, Method, Outputs, Plan, Rule, Sequence};
+use haltwise::{Ask, Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_io::{Columns, read_outputs, visit_traces};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -75,7 +75,7 @@ fn t_avg(rule: &Rule, test: &Outputs) -> f64 {
 
 fn calibrated(ask: Ask, traces: &Outputs) -> Rule {
     let plan = Plan::new(ask).unwrap();
-    plan.calibrate(Given::one(traces)).unwrap().rule
+    plan.calibrate(Inputs::one(traces)).unwrap().rule
 }
 
 /// The sequences, of which only some keep their labels.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use haltwise::corridor::{CalibrateError, Counting, EvidenceError, Fold, Room};
 use haltwise::evaluate::{Evaluated, Stretches};
 use haltwise::plan::Grid;
-use haltwise::traces::{Key, SetRecord, Trace};
+use haltwise::traces::{Key, SetSummary, Trace};
 use haltwise::{Proposal, Rule};
 
 use crate::error::{Error, Result};
@@ -173,7 +173,7 @@ impl<'p> Files<'p> {
         let shared = Arc::new(proposal.clone());
         let files = self.files();
         let start = || {
-            let inputs = vec![SetRecord::default(); files.len()];
+            let inputs = vec![SetSummary::default(); files.len()];
             (inputs, Counting::new(Arc::clone(&shared)))
         };
         let states = self.visit(start, |(inputs, counting), place, trace| {
@@ -181,10 +181,10 @@ impl<'p> Files<'p> {
             let print = counting
                 .visit(key(place, trace), trace)
                 .map_err(|e| e.to_string())?;
-            inputs[place.file] += print.map(SetRecord::one).unwrap_or_default();
+            inputs[place.file] += print.map(SetSummary::one).unwrap_or_default();
             Ok(())
         })?;
-        let mut sums = vec![SetRecord::default(); files.len()];
+        let mut sums = vec![SetSummary::default(); files.len()];
         let mut counted = Vec::new();
         for (inputs, counting) in states {
             for (sum, input) in std::iter::zip(&mut sums, inputs) {
@@ -193,7 +193,7 @@ impl<'p> Files<'p> {
             counted.push(counting);
         }
         let evidence = Counting::sum(counted).map_err(refuse)?;
-        let input = |(path, set): (&PathBuf, SetRecord)| Input {
+        let input = |(path, set): (&PathBuf, SetSummary)| Input {
             file: path.display().to_string(),
             sequences: set.sequences,
             fingerprint: set.fingerprint,

@@ -19,7 +19,7 @@ use haltwise::plan::*;
 use haltwise::rule::*;
 use haltwise::stats::*;
 use haltwise::traces::*;
-use haltwise::{Given, Plan};
+use haltwise::{Inputs, Plan};
 use rayon::prelude::*;
 
 const DATASETS: [&str; 4] = [
@@ -98,7 +98,7 @@ fn skipping() -> Plan {
     Plan::new(ask).unwrap()
 }
 
-fn found(plan: &Plan, given: Given<'_, Traces>) -> Rule {
+fn found(plan: &Plan, given: Inputs<'_, Traces>) -> Rule {
     plan.calibrate(given).unwrap().rule
 }
 
@@ -132,11 +132,11 @@ fn thresholds_equal_the_papers_on_all_forty_cases() {
             let thresholds = |rule: Rule| Vec::<Option<f32>>::from(rule.thresholds().clone());
             let (screening, certifying) = (split.screening(&all), split.certifying(&all));
             let calibration = split.all_calibration(&all);
-            let marginal = found(&marginal(), Given::one(&calibration));
+            let marginal = found(&marginal(), Inputs::one(&calibration));
             assert_eq!(thresholds(marginal)[0], expected.marginal, "{name} {i}");
-            let screened = found(&screen_only(), Given::one(&screening));
+            let screened = found(&screen_only(), Inputs::one(&screening));
             assert_eq!(thresholds(screened), expected.screen, "{name} {i}");
-            let parts = || Given::one(&certifying).screen(&screening);
+            let parts = || Inputs::one(&certifying).screen(&screening);
             let conditional = found(&listing(), parts());
             assert_eq!(thresholds(conditional), expected.conditional, "{name} {i}");
             let skipping = thresholds(found(&skipping(), parts()));
@@ -193,10 +193,10 @@ fn means_over_a_hundred_splits_equal_the_table() {
         let splits = splits(&folder, name);
         let conditional = |s: &Split| {
             let parts = (s.screening(&all), s.certifying(&all));
-            found(&listing(), Given::one(&parts.1).screen(&parts.0))
+            found(&listing(), Inputs::one(&parts.1).screen(&parts.0))
         };
-        let marginal = |s: &Split| found(&marginal(), Given::one(&s.all_calibration(&all)));
-        let screen_only = |s: &Split| found(&screen_only(), Given::one(&s.screening(&all)));
+        let marginal = |s: &Split| found(&marginal(), Inputs::one(&s.all_calibration(&all)));
+        let screen_only = |s: &Split| found(&screen_only(), Inputs::one(&s.screening(&all)));
         for (method, found) in [
             ("marginal", means(&all, &splits, marginal)),
             ("conditional", means(&all, &splits, conditional)),
@@ -251,10 +251,12 @@ fn on_real_traces_the_promise_is_kept_and_only_by_certifying() {
         let population = traces(&folder, name);
         let n = population.len() / 3;
         let conditional = violations(&population, n, |s, t| {
-            found(&skipping(), Given::one(t).screen(s))
+            found(&skipping(), Inputs::one(t).screen(s))
         });
-        let screened = violations(&population, n, |s, _| found(&screen_only(), Given::one(s)));
-        let marginal = violations(&population, 2 * n, |_, t| found(&marginal(), Given::one(t)));
+        let screened = violations(&population, n, |s, _| found(&screen_only(), Inputs::one(s)));
+        let marginal = violations(&population, 2 * n, |_, t| {
+            found(&marginal(), Inputs::one(t))
+        });
         println!(
             "{name}: conditional {conditional}, screening alone {screened}, marginal {marginal} of {DRAWS}"
         );

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use haltwise::simulate::{Atom, Process};
-use haltwise::{Ask, Given, Method, Plan, Rule};
+use haltwise::{Ask, Inputs, Method, Plan, Rule};
 use haltwise_io::{parse_rule, read_rule, rule_json, write_rule};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn rule() -> Rule {
         screen: true,
         ..Ask::default()
     });
-    let given = Given::one(&certifying).screen(&screening);
+    let given = Inputs::one(&certifying).screen(&screening);
     let rule = plan.unwrap().calibrate(given).unwrap().rule;
     assert!(rule.halts_early() && rule.trail().len() > 1);
     rule

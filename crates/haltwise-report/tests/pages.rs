@@ -7,7 +7,7 @@ mod common;
 
 use common::html::{check, elements};
 use haltwise::evaluate::Evaluator;
-use haltwise::{Given, Method, Plan, evaluate};
+use haltwise::{Inputs, Method, Plan, evaluate};
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation, words};
 
 #[test]
@@ -45,7 +45,7 @@ fn a_rule_that_never_halts_says_why() {
     let process = common::process(5);
     let rule = common::rule(
         Plan::of(Method::Conditional),
-        Given::one(&process.draw(20, 1)),
+        Inputs::one(&process.draw(20, 1)),
     );
     assert!(!rule.halts_early());
     let evaluation = evaluate(rule.thresholds(), &process.draw(50, 2)).expect("an evaluation");
@@ -58,7 +58,7 @@ fn a_rule_that_never_halts_says_why() {
 #[test]
 fn one_step_and_one_sequence_are_enough() {
     let draw = || common::process(1).draw(1, 3);
-    let rule = common::rule(Plan::of(Method::ScreenOnly), Given::one(&draw()));
+    let rule = common::rule(Plan::of(Method::ScreenOnly), Inputs::one(&draw()));
     let evaluation = evaluate(rule.thresholds(), &draw()).expect("an evaluation");
     check(&report_evaluation(&rule, &evaluation, &Context::new("0")));
     let rules = [Compared::new("only", rule, evaluation)];
@@ -70,7 +70,7 @@ fn sequences_longer_than_the_rule_are_on_the_page_to_their_end() {
     let unequal = common::process(4).with_lengths(vec![0.0, 1.0, 0.0, 1.0]);
     let rule = common::rule(
         Plan::of(Method::ScreenOnly),
-        Given::one(&unequal.draw(100, 3)),
+        Inputs::one(&unequal.draw(100, 3)),
     );
     let mut evaluator = Evaluator::for_rule(&rule);
     evaluator

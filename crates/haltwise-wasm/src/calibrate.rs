@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use haltwise::corridor::{CalibrateError, Fold};
 use haltwise::evaluate::{Evaluation, Evaluator};
 use haltwise::plan::{OPTIONS, PlanError, Section, Value, camel_case};
-use haltwise::traces::{Key, SetRecord, Trace};
-use haltwise::{Ask, Given, Outputs, Plan};
+use haltwise::traces::{Key, SetSummary, Trace};
+use haltwise::{Ask, Inputs, Outputs, Plan};
 use haltwise_report::{Compared, Context, report_evaluation};
 use js_sys::Function;
 use wasm_bindgen::JsValue;
@@ -107,7 +107,7 @@ impl Fold for Told<'_> {
 #[derive(Debug)]
 pub struct Calibrated {
     rule: Rule,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
 }
 
 #[wasm_bindgen]
@@ -118,8 +118,8 @@ impl Calibrated {
     }
 
     /// What to look at twice.
-    pub fn remarks(&self) -> Vec<String> {
-        self.remarks.clone()
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
     }
 }
 
@@ -127,7 +127,7 @@ impl Calibrated {
 #[wasm_bindgen]
 pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
     let plan = plan(options)?;
-    let found = plan.calibrate(Given {
+    let found = plan.calibrate(Inputs {
         traces: &Told(&traces.outputs),
         fit: None,
         screen: None,
@@ -136,13 +136,13 @@ pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
     let found = found.map_err(error)?;
     Ok(Calibrated {
         rule: Rule::of(found.rule),
-        remarks: found.remarks.iter().map(ToString::to_string).collect(),
+        warnings: found.warnings.iter().map(ToString::to_string).collect(),
     })
 }
 
 /// What a rule does to traces, and whether they flatter it.
 fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool)> {
-    let start = || (Evaluator::for_rule(rule), SetRecord::default(), 0, None);
+    let start = || (Evaluator::for_rule(rule), SetSummary::default(), 0, None);
     let states = traces.outputs.fold(start, |state, key, trace| {
         let (evaluator, set, remembered, failed) = state;
         if failed.is_some() {
@@ -150,7 +150,7 @@ fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool
         }
         match evaluator.push(key, trace) {
             Ok(Some(print)) => {
-                *set += SetRecord::one(print);
+                *set += SetSummary::one(print);
                 *remembered += u64::from(rule.remembers(print));
             }
             Ok(None) => {}
@@ -159,7 +159,7 @@ fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool
         Ok(())
     });
     let mut all = Evaluator::for_rule(rule);
-    let (mut set, mut remembered) = (SetRecord::default(), 0);
+    let (mut set, mut remembered) = (SetSummary::default(), 0);
     for (evaluator, seen, known, failed) in states.map_err(error)? {
         if let Some(failed) = failed {
             let score = rule.source();

@@ -60,11 +60,11 @@ fn large(c: &mut Criterion) {
     for method in [Method::ScreenOnly, Method::Marginal, Method::Conditional] {
         let plan = Plan::of(method);
         group.bench_function(format!("{method:?}"), |b| {
-            b.iter(|| plan.calibrate(Given::one(&outputs)))
+            b.iter(|| plan.calibrate(Inputs::one(&outputs)))
         });
     }
     let plan = Plan::of(Method::Conditional);
-    let rule = plan.calibrate(Given::one(&outputs)).expect("sound").rule;
+    let rule = plan.calibrate(Inputs::one(&outputs)).expect("sound").rule;
     drop(outputs);
     let other = generate(SEQUENCES / 2, 3);
     group.bench_function("evaluate thresholds (half the traces)", |b| {
@@ -105,7 +105,7 @@ fn sum(values: &[f32]) -> f32 {
 
 fn observe(c: &mut Criterion) {
     let plan = Plan::of(Method::Conditional);
-    let found = plan.calibrate(Given::one(&generate(10_000, 3)));
+    let found = plan.calibrate(Inputs::one(&generate(10_000, 3)));
     let rule = found.expect("sound").rule;
     let scores: Vec<Score> = generate(1, 4).scores(0).expect("one")[..]
         .iter()
@@ -165,7 +165,7 @@ fn adaptive(c: &mut Criterion) {
         ..Ask::default()
     });
     let plan = plan.expect("sound");
-    let given = || Given::one(&certifying).fit(&fitting);
+    let given = || Inputs::one(&certifying).fit(&fitting);
     group.bench_function("fit and propose", |b| b.iter(|| plan.propose(given())));
     group.bench_function("fit, propose, score and certify", |b| {
         b.iter(|| plan.calibrate(given()))
@@ -258,7 +258,7 @@ fn promises(c: &mut Criterion) {
         });
         let plan = plan.expect("sound");
         group.bench_function(format!("{method:?}, {name}"), |b| {
-            b.iter(|| plan.calibrate(Given::one(&outputs)))
+            b.iter(|| plan.calibrate(Inputs::one(&outputs)))
         });
     }
     group.finish();

@@ -103,7 +103,7 @@ fn apart(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
         fit: true,
         ..Ask::default()
     });
-    let given = Given::one(&certifying).fit(&fitting);
+    let given = Inputs::one(&certifying).fit(&fitting);
     plan.unwrap().calibrate(given).unwrap().rule
 }
 
@@ -115,7 +115,7 @@ fn split_at(delta: f64, population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> R
         seed: Some(rng.random()),
         ..Ask::default()
     });
-    let found = plan.unwrap().calibrate(Given::one(&outputs));
+    let found = plan.unwrap().calibrate(Inputs::one(&outputs));
     found.unwrap().rule
 }
 

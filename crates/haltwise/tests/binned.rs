@@ -107,11 +107,11 @@ proptest! {
             ..Ask::default()
         };
         let pieces = Pieces { sequences: &data, size };
-        let found = |ask: Ask| Plan::new(ask).unwrap().calibrate(Given::one(&pieces));
+        let found = |ask: Ask| Plan::new(ask).unwrap().calibrate(Inputs::one(&pieces));
         let exact = exact(&data);
         // Proposed, counted and certified on its own, evidence is of the scores themselves.
         let counted = |plan: Plan| {
-            let (proposal, _) = plan.propose(Given::one(&exact))?;
+            let (proposal, _) = plan.propose(Inputs::one(&exact))?;
             let evidence = exact.count(&proposal)?;
             Ok::<_, CalibrateError>(proposal.certify(&evidence)?)
         };
@@ -135,7 +135,7 @@ proptest! {
         let found_marginal = found(ask(Method::Marginal)).unwrap().rule;
         prop_assert_eq!(found_marginal.trail(), rule.trail());
         let plan = Plan::new(ask(Method::ScreenOnly)).unwrap();
-        let rule = plan.calibrate(Given::one(&exact)).unwrap().rule;
+        let rule = plan.calibrate(Inputs::one(&exact)).unwrap().rule;
         let screened = found(ask(Method::ScreenOnly)).unwrap().rule;
         prop_assert_eq!(screened.thresholds(), rule.thresholds());
     }
@@ -177,6 +177,6 @@ fn thresholds_off_the_grid_are_refused() {
     let off = Thresholds::new(vec![0.33; 2]).unwrap();
     let refused = evaluate(&off, &traces);
     assert_eq!(refused, Err(EvaluateError::OffGrid(0.33)));
-    let refused = Plan::of(Method::Marginal).calibrate(Given::one(&traces));
+    let refused = Plan::of(Method::Marginal).calibrate(Inputs::one(&traces));
     assert_eq!(refused.unwrap_err(), EvidenceError::OffGrid.into());
 }

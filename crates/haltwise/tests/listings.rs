@@ -160,7 +160,7 @@ fn plan(method: Method, grid_step: f64) -> Plan {
 /// chance, which is refused.
 fn conditional(plan: &Plan, screening: &[Sequence], certifying: &[Sequence]) -> Option<Rule> {
     let (s, t) = (traces(screening), traces(certifying));
-    match plan.calibrate(Given::one(&t).screen(&s)) {
+    match plan.calibrate(Inputs::one(&t).screen(&s)) {
         Err(CalibrateError::Evidence(EvidenceError::Same)) => None,
         found => Some(found.unwrap().rule),
     }
@@ -168,7 +168,7 @@ fn conditional(plan: &Plan, screening: &[Sequence], certifying: &[Sequence]) -> 
 
 /// The rule of a method that needs one set.
 fn rule_of(plan: &Plan, data: &[Sequence]) -> Rule {
-    plan.calibrate(Given::one(&traces(data))).unwrap().rule
+    plan.calibrate(Inputs::one(&traces(data))).unwrap().rule
 }
 
 /// The same sequences for the method `adaptive`.
@@ -260,15 +260,15 @@ proptest! {
     fn evidence_counts_what_each_rule_does(screening in sequences(60), data in sequences(60)) {
         let (screening_set, certifying) = (traces(&screening), traces(&data));
         let marginal = plan(Method::Marginal, 0.05);
-        let (proposal, _) = marginal.propose(Given::one(&certifying)).unwrap();
+        let (proposal, _) = marginal.propose(Inputs::one(&certifying)).unwrap();
         prop_assert!(counts_agree(&proposal, &certifying.count(&proposal).unwrap(), &data));
         let conditional = plan(Method::Conditional, 0.05);
-        let given = Given::one(&certifying).screen(&screening_set);
+        let given = Inputs::one(&certifying).screen(&screening_set);
         let (proposal, _) = conditional.propose(given).unwrap();
         prop_assert!(counts_agree(&proposal, &certifying.count(&proposal).unwrap(), &data));
         let adaptive = Plan::new(Ask { score: Some(ScoreSource::Confidence), fit: true, ..Ask::default() });
         let (fitting, certifying) = (outputs(&screening, 0), outputs(&data, screening.len()));
-        let given = Given::one(&certifying).fit(&fitting);
+        let given = Inputs::one(&certifying).fit(&fitting);
         let (proposal, _) = adaptive.unwrap().propose(given).unwrap();
         prop_assert!(counts_agree(&proposal, &certifying.count(&proposal).unwrap(), &data));
     }
@@ -284,7 +284,7 @@ proptest! {
         let slices: Vec<&[usize]> = parts.iter().map(|part| &part[..]).collect();
         // Parts are not the whole set that a proposal would expect to see.
         let proposed = plan(Method::Marginal, 0.1)
-            .propose_for_others(Given::one(&traces), traces.t_max(), None);
+            .propose_for_others(Inputs::one(&traces), traces.t_max(), None);
         let (proposal, _) = proposed.unwrap();
         let scored = proposal.scored(&outputs(&data, 0)).unwrap();
         let together = proposal.count_parts(&scored, &slices).unwrap();
@@ -304,7 +304,7 @@ proptest! {
     ) {
         let plan = plan(Method::Marginal, 0.05);
         let whole = outputs(&data, 0);
-        let (proposal, _) = plan.propose(Given::one(&whole)).unwrap();
+        let (proposal, _) = plan.propose(Inputs::one(&whole)).unwrap();
         let counted = whole.count(&proposal).unwrap();
         let mut edges: Vec<usize> = cuts.iter().map(|i| i.index(data.len())).collect();
         edges.extend([0, data.len()]);
@@ -322,7 +322,7 @@ proptest! {
         prop_assert_eq!(&sum, &counted);
         let rule = proposal.certify(&sum).unwrap();
         prop_assert_eq!(&rule, &proposal.certify(&counted).unwrap());
-        prop_assert_eq!(rule, plan.calibrate(Given::one(&whole)).unwrap().rule);
+        prop_assert_eq!(rule, plan.calibrate(Inputs::one(&whole)).unwrap().rule);
     }
 
     #[test]
@@ -417,8 +417,8 @@ fn large_sets_give_the_same_rule_at_any_thread_count_as_the_listings() {
             .install(|| {
                 let all = large();
                 let (s, t) = (traces(&all[1..]), traces(&all));
-                let conditional = two.calibrate(Given::one(&t).screen(&s)).unwrap();
-                let marginal = one.calibrate(Given::one(&t)).unwrap();
+                let conditional = two.calibrate(Inputs::one(&t).screen(&s)).unwrap();
+                let marginal = one.calibrate(Inputs::one(&t)).unwrap();
                 (conditional.rule, marginal.rule)
             })
     };

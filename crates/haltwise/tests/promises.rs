@@ -129,7 +129,7 @@ fn broken_as(
 ) -> u64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let fit = outputs(&draw(&mut rng, n));
-    let given = Given::one(&fit);
+    let given = Inputs::one(&fit);
     let (proposal, _) = plan
         .propose_for_others(given, STEPS, Some(n as u64))
         .unwrap();
@@ -303,9 +303,9 @@ fn a_refined_score_keeps_the_gap_on_average() {
         ))
     };
     let (fit, others) = (draw(1), draw(2));
-    let given = Given {
+    let given = Inputs {
         fit: Some(&fit),
-        ..Given::one(&others)
+        ..Inputs::one(&others)
     };
     let rule = asked(DELTA).calibrate(given).unwrap().rule;
     let thresholds = rule.thresholds().values();
@@ -330,7 +330,7 @@ fn broken_when_split(population: &[Drawn], ask: Ask, n: usize) -> u64 {
     let draw = simple(population);
     broken_by(population, &Held::to(&plan, &Terms::default()), |rng| {
         let all = outputs(&draw(rng, n));
-        vec![plan.calibrate(Given::one(&all)).unwrap().rule]
+        vec![plan.calibrate(Inputs::one(&all)).unwrap().rule]
     })
 }
 
@@ -414,7 +414,7 @@ fn looks_that_were_planned_share_delta() {
         })
         .unwrap();
         let (proposal, _) = plan
-            .propose_for_others(Given::one(&outputs(&all[..1])), STEPS, None)
+            .propose_for_others(Inputs::one(&outputs(&all[..1])), STEPS, None)
             .unwrap();
         broken_by(&all, &Held::to(&plan, &terms), |rng| {
             let batch = |rng: &mut Xoshiro256PlusPlus| {
@@ -645,7 +645,7 @@ fn calibrate(ask: Ask, all: &[Drawn]) -> Result<Rule, CalibrateError> {
         ..ask
     })
     .unwrap();
-    let found = plan.calibrate(Given::one(&outputs(all)))?;
+    let found = plan.calibrate(Inputs::one(&outputs(all)))?;
     Ok(found.rule)
 }
 
@@ -744,9 +744,9 @@ fn fitting_traces_may_lack_the_labels_that_certifying_ones_have() {
     });
     let t_avg = |fit: &[Drawn]| {
         let (fit, traces) = (outputs(fit), outputs(certify));
-        let given = Given {
+        let given = Inputs {
             fit: Some(&fit),
-            ..Given::one(&traces)
+            ..Inputs::one(&traces)
         };
         let rule = plan.as_ref().unwrap().calibrate(given).unwrap().rule;
         rule.expected().map_or(1.0, |expected| expected.t_avg)

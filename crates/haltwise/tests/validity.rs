@@ -7,7 +7,7 @@ use haltwise::rule::*;
 use haltwise::simulate::Process;
 use haltwise::stats::*;
 use haltwise::traces::*;
-use haltwise::{Given, Plan};
+use haltwise::{Inputs, Plan};
 use rayon::prelude::*;
 
 /// The tests here fail by chance with at most this probability each.
@@ -33,21 +33,21 @@ fn plan(method: Method) -> Plan {
 
 type Found = fn(&Traces, &Traces) -> Rule;
 
-fn found(method: Method, given: Given<'_, Traces>) -> Rule {
+fn found(method: Method, given: Inputs<'_, Traces>) -> Rule {
     plan(method).calibrate(given).unwrap().rule
 }
 
 fn conditional(screening: &Traces, certifying: &Traces) -> Rule {
-    let given = Given::one(certifying).screen(screening);
+    let given = Inputs::one(certifying).screen(screening);
     found(Method::Conditional, given)
 }
 
 fn marginal(_: &Traces, certifying: &Traces) -> Rule {
-    found(Method::Marginal, Given::one(certifying))
+    found(Method::Marginal, Inputs::one(certifying))
 }
 
 fn screen_only(screening: &Traces, _: &Traces) -> Rule {
-    found(Method::ScreenOnly, Given::one(screening))
+    found(Method::ScreenOnly, Inputs::one(screening))
 }
 
 /// How many of the draws give a rule that breaks the promise in truth.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use haltwise::simulate::{Atom, Process};
-use haltwise::{Given, Method, Plan};
+use haltwise::{Inputs, Method, Plan};
 
 const STEPS: usize = 20;
 
@@ -13,6 +13,6 @@ pub(crate) fn write_rule(path: &Path) {
     let steps = vec![vec![atom(0.3, 0.6), atom(0.9, 0.02)]; STEPS];
     let process = Process::new("bench", steps);
     let traces = process.draw(4_000, 1);
-    let found = Plan::of(Method::Conditional).calibrate(Given::one(&traces));
+    let found = Plan::of(Method::Conditional).calibrate(Inputs::one(&traces));
     haltwise_io::write_rule(path, &found.expect("sound").rule).expect("writable");
 }

@@ -10,7 +10,7 @@ use haltwise::traces::{Checker, Trace};
 use super::batch::ColumnarWriter;
 use super::npz::NpzWriter;
 use super::{Columns, Format, csv, jsonl};
-use crate::error::{Error, Result, Source};
+use crate::error::{Cause, Error, Result};
 use crate::write::{WholeFile, cannot_write, failed, folder_of};
 
 /// What a row of a Parquet or Arrow file stands for.
@@ -234,7 +234,7 @@ impl<W: Write + Seek + Send> std::fmt::Debug for Encoder<W> {
     }
 }
 
-pub(super) type Encoded<T> = std::result::Result<T, Source>;
+pub(super) type Encoded<T> = std::result::Result<T, Cause>;
 
 impl<W: Write + Seek + Send> Encoder<W> {
     fn new(

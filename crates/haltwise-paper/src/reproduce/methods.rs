@@ -5,7 +5,7 @@ use haltwise::plan::{Alpha, PlanError};
 use haltwise::rule::{Promise, Thresholds};
 use haltwise::terms::Loss;
 use haltwise::traces::{Fitting, Survey, Traces};
-use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
+use haltwise::{Ask, Evidence, Inputs, Method, Outputs, Plan, Rule, evaluate};
 use rayon::prelude::*;
 
 use super::splits::{Split, Splits};
@@ -186,7 +186,7 @@ impl Dataset<'_> {
             let of_split = |s: usize| {
                 let given = self.part(self.splits.split(s).calibration);
                 let plan = plans.adaptive(false, Some(s as u64))?;
-                let rule = plan.calibrate(Given::one(&given))?.rule;
+                let rule = plan.calibrate(Inputs::one(&given))?.rule;
                 let test = self.part(self.splits.split(s).test);
                 let t_avg = t_avg(&self.over(&rule)?, &test.traces(rule.source())?)?;
                 Ok(Adaptive { rule, t_avg })
@@ -288,7 +288,7 @@ impl<'d> Parts<'d> {
         };
         let screened = plans
             .screen_only
-            .calibrate(Given::one(&self.screening))?
+            .calibrate(Inputs::one(&self.screening))?
             .rule;
         Ok([
             measured(&self.marginal(plans)?, &self.test)?,
@@ -310,11 +310,11 @@ impl<'d> Parts<'d> {
     }
 
     fn marginal(&self, plans: &Plans) -> anyhow::Result<Rule> {
-        Ok(plans.marginal.calibrate(Given::one(&self.both))?.rule)
+        Ok(plans.marginal.calibrate(Inputs::one(&self.both))?.rule)
     }
 
     fn conditional(&self, plans: &Plans) -> anyhow::Result<Rule> {
-        let parts = Given::one(&self.certifying).screen(&self.screening);
+        let parts = Inputs::one(&self.certifying).screen(&self.screening);
         Ok(plans.conditional.calibrate(parts)?.rule)
     }
 }

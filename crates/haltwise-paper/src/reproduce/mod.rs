@@ -2,10 +2,10 @@
 //!
 //! Each dataset goes through the same stages: its traces (`sources`, `model`),
 //! its splits (`splits`), the methods on every split (`methods`). The results
-//! are stored under a key of all that they were made from (`kept`), so that a
+//! are stored under a key of all that they were made from (`cache`), so that a
 //! run that was interrupted continues where it stopped.
 
-mod kept;
+mod cache;
 mod methods;
 mod model;
 mod output;
@@ -113,7 +113,7 @@ pub struct Finished {
 pub fn reproduce(options: &Options, tell: &Listener<'_>) -> anyhow::Result<Finished> {
     let datasets = sources::datasets(options, tell)?;
     for folder in ["", "results", "models", "traces", "figures"] {
-        kept::prepare(&options.output.join(folder))?;
+        cache::prepare(&options.output.join(folder))?;
     }
     let plan = options.plan(Method::Marginal, None)?;
     let mut experiment = Experiment {
@@ -163,7 +163,7 @@ fn results(
     let plan = options.plan(Method::Marginal, None)?;
     let origin = model::origin(options, dataset, tell)?;
     let splits_origin = splits::origin(dataset, options)?;
-    let key = kept::key(&Inputs {
+    let key = cache::key(&Inputs {
         version: env!("CARGO_PKG_VERSION"),
         dataset: dataset.name(),
         traces: &origin.record,
@@ -177,7 +177,7 @@ fn results(
     let file = options
         .output
         .join(format!("results/{}.json", dataset.name()));
-    if let Some(results) = kept::results(&file, &key)? {
+    if let Some(results) = cache::results(&file, &key)? {
         tell(Event::Done(format!("unchanged, as in {}", file.display())));
         return Ok((results, None));
     }
@@ -202,7 +202,7 @@ fn results(
         oracle: Some(found.oracle),
         note: Some(origin.note(&splits)),
     };
-    kept::keep(&file, &key, &results)?;
+    cache::keep(&file, &key, &results)?;
     tell(Event::Done(format!(
         "{} of {} in {:.1} s",
         count(splits.len() as u64, "split", "splits"),

@@ -7,7 +7,7 @@
 #[path = "../../../haltwise-report/tests/common/mod.rs"]
 pub(crate) mod report;
 
-use haltwise::{Ask, Given, Method, Plan, evaluate};
+use haltwise::{Ask, Inputs, Method, Plan, evaluate};
 use haltwise_paper::{DatasetResults, Experiment, MethodResults, SweepCurve, SweepPoint};
 
 /// An experiment like the paper's, on simulated traces.
@@ -56,7 +56,7 @@ fn sweep(t_max: usize, n: usize) -> Vec<SweepCurve> {
                 alpha: Some(alpha),
                 ..Ask::default()
             });
-            report::rule(plan.unwrap(), Given::one(&certifying))
+            report::rule(plan.unwrap(), Inputs::one(&certifying))
         };
         let evaluation = evaluate(rule.thresholds(), &test).unwrap();
         SweepPoint {

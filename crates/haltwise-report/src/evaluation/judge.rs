@@ -231,7 +231,7 @@ mod tests {
     use haltwise::evaluate::CONFIDENCE;
     use haltwise::simulate::{Atom, Process};
     use haltwise::stats::clopper_pearson;
-    use haltwise::{Ask, Given, Method, Plan, evaluate};
+    use haltwise::{Ask, Inputs, Method, Plan, evaluate};
 
     use super::*;
 
@@ -252,7 +252,7 @@ mod tests {
 
     fn marginal(process: &Process) -> Rule {
         let certifying = process.draw(3000, 1);
-        let found = Plan::of(Method::Marginal).calibrate(Given::one(&certifying));
+        let found = Plan::of(Method::Marginal).calibrate(Inputs::one(&certifying));
         found.unwrap().rule
     }
 
@@ -343,7 +343,7 @@ mod tests {
             seed: Some(1),
             ..Ask::default()
         });
-        let rule = plan.unwrap().calibrate(Given::one(&traces)).unwrap().rule;
+        let rule = plan.unwrap().calibrate(Inputs::one(&traces)).unwrap().rule;
         assert!(rule.thresholds().values()[0].is_finite());
         rule
     }

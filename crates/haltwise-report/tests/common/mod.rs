@@ -10,7 +10,7 @@ pub(crate) mod html;
 use haltwise::evaluate::Evaluation;
 use haltwise::simulate::{Atom, Process};
 use haltwise::traces::Traces;
-use haltwise::{Ask, Given, Method, Plan, Rule, evaluate};
+use haltwise::{Ask, Inputs, Method, Plan, Rule, evaluate};
 use haltwise_report::Compared;
 
 /// A classifier that grows surer as it reads: with every step more sequences
@@ -51,16 +51,16 @@ pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
         ),
         compared(
             "marginal",
-            rule(Plan::of(Method::Marginal), Given::one(&certifying)),
+            rule(Plan::of(Method::Marginal), Inputs::one(&certifying)),
         ),
         compared(
             "screened only",
-            rule(Plan::of(Method::ScreenOnly), Given::one(&screening)),
+            rule(Plan::of(Method::ScreenOnly), Inputs::one(&screening)),
         ),
     ]
 }
 
-pub(crate) fn rule(plan: Plan, given: Given<'_, Traces>) -> Rule {
+pub(crate) fn rule(plan: Plan, given: Inputs<'_, Traces>) -> Rule {
     plan.calibrate(given).unwrap().rule
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn conditional_rule(
         screen: true,
         ..Ask::default()
     });
-    rule(plan.unwrap(), Given::one(certifying).screen(screening))
+    rule(plan.unwrap(), Inputs::one(certifying).screen(screening))
 }
 
 /// A conditional rule and its evaluation.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::certify::evidence::{Counting, Evidence};
-use crate::data::identity::{Key, Others, Overlap, SetAside, SetRecord, Sketch};
+use crate::data::identity::{Key, Others, Overlap, SetAside, SetSummary, Sketch};
 use crate::data::loss::Measure;
 use crate::data::outputs::Outputs;
 use crate::data::roles::{Certifying, Fitting, Screening};
@@ -46,7 +46,7 @@ pub trait Source {
     fn fitting(&self, wanted: Share<'_>) -> Result<Drawn, Self::Error>;
 
     /// The sequences to screen on and, where asked for, those to certify on.
-    fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Self::Error>;
+    fn parts(&self, wanted: &Wanted<'_>) -> Result<Parts, Self::Error>;
 
     /// The evidence of all sequences that were not set aside.
     fn count(&self, proposal: &Proposal) -> Result<Evidence, Self::Error>;
@@ -160,17 +160,17 @@ pub struct Wanted<'w> {
     pub who: Admission<'w>,
 }
 
-/// What was kept of a set.
+/// The parts of a set, as far as they are kept in memory.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Parts {
     /// To screen on, by group; one without a name where there are none.
     pub(crate) screening: BTreeMap<String, Screening>,
     /// To certify on, where that was wanted.
     pub(crate) certifying: BTreeMap<String, Certifying>,
     /// All that screens, kept or not.
-    pub(crate) screens: SetRecord,
+    pub(crate) screens: SetSummary,
     /// All that does not certify.
-    pub(crate) left_out: SetRecord,
+    pub(crate) left_out: SetSummary,
     /// How many of those that certify must not.
     pub(crate) overlap: Overlap,
     /// A sample of it, to be found elsewhere.
@@ -181,7 +181,7 @@ pub struct Kept {
     pub(crate) survey: Survey,
 }
 
-impl Kept {
+impl Parts {
     /// The same, as part of a larger set that looks like this.
     pub fn of(mut self, whole: Survey) -> Self {
         self.survey = whole;
@@ -247,16 +247,16 @@ impl<F: Fold> Source for F {
         Drawn::from_part(self, wanted, None)
     }
 
-    fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Self::Error> {
+    fn parts(&self, wanted: &Wanted<'_>) -> Result<Parts, Self::Error> {
         let states = self.fold(Keeping::default, |state, key, trace| {
             state.visit(wanted, key, trace)
         })?;
         let survey = sum(states.iter().map(|state| &state.survey));
-        let mut kept = Kept {
+        let mut parts = Parts {
             screening: BTreeMap::new(),
             certifying: BTreeMap::new(),
-            screens: SetRecord::default(),
-            left_out: SetRecord::default(),
+            screens: SetSummary::default(),
+            left_out: SetSummary::default(),
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_PROPOSAL),
             sample: Sketch::new(Sketch::OF_EVIDENCE),
@@ -264,11 +264,11 @@ impl<F: Fold> Source for F {
         };
         let mut sets: BTreeMap<String, [TracesBuilder; 2]> = BTreeMap::new();
         for state in states {
-            kept.screens += state.screens;
-            kept.left_out += state.left_out;
-            kept.overlap += state.overlap;
-            kept.sketch.add(&state.sketch);
-            kept.sample.add(&state.sample);
+            parts.screens += state.screens;
+            parts.left_out += state.left_out;
+            parts.overlap += state.overlap;
+            parts.sketch.add(&state.sketch);
+            parts.sample.add(&state.sample);
             let mut own: Vec<_> = state.sets.into_iter().map(Some).collect();
             for (group, place) in state.places {
                 let Some([screens, certifies]) = own[place].take() else {
@@ -290,11 +290,12 @@ impl<F: Fold> Source for F {
         }
         for (group, [screening, certifying]) in sets {
             let (screening, certifying) = (screening.finish(), certifying.finish());
-            kept.screening
+            parts
+                .screening
                 .insert(group.clone(), Screening::new(screening));
-            kept.certifying.insert(group, Certifying::new(certifying));
+            parts.certifying.insert(group, Certifying::new(certifying));
         }
-        Ok(kept)
+        Ok(parts)
     }
 
     fn count(&self, proposal: &Proposal) -> Result<Evidence, Self::Error> {
@@ -337,7 +338,7 @@ struct OneDrawn {
     sequence: Owned,
 }
 
-/// A sequence that is kept.
+/// A sequence that stays in memory.
 struct Owned(Outputs);
 
 impl Owned {
@@ -411,8 +412,8 @@ impl Eq for OneDrawn {}
 /// What one visitor keeps.
 struct Keeping {
     survey: Survey,
-    screens: SetRecord,
-    left_out: SetRecord,
+    screens: SetSummary,
+    left_out: SetSummary,
     overlap: Overlap,
     sketch: Sketch,
     sample: Sketch,
@@ -428,8 +429,8 @@ impl Default for Keeping {
     fn default() -> Self {
         Self {
             survey: Survey::default(),
-            screens: SetRecord::default(),
-            left_out: SetRecord::default(),
+            screens: SetSummary::default(),
+            left_out: SetSummary::default(),
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_PROPOSAL),
             sample: Sketch::new(Sketch::OF_EVIDENCE),
@@ -473,10 +474,10 @@ impl Keeping {
                 let met = wanted.others.meet(own, print, named);
                 self.overlap.note(met);
             }
-            Role::Fit => self.left_out += SetRecord::one(print),
+            Role::Fit => self.left_out += SetSummary::one(print),
             Role::Screen => {
-                self.left_out += SetRecord::one(print);
-                self.screens += SetRecord::one(print);
+                self.left_out += SetSummary::one(print);
+                self.screens += SetSummary::one(print);
                 self.sketch.push(own, print, named);
             }
         }

@@ -2,7 +2,7 @@
 //! are separated: what fits, what screens and what certifies. A part cannot be
 //! handed to another role, and what it holds cannot be taken out again.
 
-use crate::data::identity::{SetRecord, Sketch};
+use crate::data::identity::{SetSummary, Sketch};
 use crate::data::outputs::Outputs;
 use crate::data::traces::Traces;
 
@@ -10,18 +10,18 @@ use crate::data::traces::Traces;
 /// proposed from here, and certifying never sees them.
 ///
 /// ```compile_fail,E0382
-/// # use haltwise::{Given, Outputs, Plan};
+/// # use haltwise::{Inputs, Outputs, Plan};
 /// # use haltwise::traces::Fitting;
 /// let outputs = Outputs::new();
 /// let fitting = Fitting::new(outputs);
-/// let found = Plan::default().calibrate(Given::one(&outputs)); // what fits cannot certify
+/// let found = Plan::default().calibrate(Inputs::one(&outputs)); // what fits cannot certify
 /// ```
 ///
 /// ```compile_fail,E0277
-/// # use haltwise::{Given, Outputs, Plan};
+/// # use haltwise::{Inputs, Outputs, Plan};
 /// # use haltwise::traces::Fitting;
 /// let fitting = Fitting::new(Outputs::new());
-/// let found = Plan::default().calibrate(Given::one(&fitting)); // nor be taken out again
+/// let found = Plan::default().calibrate(Inputs::one(&fitting)); // nor be taken out again
 /// ```
 #[derive(Debug)]
 pub struct Fitting(Outputs);
@@ -57,7 +57,7 @@ impl Fitting {
     }
 
     /// Which sequences these are.
-    pub(crate) fn record(&self) -> SetRecord {
+    pub(crate) fn record(&self) -> SetSummary {
         self.0.record()
     }
 

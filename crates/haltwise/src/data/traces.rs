@@ -14,7 +14,7 @@
 use std::fmt;
 
 use crate::data::checker::{check_lengths, check_scores};
-use crate::data::identity::{Fingerprint, Key, SetRecord};
+use crate::data::identity::{Fingerprint, Key, SetSummary};
 use crate::data::loss::{Losses, Measure, TOP};
 use crate::data::score::ScoreSource;
 use crate::data::score_rows::{Arrived, Row, Rows, Threshold, bits, fits_byte, levels};
@@ -261,8 +261,8 @@ impl Traces {
     }
 
     /// How many there are, and their fingerprint.
-    pub fn record(&self) -> SetRecord {
-        SetRecord {
+    pub fn record(&self) -> SetSummary {
+        SetSummary {
             sequences: self.len as u64,
             fingerprint: self.blocks.iter().map(|b| b.fingerprint).sum(),
         }

@@ -2,7 +2,7 @@
 
 use super::{MOST_LOOKS, OPTIONS, Value};
 use crate::data::words::UnknownWord;
-use crate::numbers::alpha_delta::LevelError;
+use crate::numbers::alpha_delta::OutOfRange;
 use crate::numbers::grid::GridError;
 
 /// Why what is asked for cannot be meant.
@@ -10,7 +10,7 @@ use crate::numbers::grid::GridError;
 #[non_exhaustive]
 pub enum PlanError {
     /// A level is none.
-    Level(LevelError),
+    Level(OutOfRange),
     /// The grid's step does not divide 1.
     Grid(GridError),
     /// A share is none.
@@ -87,7 +87,7 @@ impl PlanError {
     /// The message, with each option spelt as at its door.
     pub fn spelt(&self, spell: impl Fn(&str) -> String) -> String {
         match self {
-            Self::Level(LevelError {
+            Self::Level(OutOfRange {
                 name: option,
                 value: found,
             })
@@ -154,8 +154,8 @@ impl From<UnknownWord> for PlanError {
     }
 }
 
-impl From<LevelError> for PlanError {
-    fn from(error: LevelError) -> Self {
+impl From<OutOfRange> for PlanError {
+    fn from(error: OutOfRange) -> Self {
         Self::Level(error)
     }
 }

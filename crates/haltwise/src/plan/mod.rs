@@ -17,11 +17,11 @@ mod value;
 
 pub use error::PlanError;
 pub use options::{Ask, Method, OPTIONS, OptionSpec, ScreenBy, Section, camel_case, spelt};
-use stored::Record;
+use stored::StoredPlan;
 pub use value::{Kind, Value};
 
 pub use crate::data::words::{UnknownWord, Word};
-pub use crate::numbers::alpha_delta::{Alpha, Delta, LevelError};
+pub use crate::numbers::alpha_delta::{Alpha, Delta, OutOfRange};
 pub use crate::numbers::grid::{Grid, GridError};
 pub use crate::tables::candidates::AtNever;
 use crate::testing::fixed_sequence::Promise;
@@ -29,7 +29,7 @@ use crate::testing::fixed_sequence::Promise;
 /// What is to be done: the promise, and how to come to a rule that keeps it.
 /// Valid once made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
+#[serde(try_from = "StoredPlan", into = "StoredPlan")]
 pub struct Plan {
     method: Method,
     promise: Option<Promise>,

@@ -8,7 +8,7 @@ use crate::data::score::ScoreSource;
 /// A plan as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Record {
+pub(super) struct StoredPlan {
     method: Method,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     promise: Option<Promise>,
@@ -28,13 +28,13 @@ pub(super) struct Record {
     at_never: Option<AtNever>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     screen_by: Option<ScreenBy>,
-    #[serde(default, skip_serializing_if = "Terms::is_usual")]
+    #[serde(default, skip_serializing_if = "Terms::is_default")]
     terms: Terms,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     looks: Vec<u64>,
 }
 
-impl From<Plan> for Record {
+impl From<Plan> for StoredPlan {
     fn from(plan: Plan) -> Self {
         Self {
             method: plan.method,
@@ -56,10 +56,10 @@ impl From<Plan> for Record {
     }
 }
 
-impl TryFrom<Record> for Plan {
+impl TryFrom<StoredPlan> for Plan {
     type Error = PlanError;
 
-    fn try_from(record: Record) -> Result<Self, PlanError> {
+    fn try_from(record: StoredPlan) -> Result<Self, PlanError> {
         let mut ask = Ask {
             method: Some(record.method),
             promise: record.promise,

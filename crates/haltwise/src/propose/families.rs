@@ -106,14 +106,14 @@ pub(crate) fn propose(
         let all = (0..outputs.len()).into_par_iter();
         let scores = all.map(|i| plain_source.scores(outputs.steps(i)));
         let scores = scores.collect::<Result<Vec<_>, _>>()?;
-        sources.push(Source {
+        sources.push(ScoredSource {
             source: plain_source,
             scores,
             falling: Vec::new(),
         });
     }
     if let Some(learned) = learned {
-        sources.push(Source {
+        sources.push(ScoredSource {
             source: ScoreSource::Gap(Box::new(learned.score)),
             scores: learned.held_out,
             falling: learned.falling,
@@ -175,7 +175,7 @@ pub(crate) fn propose(
 }
 
 /// A score that may be judged.
-pub(super) struct Source {
+pub(super) struct ScoredSource {
     pub(super) source: ScoreSource,
     /// For each fitting trace, one per step.
     pub(super) scores: Vec<Vec<f32>>,

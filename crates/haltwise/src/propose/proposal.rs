@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use crate::data::identity::{
-    Classifier, Fingerprint, Key, Others, SetAside, SetRecord, Sketch, Sketched,
+    Classifier, Fingerprint, Key, Others, SetAside, SetSummary, Sketch, Sketched,
 };
 use crate::data::loss::Loss;
 use crate::data::roles::{Fitting, Screening};
@@ -26,18 +26,18 @@ use crate::propose::families::{Family, propose};
 use crate::propose::fit::{Target, fit};
 use crate::propose::screen::screen;
 use crate::propose::views::profile;
-use crate::rule::{Lengths, Record as RuleRecord, Rule};
+use crate::rule::{Lengths, Rule, RuleRecord};
 use crate::tables::candidates::{Candidates, FamilyKind, spend_delta};
 use crate::tables::error::EvidenceError;
 use crate::testing::betting::Profile;
-use crate::testing::fixed_sequence::{Proof, Strand};
+use crate::testing::fixed_sequence::{Proof, Tally};
 
 /// What is fixed before certifying: the plan with its levels, the score, and
 /// the families of candidates in the order of their tests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
+#[serde(try_from = "StoredProposal", into = "StoredProposal")]
 pub struct Proposal {
-    record: Record,
+    record: StoredProposal,
     /// What tells it from other proposals, once that was asked for.
     digest: OnceLock<Fingerprint>,
 }
@@ -49,7 +49,7 @@ impl PartialEq for Proposal {
 }
 
 impl Proposal {
-    fn of(record: Record) -> Self {
+    fn of(record: StoredProposal) -> Self {
         Self {
             record,
             digest: OnceLock::new(),
@@ -60,21 +60,21 @@ impl Proposal {
 /// A proposal as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub(crate) struct StoredProposal {
     plan: Plan,
     score: ScoreSource,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     classifier: Option<Classifier>,
     /// The sequences that were fitted to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    fitted_on: Option<SetRecord>,
+    fitted_on: Option<SetSummary>,
     /// The sequences that were screened on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    screened_on: Option<SetRecord>,
+    screened_on: Option<SetSummary>,
     /// The set that evidence is to be gathered from, all of it, where that is
     /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    all: Option<SetRecord>,
+    all: Option<SetSummary>,
     /// The part of that set that was set aside, and must not certify.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aside: Option<Aside>,
@@ -87,7 +87,7 @@ pub(crate) struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     groups: Vec<String>,
     /// How p-values will come about.
-    #[serde(default, skip_serializing_if = "Proof::is_usual")]
+    #[serde(default, skip_serializing_if = "Proof::is_binomial")]
     proof: Proof,
     /// What has been spent by each step, on average; `None` where every step
     /// costs as much.
@@ -105,7 +105,7 @@ pub(crate) struct Aside {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) screen: Option<SetAside>,
     /// All of it.
-    pub(crate) set: SetRecord,
+    pub(crate) set: SetSummary,
 }
 
 /// What a sequence is for.
@@ -190,7 +190,7 @@ impl Plan {
         };
         let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
         fitting.sketch(&mut sketch);
-        Ok(proposal.of_others(Others::new(sketch, fitting.named())))
+        Ok(proposal.without_sequences(Others::new(sketch, fitting.named())))
     }
 }
 
@@ -259,7 +259,7 @@ impl Proposal {
                 (proposed.score, proposed.families)
             }
         };
-        Ok(Self::of(Record {
+        Ok(Self::of(StoredProposal {
             plan: plan.clone(),
             score,
             classifier: None,
@@ -280,13 +280,13 @@ impl Proposal {
 
     /// Records the set that evidence is to be gathered from, and which part of it
     /// was set aside.
-    pub(crate) fn of_all(mut self, all: SetRecord, aside: Option<Aside>) -> Self {
+    pub(crate) fn of_all(mut self, all: SetSummary, aside: Option<Aside>) -> Self {
         (self.record.all, self.record.aside) = (Some(all), aside);
         Self::of(self.record)
     }
 
     /// Records a sample of sequences that must not certify.
-    pub(crate) fn of_others(mut self, others: Others) -> Self {
+    pub(crate) fn without_sequences(mut self, others: Others) -> Self {
         self.record.others = others;
         Self::of(self.record)
     }
@@ -325,7 +325,7 @@ impl Proposal {
     }
 
     /// The sequences that it was made from: fitted to, and screened on.
-    pub fn made_from(&self) -> impl Iterator<Item = SetRecord> {
+    pub fn made_from(&self) -> impl Iterator<Item = SetSummary> {
         self.record
             .fitted_on
             .into_iter()
@@ -334,12 +334,12 @@ impl Proposal {
 
     /// The set that evidence is to be gathered from, all of it, where that is
     /// known.
-    pub fn all(&self) -> Option<SetRecord> {
+    pub fn all(&self) -> Option<SetSummary> {
         self.record.all
     }
 
     /// What was set aside of that set.
-    pub(crate) fn set_aside(&self) -> Option<SetRecord> {
+    pub(crate) fn set_aside(&self) -> Option<SetSummary> {
         self.record.aside.map(|aside| aside.set)
     }
 
@@ -368,7 +368,11 @@ impl Proposal {
     pub(crate) fn fitted_help(&self) -> bool {
         let learned = matches!(self.proof(), Proof::Bets(_));
         let fixed = !learned && self.plan().terms().loss.is_binary();
-        fixed && self.families().iter().any(|family| family.kind.is_free())
+        fixed
+            && self
+                .families()
+                .iter()
+                .any(|family| family.kind.is_same_for_all_data())
     }
 
     /// Whether a sequence without a label is refused, whatever it is for, as it was when
@@ -400,9 +404,9 @@ impl Proposal {
     }
 
     /// What is counted in each group.
-    pub(crate) fn strands(&self) -> Vec<Strand> {
+    pub(crate) fn tallies(&self) -> Vec<Tally> {
         let terms = self.plan().terms();
-        self.proof().strands(terms.loss, terms.unit.is_some())
+        self.proof().tallies(terms.loss, terms.unit.is_some())
     }
 
     /// The place of a group among all.
@@ -497,10 +501,10 @@ impl Proposal {
 #[error("the candidates contradict their record: {0}")]
 pub struct ProposalError(&'static str);
 
-impl TryFrom<Record> for Proposal {
+impl TryFrom<StoredProposal> for Proposal {
     type Error = ProposalError;
 
-    fn try_from(record: Record) -> Result<Self, ProposalError> {
+    fn try_from(record: StoredProposal) -> Result<Self, ProposalError> {
         let proposal = Self::of(record);
         match proposal.contradiction() {
             Some(what) => Err(ProposalError(what)),
@@ -509,7 +513,7 @@ impl TryFrom<Record> for Proposal {
     }
 }
 
-impl From<Proposal> for Record {
+impl From<Proposal> for StoredProposal {
     fn from(proposal: Proposal) -> Self {
         proposal.record
     }

@@ -4,8 +4,8 @@
 //! the tests were made in the method's order until one failed, and that the thresholds are those
 //! that the tests certified.
 
-use super::{FamilyKind, FamilyRecord, Record, Test};
-use crate::data::identity::{Fingerprint, SetRecord};
+use super::{FamilyKind, RuleRecord, Test, TestedFamily};
+use crate::data::identity::{Fingerprint, SetSummary};
 use crate::data::score::ScoreSource;
 use crate::numbers::alpha_delta::Delta;
 use crate::numbers::binomial::tail_cost;
@@ -22,7 +22,7 @@ const MOST_ADAPTIVE_TESTS: usize = 100_000;
 /// 10,000 tests on 10⁹ sequences each.
 const MOST_WORK: f64 = 4e9;
 
-impl Record {
+impl RuleRecord {
     /// The probability with which the promise may fail at one look.
     pub(super) fn level(&self) -> Delta {
         let looks = self.looks.as_ref().map_or(0, |looks| looks.planned.len());
@@ -112,11 +112,11 @@ impl Record {
     }
 
     fn families_contradiction(&self) -> Option<String> {
-        let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
+        let sequences = |set: Option<SetSummary>| set.map_or(0, |set| set.sequences);
         let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
         let mut place = 0_usize;
         for family in &self.families {
-            let with_fitted = family.kind.is_free()
+            let with_fitted = family.kind.is_same_for_all_data()
                 && self.split.is_some_and(|split| split.fit_fraction.is_some());
             // Of later sequences, too, some were set aside.
             let on_both = match &self.looks {
@@ -146,11 +146,11 @@ impl Record {
         &self,
         before: usize,
         tests: &[Test],
-        family: &FamilyRecord,
+        family: &TestedFamily,
     ) -> Option<String> {
         let delta = self.level();
         let level = delta.get() * family.share;
-        let proof = match family.kind.is_free() {
+        let proof = match family.kind.is_same_for_all_data() {
             true => self.proof.unlearned(),
             false => self.proof.clone(),
         };

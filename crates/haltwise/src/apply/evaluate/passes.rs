@@ -1,7 +1,7 @@
 //! A pass over a set that may be shown by several threads: what each saw is put in order again.
 
 use super::{EvaluateError, Evaluation, Evaluator};
-use crate::data::identity::{Key, SetRecord};
+use crate::data::identity::{Key, SetSummary};
 use crate::data::sequence::Trace;
 use crate::rule::Rule;
 
@@ -25,7 +25,7 @@ pub struct Evaluated {
 pub struct Stretches<'r> {
     rule: &'r Rule,
     stretches: Vec<Stretch>,
-    set: SetRecord,
+    set: SetSummary,
     remembered: u64,
     longest: usize,
 }
@@ -44,7 +44,7 @@ impl<'r> Stretches<'r> {
         Self {
             rule,
             stretches: Vec::new(),
-            set: SetRecord::default(),
+            set: SetSummary::default(),
             remembered: 0,
             longest: 0,
         }
@@ -70,7 +70,7 @@ impl<'r> Stretches<'r> {
         self.longest = self.longest.max(trace.len());
         let key = Key::new(trace.id(), position);
         if let Some(print) = stretch.evaluator.push(key, trace)? {
-            self.set += SetRecord::one(print);
+            self.set += SetSummary::one(print);
             self.remembered += u64::from(self.rule.remembers(print));
         }
         Ok(())
@@ -82,7 +82,7 @@ impl<'r> Stretches<'r> {
         all: impl IntoIterator<Item = Self>,
     ) -> Result<Evaluated, EvaluateError> {
         let mut evaluator = Evaluator::for_rule(rule);
-        let (mut set, mut remembered, mut longest) = (SetRecord::default(), 0, 0);
+        let (mut set, mut remembered, mut longest) = (SetSummary::default(), 0, 0);
         let mut stretches = Vec::new();
         for seen in all {
             stretches.extend(seen.stretches);
