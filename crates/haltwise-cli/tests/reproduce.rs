@@ -131,7 +131,6 @@ fn a_changed_option_or_file_is_computed_again() {
     for changed in [
         &["--no-sweep", "--alpha", "0.05"][..],
         &["--no-sweep", "--seed", "1"],
-        &["--no-sweep", "--at-never", "skip"],
         &["--no-sweep", "--grid-step", "0.05"],
         &["--sweep"],
     ] {
