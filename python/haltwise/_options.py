@@ -55,12 +55,12 @@ OPTIONS: dict[str, Option] = {
         """\
 method : str, default "adaptive"
     How to find the rule.
-    ``"adaptive"``: A learned score and threshold curves; halts earliest. The gap is
-    controlled among the sequences halted by any step, or as `promise` says.
-    ``"marginal"``: The paper's: one threshold; the gap is controlled on average over all
-    sequences.
-    ``"conditional"``: The paper's: a threshold per step; the gap is controlled among the
-    sequences halted by any step.
+    ``"adaptive"``: A learned score and threshold curves; halts earliest. It bounds the gap
+    among the sequences halted by any step, or as `promise` says.
+    ``"marginal"``: The paper's method with one threshold; it bounds the gap on average over
+    all sequences.
+    ``"conditional"``: The paper's method with a threshold per step; it bounds the gap among
+    the sequences halted by any step.
     ``"screen-only"``: The conditional method without its tests: promises nothing, for
     comparison.
 """,
@@ -136,9 +136,9 @@ grid_step : float, default 0.01
 screen_by : str, default "risk"
     With the methods conditional and screen-only: what screening asks of a threshold.
     ``"risk"``: The smallest threshold whose gap among the screening traces is at most
-    `alpha`.
+    alpha.
     ``"p-value"``: The smallest threshold whose p-value on the screening traces is at most
-    `delta`.
+    delta.
 """,
     ),
     "promise": Option(
@@ -197,8 +197,8 @@ unit : str or array of (n), optional
         None,
         """\
 weight : str or array of (n), optional
-    Promise it for a declared shift: this column says how much more often each sequence is
-    met where the rule will be used.
+    Promise it for a declared shift: this column says how much more often each sequence
+    occurs where the rule will be used.
 """,
     ),
     "weight_bound": Option(
@@ -206,7 +206,7 @@ weight : str or array of (n), optional
         None,
         """\
 weight_bound : float, optional
-    With `weight`: what no weight exceeds. About one trace in so many counts.
+    With `weight`: the largest weight allowed. About one trace in so many counts.
 """,
     ),
     "cost": Option(
@@ -214,9 +214,9 @@ weight_bound : float, optional
         None,
         """\
 cost : str, array of (n, T), or array of (T), optional
-    What reading a step costs, for a rule that costs least instead of halting earliest: a
-    column with a cost per step, or costs such as 1,1,4 (the last one also for later steps).
-    By default every step as much.
+    What reading a step costs: a column with a cost per step, or costs such as 1,1,4, of
+    which the last also holds for later steps. The rule then minimises the cost instead of
+    the halt time. By default every step as much.
 """,
     ),
 }

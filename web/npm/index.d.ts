@@ -105,11 +105,11 @@ export interface Options {
   by?: string;
   /** Sequences with the same value in this column, such as a patient or a driver, are one draw: they are split and certified as a whole. */
   unit?: string;
-  /** Promise it for a declared shift: this column says how much more often each sequence is met where the rule will be used. */
+  /** Promise it for a declared shift: this column says how much more often each sequence occurs where the rule will be used. */
   weight?: string;
-  /** With `weight`: what no weight exceeds. About one trace in so many counts. */
+  /** With `weight`: the largest weight allowed. About one trace in so many counts. */
   weightBound?: number;
-  /** What reading a step costs, for a rule that costs least instead of halting earliest: a column with a cost per step, or costs such as 1,1,4 (the last one also for later steps). By default every step as much. */
+  /** What reading a step costs: a column with a cost per step, or costs such as 1,1,4, of which the last also holds for later steps. The rule then minimises the cost instead of the halt time. By default every step as much. */
   cost?: string | number[];
 }
 
