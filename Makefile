@@ -297,13 +297,15 @@ $(VENV)/bin/python:
 bench-gpu:
 	$(CARGO) run --release -p haltwise-cuda --example bench_gpu
 
-# The wheel beside the paper's listings in NumPy and PyTorch, and beside Rust alone.
+# The wheel beside the paper's listings in NumPy and PyTorch, beside Rust alone, and beside going once
+# through the arrays.
 bench-python: $(VENV)/bin/python
 	$(VENV)/bin/pip install -q maturin scipy
 	$(VENV)/bin/maturin build -q --release -m python/Cargo.toml --out target/wheels-release
 	$(VENV)/bin/pip install -q --no-deps --force-reinstall target/wheels-release/haltwise-*.whl
 	$(VENV)/bin/python python/bench/listings.py
 	$(VENV)/bin/python python/bench/border.py
+	$(VENV)/bin/python python/bench/passes.py
 
 # EarlyClassifier beside aeon's and sktime's early classifiers: docs/field.md. It goes on where it
 # was stopped, and takes hours from the beginning; AGAIN=haltwise makes our rows anew, MINUTES=60

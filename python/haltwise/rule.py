@@ -103,9 +103,9 @@ class Rule:
     Nobody makes one by hand, so you can rely on its promise.
     """
 
-    __slots__ = ("_fields", "_inner")
+    __slots__ = ("_inner", "_parsed")
     _inner: _core.Rule
-    _fields: dict[str, Any]
+    _parsed: dict[str, Any] | None
 
     def __init__(self) -> None:
         raise TypeError("rules are made by haltwise.calibrate or read by Rule.load")
@@ -113,9 +113,16 @@ class Rule:
     @classmethod
     def _of(cls, core: _core.Rule) -> Self:
         rule = object.__new__(cls)
-        rule._inner = core
-        rule._fields = json.loads(core.json())
+        rule._inner, rule._parsed = core, None
         return rule
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        """What the rule file says, parsed once and only where it is asked for."""
+        if self._parsed is None:
+            fields: dict[str, Any] = json.loads(self._inner.json())
+            self._parsed = fields
+        return self._parsed
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
