@@ -222,7 +222,7 @@ impl Plan {
         self
     }
 
-    /// What is promised, and which sequences it covers.
+    /// What the promise is about, and which sequences it covers.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }

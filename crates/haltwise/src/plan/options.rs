@@ -117,7 +117,7 @@ impl Method {
 pub enum Section {
     /// The rule, and how to find it.
     Rule,
-    /// What is promised, and which sequences it covers.
+    /// The promise, and which sequences it covers.
     Promise,
     /// For evidence that is gathered apart from calibrating; `calibrate` itself has none of
     /// these.

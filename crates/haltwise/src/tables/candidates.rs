@@ -25,7 +25,7 @@ pub enum AtNever {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FamilyKind {
-    /// One threshold for all steps, ever lower.
+    /// One threshold for all steps, lower and lower.
     OneThreshold,
     /// A threshold per step, revealed from the last step back.
     Backward,

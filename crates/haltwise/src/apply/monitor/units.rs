@@ -90,7 +90,7 @@ pub(super) struct Stream {
     loss: Option<bool>,
 }
 
-/// What is known about a unit in a row.
+/// The state of a unit in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
     /// It is open whether the unit counts at all, or by which stream.

@@ -70,7 +70,7 @@ pub struct Unwatched {
     pub of_new_units: u64,
 }
 
-/// What is known about the streams halted by one step.
+/// The counts of the streams halted by one step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ByStep {
     /// The group, from 0.
@@ -89,8 +89,8 @@ pub struct ByStep {
     pub recent: Recent,
 }
 
-/// What is known about the streams halted by one step in the recent past: since the latest
-/// block after which at least 500 did, or since the beginning.
+/// The counts of the streams halted by one step in the recent past: since the latest block
+/// after which at least 500 did, or since the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Recent {
     /// The audited stream, counted from 1, with which it begins.
