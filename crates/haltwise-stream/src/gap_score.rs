@@ -1,27 +1,24 @@
-//! The gap score: the probability, learned from traces, that stopping here
-//! costs nothing.
+//! The gap score: the probability, learned from traces, that stopping here costs nothing.
 //!
-//! What the guarantee counts is the early prediction wrong *and* the full one
-//! right. A classifier's confidence says how likely the early prediction is
-//! right; a sequence that it will get wrong anyway looks unsafe to it, but costs
-//! nothing to stop. So a logistic regression is fitted to the gap itself, on
-//! what can be known at a step: how sure the classifier is and was, for how
-//! long it has said the same, how late it is.
+//! A gap means that the early prediction is wrong *and* the full one right. A classifier's
+//! confidence says how likely the early prediction is right. A sequence that the classifier
+//! will get wrong anyway looks unsafe to it, but costs nothing to stop. So a logistic
+//! regression is fitted to the gap itself, on what is known at a step: how sure the
+//! classifier is and was, for how long its prediction has been the same, how late it is.
 //!
-//! A step's features need the step itself and a few numbers carried from the
-//! steps before ([`Memory`]), so a live stream is scored by the very code that
-//! scored the traces.
+//! A step's features need the step itself and a few numbers carried from earlier steps
+//! ([`Memory`]). So the same code scores live streams and traces.
 
 use libm::{exp, log1p as ln_1p};
 
 use crate::ln::ln;
 use crate::step::{Step, StepError};
 
-/// Weight of the newest step in what is smoothed over time.
+/// Weight of the newest step in values that are smoothed over time.
 const NEWEST: f64 = 0.3;
 
-/// With more classes than this, the features that count by class are left out:
-/// too many weights for the traces one has.
+/// With more classes than this, the features per class are left out, because they would
+/// need too many weights for the usual number of traces.
 const MOST_CLASSES: usize = 32;
 
 /// Features of score, prediction and time.
@@ -30,7 +27,7 @@ const OF_SCORE: usize = 11;
 /// Features of the class probabilities together.
 const OF_PROBS: usize = 9;
 
-/// What a learned score looks at, and the weight of each.
+/// The features of a learned score, and their weights.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GapScore<'a> {
     features: Features,
@@ -40,14 +37,14 @@ pub struct GapScore<'a> {
     intercept: f64,
 }
 
-/// Why numbers are no learned score.
+/// Why numbers are not a learned score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GapScoreError {
-    /// It has nothing to look at.
+    /// The score has no features.
     #[error("the learned score looks at nothing")]
     Nothing,
-    /// There is not one weight for each feature.
+    /// The number of weights is not the number of features.
     #[error("the learned score has {found} weights for {expected} features")]
     Weights {
         /// How many weights there are.
@@ -80,7 +77,7 @@ impl<'a> GapScore<'a> {
         Ok(Self::trusted(features, weights, intercept))
     }
 
-    /// The same, of numbers that were checked before.
+    /// Does the same with numbers that were checked before.
     #[inline]
     pub fn trusted(features: Features, weights: &'a [f64], intercept: f64) -> Self {
         Self {
@@ -131,7 +128,7 @@ impl<'a> GapScore<'a> {
     }
 }
 
-/// The probability of which `log_odds` are the log-odds.
+/// The probability with these log-odds.
 pub fn probability(log_odds: f64) -> f32 {
     (1.0 / (1.0 + exp(-log_odds))) as f32
 }
@@ -143,13 +140,13 @@ pub fn log_odds(p: f64) -> f64 {
     log
 }
 
-/// What is carried from step to step of one sequence: a handful of numbers, and
-/// two per class where class probabilities are used, in memory of the caller's.
+/// The values carried from step to step of one sequence: a few numbers, and two per class
+/// if class probabilities are used, in memory that the caller provides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Memory<P> {
-    /// Whether a step was seen yet.
+    /// Whether there was a step.
     pub begun: bool,
     /// The last prediction.
     pub prediction: u32,
@@ -159,7 +156,7 @@ pub struct Memory<P> {
     pub changes: u32,
     /// The log-odds of the confidence, smoothed.
     pub smoothed: f64,
-    /// The highest so far.
+    /// The highest log-odds so far.
     pub highest: f64,
     /// How much the probabilities have been moving.
     pub drift: f64,
@@ -168,8 +165,8 @@ pub struct Memory<P> {
 }
 
 impl<P> Memory<P> {
-    /// Of a sequence that has not begun, with room for as many numbers as
-    /// [`Features::room`] says, whatever they are.
+    /// The memory before the first step of a sequence. `probs` has room for as many numbers
+    /// as [`Features::room`] says; their values do not matter.
     pub fn new(probs: P) -> Self {
         Self {
             begun: false,
@@ -187,14 +184,13 @@ impl<P> Memory<P> {
 /// The values computed from a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
-    /// Whether the step's own score is used; else the largest probability stands
-    /// in for it.
+    /// Whether the step's own score is used; if not, the largest probability replaces it.
     pub uses_score: bool,
-    /// How many class probabilities a step has; 0 where they are not used.
+    /// How many class probabilities a step has; 0 if they are not used.
     pub classes: usize,
     /// The step that counts as the end.
     pub t_max: usize,
-    /// Whether classes are predicted; else all steps count as one class.
+    /// Whether classes are predicted; if not, all steps count as one class.
     pub predicts: bool,
 }
 
@@ -214,8 +210,8 @@ impl Features {
         self.classes <= MOST_CLASSES
     }
 
-    /// Hands out the features of step `t` (0-based), one after the other. On an
-    /// error nothing is remembered of the step.
+    /// Passes on the features of step `t` (0-based), one after the other. On an error the
+    /// memory does not change.
     pub fn observe<P: AsMut<[f32]>>(
         self,
         step: &Step<'_>,
@@ -226,7 +222,7 @@ impl Features {
         self.see(step, t, memory, Some(out))
     }
 
-    /// Remembers a step whose features nobody needs, which is much less work.
+    /// Remembers a step without computing its features, which is much less work.
     pub fn pass<P: AsMut<[f32]>>(
         self,
         step: &Step<'_>,
@@ -263,7 +259,7 @@ impl Features {
                 classes: self.classes,
             });
         }
-        // As long as it was, unless it was made or stored for another rule.
+        // The length differs only if the memory was made or stored for another rule.
         if memory.probs.as_mut().len() != self.room() {
             return Err(StepError::OtherRule);
         }
@@ -313,7 +309,7 @@ impl Features {
         let [of_first, of_second] = ln([first + 1e-6, second + 1e-6]);
         let (_, smoothed) = memory.halves();
         let smoothed = smoothed.get(prediction as usize).copied().unwrap_or(0.0);
-        // Without a score of its own, the largest is the confidence.
+        // Without a score of its own, the largest probability is the confidence.
         let top_odds = match self.uses_score {
             true => log_odds(first),
             false => odds,
@@ -379,7 +375,7 @@ impl<P: AsMut<[f32]>> Memory<P> {
     }
 
     fn take_probs(&mut self, probs: &[f32], first_step: bool) {
-        // As the readers of files do with what rounding left outside.
+        // Clamps what rounding left outside, as the readers of files do.
         let probs = || probs.iter().map(|p| p.clamp(0.0, 1.0));
         let (last, smoothed) = self.halves();
         if first_step {

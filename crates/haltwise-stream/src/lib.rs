@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![no_std]
 #![forbid(unsafe_code)]
-// What would panic has no place here; tests may.
+// Code that could panic is forbidden here, except in tests.
 #![cfg_attr(
     not(test),
     deny(

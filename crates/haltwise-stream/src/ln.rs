@@ -1,11 +1,11 @@
 //! Natural logarithms, several at a time.
 //!
-//! They take most of the time of a learned score. Here they have no branches, so that a
-//! compiler can use vectors; and as every operation is rounded as IEEE 754 says, they are the
-//! same on any machine.
+//! They take most of the time of a learned score. They have no branches here, so a compiler
+//! can use vectors. Every operation is rounded as IEEE 754 says, so they are the same on
+//! any machine.
 
-/// The logarithm of each, to the bit what `libm::log` gives, of positive, finite numbers that
-/// are not subnormal.
+/// Returns the logarithm of each, bit for bit as `libm::log`, for positive, finite numbers
+/// that are not subnormal.
 #[inline(always)]
 pub(crate) fn ln<const N: usize>(x: [f64; N]) -> [f64; N] {
     x.map(of_one)

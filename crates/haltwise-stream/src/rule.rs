@@ -6,7 +6,7 @@ use crate::state::{Decision, Reason, State};
 use crate::step::{Score, Step, StepError};
 use crate::thresholds::{ThresholdError, check_thresholds};
 
-/// When to halt: what a live stream needs of a rule, borrowed from where it is.
+/// When to halt: the part of a rule that a live stream needs, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule<'a> {
     thresholds: &'a [f32],
@@ -15,14 +15,14 @@ pub struct Rule<'a> {
     reads_on: bool,
 }
 
-/// Why numbers are no rule.
+/// Why numbers are not a rule.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuleError {
-    /// The thresholds are none.
+    /// The thresholds are invalid.
     #[error(transparent)]
     Thresholds(#[from] ThresholdError),
-    /// A learned score looks at another number of classes than a step has.
+    /// The learned score needs another number of classes than a step has.
     #[error("its score was fitted to another number of classes")]
     Classes,
 }
@@ -30,9 +30,8 @@ pub enum RuleError {
 impl<'a> Rule<'a> {
     /// A rule with one threshold in [0, 1] per step, or ∞ for never.
     ///
-    /// `classes` is how many class probabilities a step has, where it is known.
-    /// Past its last step a rule never halts a stream if it `reads_on`; else it
-    /// halts it there.
+    /// `classes` is how many class probabilities a step has, if known. Past its last step,
+    /// a rule that `reads_on` never halts a stream; any other rule halts it there.
     pub fn new(
         thresholds: &'a [f32],
         source: Source<'a>,
@@ -51,8 +50,8 @@ impl<'a> Rule<'a> {
         Ok(Self::trusted(thresholds, source, classes, reads_on))
     }
 
-    /// The same, of numbers that were checked before. Others are no danger, but
-    /// may halt a stream where nobody expects it.
+    /// Does the same with numbers that were checked before. Unchecked numbers are not
+    /// dangerous, but may halt a stream at an unexpected step.
     #[inline]
     pub fn trusted(
         thresholds: &'a [f32],
@@ -73,12 +72,12 @@ impl<'a> Rule<'a> {
         self.thresholds
     }
 
-    /// How the score of a step is computed.
+    /// How to compute the score of a step.
     pub fn source(&self) -> Source<'a> {
         self.source
     }
 
-    /// How many class probabilities a step has, where it is known.
+    /// How many class probabilities a step has, if known.
     pub fn classes(&self) -> Option<usize> {
         self.classes
     }
@@ -88,8 +87,8 @@ impl<'a> Rule<'a> {
         self.reads_on
     }
 
-    /// How many numbers the [memory](Memory) of a stream must have room for; 0
-    /// where no score is learned from probabilities.
+    /// How many numbers the [memory](Memory) of a stream must have room for; 0 if no score
+    /// is learned from probabilities.
     pub fn room(&self) -> usize {
         match self.source {
             Source::Gap(score) => score.features().room(),
@@ -97,7 +96,7 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// Whether a stream that has come so far is looked at any more.
+    /// Whether the rule still looks at a stream in this state.
     #[inline]
     pub fn looks_at(&self, state: &State) -> bool {
         !state.halted() && (state.steps() as usize) < self.thresholds.len()
@@ -105,10 +104,10 @@ impl<'a> Rule<'a> {
 
     /// Shows the next step of a stream to the rule, which computes its score.
     ///
-    /// A score without class probabilities is taken as it is: it must be of the
-    /// kind that the rule judges, unless that is learned and only computed from
-    /// it. A step without a usable score is refused and not counted:
-    /// [`skip`](Self::skip) it. Past the last threshold no score is looked at.
+    /// A score without class probabilities is used as it is. It must be of the kind that
+    /// the rule judges, unless the rule's score is learned and computed from it. A step
+    /// without a usable score is refused and not counted: [`skip`](Self::skip) it. Past the
+    /// last threshold no score is looked at.
     pub fn observe<P: AsMut<[f32]>>(
         &self,
         state: &mut State,
@@ -118,8 +117,8 @@ impl<'a> Rule<'a> {
         self.observe_with(state, step, |t| self.source.score(step, t, memory))
     }
 
-    /// The same for a rule whose score is not learned, so that nothing is
-    /// remembered of a stream but its state.
+    /// Does the same for a rule whose score is not learned, so that a stream has no memory
+    /// except its state.
     pub fn observe_plain(&self, state: &mut State, step: &Step<'_>) -> Result<Decision, StepError> {
         self.observe_with(state, step, |_| self.source.plain_score(step))
     }
@@ -154,8 +153,8 @@ impl<'a> Rule<'a> {
         self.step(state, |threshold| score.get() >= threshold)
     }
 
-    /// Counts a step that has no usable score: it cannot halt the stream, unless
-    /// it is the rule's last.
+    /// Counts a step without a usable score. It cannot halt the stream, unless it is the
+    /// rule's last step.
     #[inline]
     pub fn skip(&self, state: &mut State) -> Decision {
         self.step(state, |_| false)

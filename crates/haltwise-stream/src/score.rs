@@ -1,4 +1,4 @@
-//! How the score of a step comes about.
+//! How the score of a step is computed.
 
 use crate::gap_score::{GapScore, Memory};
 use crate::step::{Score, Step, StepError};
@@ -6,19 +6,19 @@ use crate::step::{Score, Step, StepError};
 /// The source of a stream's scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Source<'a> {
-    /// The classifier, or something beside it, supplies the score.
+    /// The classifier, or a program beside it, supplies the score.
     Confidence,
     /// The largest of the step's class probabilities.
     MaxProbability,
-    /// The largest of the step's class probabilities less the second largest.
+    /// The largest of the step's class probabilities minus the second largest.
     Margin,
-    /// How safe it is to stop here, as learned.
+    /// The learned safety of stopping here.
     Gap(GapScore<'a>),
 }
 
 impl Source<'_> {
-    /// The score of step `t` (0-based) of a sequence of which `memory` saw the
-    /// steps before; only a learned score has one.
+    /// The score of step `t` (0-based) of a sequence, given the `memory` of its earlier
+    /// steps; only a learned score has a memory.
     pub fn score<P: AsMut<[f32]>>(
         &self,
         step: &Step<'_>,
@@ -34,7 +34,7 @@ impl Source<'_> {
         }
     }
 
-    /// The score of a step, if it is not learned: it then needs the step only.
+    /// The score of a step, if it is not learned; it then needs only the step.
     pub fn plain_score(&self, step: &Step<'_>) -> Result<Score, StepError> {
         let value = match self {
             Self::Confidence => return step.given(),

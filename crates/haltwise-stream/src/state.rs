@@ -1,4 +1,4 @@
-//! How far a stream has come, and what to do with it.
+//! The state of a stream, and the decision after a step.
 
 use core::fmt;
 
@@ -20,7 +20,7 @@ pub enum Reason {
     Threshold,
     /// The rule has no more steps, and does not [read on](crate::Rule::reads_on).
     LastStep,
-    /// It came to its own end.
+    /// The stream came to its own end.
     End,
 }
 
@@ -34,8 +34,8 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How far one sequence has come, to be shown to its rule step by step:
-/// [`Rule::observe`](crate::Rule::observe). Eight bytes. Once halted it stays
+/// How far one sequence has come. Show its steps to the rule one by one with
+/// [`Rule::observe`](crate::Rule::observe). It takes eight bytes. A halted stream stays
 /// halted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
@@ -44,18 +44,17 @@ pub struct State {
 }
 
 impl State {
-    /// A stream of which no step was seen yet.
+    /// Starts a stream without steps.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A stream that had come so far, and halted for this reason.
+    /// A stream that has had this many steps, and halted for this reason.
     pub fn at(steps: u32, reason: Option<Reason>) -> Self {
         Self { steps, reason }
     }
 
-    /// How many steps were seen until it halted, or so far; no more are counted
-    /// than a `u32` holds.
+    /// The number of steps seen so far, or until it halted; at most what a `u32` holds.
     pub fn steps(&self) -> u32 {
         self.steps
     }
@@ -70,8 +69,7 @@ impl State {
         self.reason
     }
 
-    /// The stream is over. Returns why it halted: at its end, unless it had
-    /// halted before.
+    /// Ends the stream. Returns why it halted: at its end, unless it had halted before.
     pub fn end(&mut self) -> Reason {
         match self.reason {
             Some(reason) => reason,

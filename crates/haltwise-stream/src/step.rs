@@ -1,11 +1,10 @@
-//! One step of a sequence: what the classifier said, and the score that came
-//! with it.
+//! One step of a sequence: the classifier's output, and the score that came with it.
 
 /// A score: a number in [0, 1] that says how safe it looks to stop here.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Score(pub(crate) f32);
 
-/// A number that is no score.
+/// A number that is not a score.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error("the score {0} is not a number in [0, 1]")]
 pub struct NotAScore(pub f32);
@@ -29,10 +28,10 @@ impl TryFrom<f32> for Score {
     }
 }
 
-/// What a classifier said at one step.
+/// The output of a classifier at one step.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Step<'a> {
-    /// The predicted class; where it is missing, the most probable one.
+    /// The predicted class; if missing, the most probable one.
     pub prediction: Option<u32>,
     /// The score that came with it.
     pub score: Option<f32>,
@@ -44,27 +43,27 @@ pub struct Step<'a> {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The score is to come with the step, and does not.
+    /// The score must come with the step, and is missing.
     #[error("a \"score\" is needed at each step, and there is none")]
     NoScore,
-    /// The score is to be computed from probabilities that are not there.
+    /// The score is computed from probabilities, and they are missing.
     #[error("the class probabilities, \"probs\", are needed at each step, and there are none")]
     NoProbs,
-    /// The prediction is none of the classes.
+    /// The prediction is not one of the classes.
     #[error("the prediction {found} is none of the {classes} classes, counted from 0")]
     Prediction {
-        /// The class that is said to be predicted.
+        /// The predicted class.
         found: u32,
-        /// How many there are.
+        /// How many classes there are.
         classes: usize,
     },
-    /// The learned score looks at the prediction, and there is none.
+    /// The learned score needs the prediction, and it is missing.
     #[error("a \"prediction\" is needed at each step, and there is none")]
     NoPrediction,
-    /// The numbers are no probabilities.
+    /// The numbers are not probabilities.
     #[error("the probabilities are not numbers in [0, 1] that add up to 1")]
     NotProbabilities,
-    /// There are not as many classes as there were while calibrating.
+    /// The number of classes is not that of calibration.
     #[error("{found} class probabilities, but the rule was calibrated with {expected}")]
     Classes {
         /// How many there are.
@@ -72,24 +71,24 @@ pub enum StepError {
         /// How many there must be.
         expected: usize,
     },
-    /// A learned score remembers what it saw, and has nothing to do it with.
+    /// A learned score needs memory, and there is none.
     #[error("a learned score needs memory for each stream")]
     NoMemory,
     /// The stream's memory belongs to another score.
     #[error("the state of the stream was made by another rule")]
     OtherRule,
-    /// The score that came with the step is no score.
+    /// The score that came with the step is invalid.
     #[error(transparent)]
     Score(#[from] NotAScore),
 }
 
-/// How far the probabilities of a step may be from adding up to 1. Wide enough
-/// for half precision and for three printed decimals, far too narrow for logits
-/// or per-class sigmoids.
+/// How far the sum of a step's probabilities may be from 1. This is wide enough for half
+/// precision and for three printed decimals, and far too narrow for logits or per-class
+/// sigmoids.
 pub const SUM_TOLERANCE: f32 = 1e-2;
 
-/// How far a probability may lie outside [0, 1] and still be taken for 0 or 1:
-/// what rounding to half precision or in a softmax leaves, no more.
+/// How far a probability may lie outside [0, 1] and still count as 0 or 1: enough for
+/// rounding to half precision or in a softmax, and no more.
 pub const OVERSHOOT: f32 = 1e-4;
 
 impl<'a> Step<'a> {
@@ -108,12 +107,12 @@ impl<'a> Step<'a> {
         (class, first.clamp(0.0, 1.0), second.clamp(0.0, 1.0))
     }
 
-    /// The probabilities, if they are such.
+    /// The probabilities, if they are valid.
     pub fn sound_probs(&self) -> Result<&'a [f32], StepError> {
         let probs = self.probs.ok_or(StepError::NoProbs)?;
         let sum: f32 = probs.iter().sum();
         let inside = |p: &f32| (-OVERSHOOT..=1.0 + OVERSHOOT).contains(p);
-        // NaN fails both.
+        // NaN fails both conditions.
         if (sum - 1.0).abs() <= SUM_TOLERANCE && probs.iter().all(inside) {
             Ok(probs)
         } else {

@@ -1,9 +1,8 @@
-//! A rule as a table of numbers: what is put into the flash of a device.
+//! A rule as a table of numbers, for the flash memory of a device.
 //!
-//! Words of 64 bits, little-endian: a name, a checksum, four words and an
-//! intercept that say how to read the rest, the thresholds (two to a word), and
-//! the weights of a learned score. A table is used where it lies: loading one
-//! checks it and copies nothing.
+//! A table has words of 64 bits, little-endian: a name, a checksum, four words and an
+//! intercept that describe the rest, the thresholds (two to a word), and the weights of a
+//! learned score. A table is used in place: loading checks it and copies nothing.
 
 use core::iter;
 
@@ -11,13 +10,13 @@ use crate::gap_score::{Features, GapScore, GapScoreError};
 use crate::rule::{Rule, RuleError};
 use crate::score::Source;
 
-/// What a table begins with.
+/// The first word of a table.
 const NAME: u64 = u64::from_le_bytes(*b"haltwise");
 
 /// The version of the layout.
 const VERSION: u32 = 1;
 
-/// How a table says where scores come from.
+/// The codes of the sources of scores.
 const CONFIDENCE: u32 = 0;
 const MAX_PROBABILITY: u32 = 1;
 const MARGIN: u32 = 2;
@@ -27,35 +26,35 @@ const READS_ON: u32 = 1;
 const USES_SCORE: u32 = 2;
 const PREDICTS: u32 = 4;
 
-/// Why bytes are no rule.
+/// Why bytes are not a rule.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// They do not lie as words of 64 bits must.
+    /// The bytes are not aligned to words of 64 bits.
     #[error("the table of the rule does not begin at an address that 8 divides")]
     Unaligned,
-    /// They are something else.
+    /// The bytes are something else.
     #[error("this is not the table of a rule")]
     NotATable,
-    /// A newer program wrote them.
+    /// A newer version of Haltwise wrote them.
     #[error("the table of the rule has version {found}, newer than {VERSION}")]
     Newer {
         /// The version.
         found: u32,
     },
-    /// Some are missing, or changed since they were written.
+    /// Some bytes are missing or changed.
     #[error("the table of the rule is cut short or damaged: its checksum is another")]
     Damaged,
     /// Its numbers contradict each other.
     #[error("the table of the rule contradicts itself")]
     Unsound,
-    /// The learned score is none.
+    /// The learned score is invalid.
     #[error(transparent)]
     GapScore(#[from] GapScoreError),
-    /// The rule is none.
+    /// The rule is invalid.
     #[error(transparent)]
     Rule(#[from] RuleError),
-    /// The processor reads numbers from the other end.
+    /// The processor is big-endian.
     #[error("tables are for little-endian processors")]
     BigEndian,
     /// There are more steps or classes than a table can hold.
@@ -64,9 +63,9 @@ pub enum TableError {
 }
 
 impl<'a> Rule<'a> {
-    /// The rule whose table lies in these bytes, which must begin at an address
-    /// that 8 divides. It is checked as a rule file is, but for the promise, of
-    /// which a table says nothing.
+    /// Loads the rule whose table is in these bytes. Their address must be divisible by 8.
+    /// The table is checked as a rule file is, except for the promise, which is not in a
+    /// table.
     pub fn load(bytes: &'a [u8]) -> Result<Self, TableError> {
         if bytes.as_ptr().align_offset(8) != 0 {
             return Err(TableError::Unaligned);
@@ -74,7 +73,7 @@ impl<'a> Rule<'a> {
         Self::from_words(bytemuck::try_cast_slice(bytes).map_err(|_| TableError::Damaged)?)
     }
 
-    /// The same, of the words of a table.
+    /// Does the same with the words of a table.
     pub fn from_words(words: &'a [u64]) -> Result<Self, TableError> {
         let [NAME, sum, body @ ..] = words else {
             return Err(TableError::NotATable);
@@ -101,9 +100,9 @@ impl<'a> Rule<'a> {
         )?)
     }
 
-    /// The same, in no time, of words that [`from_words`](Self::from_words)
-    /// accepted before. Others are no danger: they are refused, or halt a stream
-    /// where nobody expects it.
+    /// Does the same, in no time, with words that [`from_words`](Self::from_words) accepted
+    /// before. Other words are not dangerous: they are refused, or halt a stream at an
+    /// unexpected step.
     pub fn from_checked_words(words: &'a [u64]) -> Result<Self, TableError> {
         if cfg!(target_endian = "big") {
             return Err(TableError::BigEndian);
@@ -157,8 +156,8 @@ impl<'a> Rule<'a> {
         Ok(Self::trusted(thresholds, source, classes, reads_on))
     }
 
-    /// The table of the rule, word by word, unless it has more steps or classes
-    /// than one can hold.
+    /// The table of the rule, word by word; an error if it has more steps or classes than a
+    /// table can hold.
     pub fn words(&self) -> Result<impl Iterator<Item = u64> + Clone + use<'a>, TableError> {
         let number = |n: usize| u32::try_from(n).map_err(|_| TableError::TooLarge);
         let (kind, score) = match self.source() {
@@ -207,7 +206,7 @@ fn halves(word: u64) -> (u32, u32) {
     (word as u32, (word >> 32) as u32)
 }
 
-/// FNV-1a, word by word, with a last stir so that every bit counts.
+/// FNV-1a, word by word, with a final mix so that every bit counts.
 fn checksum(words: impl Iterator<Item = u64>) -> u64 {
     let stir = |sum: u64, word: u64| {
         let sum = (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3);
@@ -290,8 +289,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the words are, once their sum is right: an error, or a rule
-        /// whose table they are.
+        /// Words with a correct checksum give an error, or a rule whose table they are.
         #[test]
         fn hostile_words_do_no_harm(
             a in any::<[u32; 8]>(), small in any::<[bool; 8]>(),

@@ -1,10 +1,10 @@
-//! What thresholds may be.
+//! The check of thresholds.
 
 /// Why numbers are not thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ThresholdError {
-    /// There is none.
+    /// There are none.
     #[error("there are no thresholds")]
     Empty,
     /// One is neither in [0, 1] nor never.

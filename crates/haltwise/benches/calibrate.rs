@@ -1,4 +1,4 @@
-//! Calibrating, the way that users take, beside the least it could cost: going once through the
+//! Calibrating as users do, compared with the least it could cost: going once through the
 //! scores and once through the predictions, on the same threads.
 //!
 //!     make bench
@@ -19,8 +19,8 @@ use rayon::prelude::*;
 const SEQUENCES: usize = 1_000_000;
 const STEPS: usize = 100;
 
-/// Sequences whose score wanders upwards, and whose predictions are right as
-/// often as the score says, more or less.
+/// Sequences whose score wanders upwards, and whose predictions are right about as often as
+/// the score says.
 fn sequence(rng: &mut Xoshiro256PlusPlus, scores: &mut [f32], right: &mut [bool]) {
     let mut score = 0.2 + 0.3 * rng.random::<f32>();
     let pace = 0.03 * rng.random::<f32>();
@@ -173,7 +173,7 @@ fn adaptive(c: &mut Criterion) {
     group.finish();
 }
 
-/// What promises cost beside the plain one: all from sequences to a rule.
+/// The cost of promises compared with the plain one, from sequences to a rule.
 fn promises(c: &mut Criterion) {
     let mut group = c.benchmark_group("promises, 1,000,000 x 100");
     group.sample_size(10);

@@ -1,8 +1,9 @@
-//! How long Rust needs from arrays in memory to a rule: what `web/npm/bench/calibrate.js` compares
-//! WebAssembly with.
+//! Measures how long Rust needs from arrays in memory to a rule;
+//! `web/npm/bench/calibrate.js` compares WebAssembly with it.
 //!
-//! Arguments: a file of f32 probabilities, one of u32 labels (both raw), how many steps a sequence
-//! has, how many classes, and the method. Prints milliseconds; the arrays are taken in before.
+//! Arguments: a file of f32 probabilities, a file of u32 labels (both raw), the number of
+//! steps of a sequence, the number of classes, and the method. Prints milliseconds; reading
+//! the arrays is not measured.
 
 #![allow(clippy::unwrap_used)]
 

@@ -4,8 +4,8 @@
 //! Plan ──fix──▶ Proposal ──count──▶ Evidence ──certify──▶ Rule
 //! ```
 //!
-//! Every door goes through [`Plan::calibrate`], whatever its sequences come
-//! from; or through its halves, where the evidence is gathered elsewhere.
+//! Every door goes through [`Plan::calibrate`], wherever its sequences come from; or
+//! through its two halves, if the evidence is gathered elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +23,18 @@ use crate::rule::Rule;
 /// The sets that a plan works on.
 #[derive(Debug)]
 pub struct Inputs<'s, S> {
-    /// The sequences that certify, less what has to be set aside of them.
+    /// The certifying sequences, and those that are set aside from them.
     pub traces: &'s S,
     /// Other sequences to fit to.
     pub fit: Option<&'s S>,
     /// Other sequences to screen on.
     pub screen: Option<&'s S>,
-    /// The classifier that all of them are of, where it is known.
+    /// The classifier that produced all of them, if known.
     pub classifier: Option<Classifier>,
 }
 
 impl<'s, S> Inputs<'s, S> {
-    /// One set, of which parts are set aside as needed.
+    /// One set; parts of it are set aside as needed.
     pub fn one(traces: &'s S) -> Self {
         Self {
             traces,
@@ -61,16 +61,16 @@ impl<'s, S> Inputs<'s, S> {
     }
 }
 
-/// A rule, and what should be known about how it came about.
+/// A rule, and what you should know about how it was made.
 #[derive(Debug)]
 pub struct Calibrated {
     /// The rule.
     pub rule: Rule,
-    /// What to look at twice.
+    /// Points to check.
     pub warnings: Vec<Warning>,
 }
 
-/// Something to look at twice.
+/// Something to check.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Warning {
@@ -79,14 +79,14 @@ pub enum Warning {
     Alike(u64),
     /// The two sets have sequences of different lengths.
     Lengths {
-        /// What the other set is for.
+        /// The purpose of the other set.
         role: &'static str,
-        /// Its shortest and longest.
+        /// Its shortest and longest length.
         other: (usize, usize),
-        /// The shortest and longest that certify.
+        /// The shortest and longest length that certify.
         certifying: (usize, usize),
     },
-    /// Only this share of the sequences was screened on, which fits into memory.
+    /// Only this share of the sequences was screened on: the share that fits into memory.
     Sampled(f64),
 }
 
@@ -132,7 +132,7 @@ impl std::fmt::Display for Warning {
     }
 }
 
-/// The proposal, and the parts that are at hand to be counted.
+/// The proposal, and the parts in memory that are ready to be counted.
 struct Fixed {
     proposal: Proposal,
     parts: Option<Parts>,
@@ -140,7 +140,7 @@ struct Fixed {
 }
 
 impl Plan {
-    /// From sequences to a rule.
+    /// Goes from sequences to a rule.
     pub fn calibrate<S: Source>(&self, given: Inputs<'_, S>) -> Result<Calibrated, S::Error> {
         let traces = given.traces;
         let Fixed {
@@ -170,8 +170,8 @@ impl Plan {
         Ok(Calibrated { rule, warnings })
     }
 
-    /// The first half: fixes what will be certified on the sequences of
-    /// `given.traces` that are not set aside.
+    /// The first half: fixes what will be certified on the sequences of `given.traces` that
+    /// are not set aside.
     pub fn propose<S: Source>(
         &self,
         given: Inputs<'_, S>,
@@ -183,8 +183,9 @@ impl Plan {
         Ok((fixed.proposal, fixed.warnings))
     }
 
-    /// The same where other sequences will certify, of up to `t_max` steps, or as
-    /// many as the longest of these; and this many, or as many as these.
+    /// Does the same if other sequences will certify. They have up to `t_max` steps, or as
+    /// many as the longest of these; and there are this many of them, or as many as of
+    /// these.
     pub fn propose_for_others<S: Source>(
         &self,
         given: Inputs<'_, S>,
@@ -250,7 +251,7 @@ impl Plan {
         let refuse = |e: CalibrateError| traces.refuse(e);
         let mut warnings = Vec::new();
 
-        // What fits, and the score where that must be known beforehand; `adaptive`
+        // The fitting sequences, and the score if it must be known beforehand; `adaptive`
         // chooses its own.
         let fit = self.drawn(&given)?;
         let (own_fit, other_fit) = match given.fit {
@@ -265,7 +266,7 @@ impl Plan {
             word => word.and_then(ScoreSource::plain),
         };
 
-        // What screens: another set, or a part of this one.
+        // The screening sequences: another set, or a part of this one.
         let none = Others::default();
         let wanted = Wanted {
             fit: None,
@@ -321,7 +322,7 @@ impl Plan {
             }
         }
 
-        // Of those that certify, only how many there are and how long may be known.
+        // The proposal may know only how many certifying sequences there are and how long.
         let screening = screened
             .as_ref()
             .or(parts.as_ref().filter(|_| screen.is_some()));
@@ -372,8 +373,8 @@ impl Plan {
             screen,
             set: set_aside,
         });
-        // Where more sequences are to come, all that will be left out is not known
-        // beforehand, so that a sample of what was set aside has to do.
+        // If more sequences are to come, it is not known beforehand what else will be left
+        // out, so a sample of what was set aside must do.
         let others = match aside.is_none() || self.looks().is_empty() {
             true => others,
             false => {
@@ -395,7 +396,7 @@ impl Plan {
         })
     }
 
-    /// The sequences to fit to, where any are needed.
+    /// Draws the sequences to fit to, if any are needed.
     fn drawn<S: Source>(&self, given: &Inputs<'_, S>) -> Result<Option<Drawn>, S::Error> {
         if !self.fits() {
             return Ok(None);
@@ -413,7 +414,7 @@ fn screens_on_none(parts: &Parts) -> bool {
     parts.screening.values().all(|set| set.traces().is_empty())
 }
 
-/// The same survey of this many of the sequences, as far as it is known.
+/// Returns the same survey with this many sequences, if the number is known.
 fn of_size(mut survey: Survey, n: u64) -> Survey {
     let all = survey.sequences();
     if survey.unlabelled > 0 && survey.unlabelled < all {
@@ -427,8 +428,8 @@ fn of_size(mut survey: Survey, n: u64) -> Survey {
     survey
 }
 
-/// Refuses a group that no sequence to fit to belongs to; or, where others of the
-/// same set certify, that only such do.
+/// Refuses a group that has no fitting sequence; and, if other sequences of the same set
+/// certify, a group that has only fitting sequences.
 fn groups_of(
     fitting: &Fitting,
     plan: &Plan,
@@ -446,7 +447,8 @@ fn groups_of(
     check_groups(plan, all, "fitting", same_set, of_group)
 }
 
-/// Refuses a group of which a part has none or, of the same set, all.
+/// Refuses a group if a part has none of its sequences, or, in the same set, has all of
+/// them.
 fn check_groups(
     plan: &Plan,
     all: &Survey,
@@ -469,7 +471,7 @@ fn check_groups(
     Ok(())
 }
 
-/// Of the sequences that screen, as many as there is room for; `None` is all.
+/// Returns as many of the screening sequences as there is room for; `None` is all.
 fn sample(room: Room, screen: Option<SetAside>, warnings: &mut Vec<Warning>) -> Option<SetAside> {
     let (Room::Share(share), Some(part)) = (room, screen) else {
         return None;
@@ -482,8 +484,8 @@ fn sample(room: Room, screen: Option<SetAside>, warnings: &mut Vec<Warning>) -> 
     Some(fits)
 }
 
-/// A sample of the sequences that candidates are made from, and whether all of them
-/// have ids.
+/// Samples the sequences that candidates are made from, and says whether all of them have
+/// ids.
 fn sketched<'k>(
     fit: Option<&Drawn>,
     screened: impl IntoIterator<Item = &'k Parts>,
@@ -501,8 +503,8 @@ fn sketched<'k>(
     (sketch, named)
 }
 
-/// Refuses sets of different classifiers, as far as they can be told apart, and
-/// says where lengths differ.
+/// Refuses sets of different classifiers, as far as they can be told apart, and warns if
+/// lengths differ.
 fn compare(
     role: &'static str,
     other: &Survey,

@@ -27,8 +27,8 @@ pub use plan::{Ask, Method, Plan};
 pub use propose::proposal::Proposal;
 pub use rule::Rule;
 
-/// Sequences and sets of them: checked, scored, told apart, and the roles they
-/// play.
+/// Sequences and sets of them: how they are checked, scored and identified, and the roles
+/// they play.
 pub mod traces {
     pub use crate::data::checker::{Checker, check_score};
     pub use crate::data::identity::{Classifier, Fingerprint, Key, SetAside, SetSummary};
@@ -39,8 +39,8 @@ pub mod traces {
     pub use crate::data::traces::{Traces, TracesBuilder};
 }
 
-/// The way from sequences to a rule: where they come from, what is fixed, what is
-/// counted, what can go wrong.
+/// The way from sequences to a rule: the sources, the proposal, the evidence, and the
+/// errors.
 pub mod corridor {
     pub use crate::calibrate::{Calibrated, Warning};
     pub use crate::certify::evidence::Counting;
@@ -52,7 +52,7 @@ pub mod corridor {
     pub use crate::tables::error::EvidenceError;
 }
 
-/// The gap, and the exact binomial tails that its tests and intervals rest on.
+/// The gap, and the exact binomial tails that its tests and intervals use.
 pub mod stats {
     pub use crate::data::loss::gap;
     pub use crate::numbers::binomial::{binomial_tail, clopper_pearson};

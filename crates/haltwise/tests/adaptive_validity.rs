@@ -1,9 +1,8 @@
 //! The guarantee of the method `adaptive`, checked where the truth is known.
 //!
-//! A learned score looks at the past of a sequence, so its true gaps have no
-//! closed form. They have one where the population is finite: traces are drawn
-//! with replacement from a fixed set, and a rule's true gaps are what it does
-//! to that set.
+//! A learned score looks at the past of a sequence, so its true gaps have no closed form.
+//! They are known if the population is finite: traces are drawn with replacement from a
+//! fixed set, and a rule's true gaps are its gaps on that set.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use haltwise::evaluate::*;
@@ -30,9 +29,9 @@ const POPULATION: usize = 2_000;
 /// Larger than usual, so that hundreds of draws can tell δ from 2δ.
 const DELTA: f64 = 0.05;
 
-/// The sequences of a process, with classes: the true one and, where the
-/// prediction is wrong, another one. Half of the time the classifier also
-/// states class probabilities, in line with its score.
+/// The sequences of a process, with classes: the true one and, if the prediction is wrong,
+/// another one. Half of the time the classifier also states class probabilities that agree
+/// with its score.
 fn population(process: &Process, seed: u64, with_probs: bool) -> Outputs {
     let traces = process.draw(POPULATION, seed);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -64,13 +63,13 @@ fn population(process: &Process, seed: u64, with_probs: bool) -> Outputs {
     outputs
 }
 
-/// The sharpest case: by any step, the gap is just above α and nothing that can
-/// be seen tells where, so that a rule which halts all alike breaks the promise.
+/// The hardest case: by any step, the gap is just above α, and nothing visible tells where.
+/// So a rule that halts all alike breaks the promise.
 fn noise(seed: u64) -> Outputs {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut outputs = Outputs::new();
     for i in 0..2_000 {
-        // 201 of 2000 is the least share above 10%.
+        // 201 of 2000 is the smallest share above 10%.
         let (label, gap) = (i % 3, i < 201);
         let early = if gap { (label + 1) % 3 } else { label };
         let mut predictions = vec![early; 5];
@@ -93,7 +92,7 @@ fn drawn(population: &Outputs, n: usize, rng: &mut Xoshiro256PlusPlus) -> Output
 
 type Found = fn(&Outputs, &mut Xoshiro256PlusPlus) -> Rule;
 
-/// Fits to traces of their own.
+/// Fits to separate traces.
 fn apart(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     let fitting = drawn(population, SEQUENCES, rng);
     let certifying = drawn(population, SEQUENCES, rng);
@@ -107,7 +106,7 @@ fn apart(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     plan.unwrap().calibrate(given).unwrap().rule
 }
 
-/// Sets traces aside; the clock is tested on all.
+/// Sets traces aside; the clock is tested on all of them.
 fn split_at(delta: f64, population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     let outputs = drawn(population, SEQUENCES, rng);
     let plan = Plan::new(Ask {
@@ -123,7 +122,7 @@ fn split(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     split_at(DELTA, population, rng)
 }
 
-/// The same, certified at ten times the δ that it is judged by.
+/// Does the same, but certifies at ten times the δ that it is judged by.
 fn careless(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
     split_at(10.0 * DELTA, population, rng)
 }
@@ -131,7 +130,7 @@ fn careless(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
 /// Whether a rule breaks the conditional promise on the population.
 fn violates(rule: &Rule, population: &Outputs) -> bool {
     let traces = population.traces(rule.source()).unwrap();
-    // A sequence longer than any that was drawn is read to its end.
+    // A sequence longer than all drawn ones is read to its end.
     let mut thresholds = rule.thresholds().values().to_vec();
     thresholds.resize(traces.t_max().max(thresholds.len()), f32::INFINITY);
     let found = evaluate(&Thresholds::new(thresholds).unwrap(), &traces).unwrap();
@@ -175,7 +174,7 @@ fn the_promise_is_broken_no_more_often_than_delta() {
     assert!(halted > 3 * DRAWS, "only {halted} rules halt at all");
 }
 
-/// A rule that is certified at a larger δ is caught: so the test above can fail.
+/// A rule that is certified at a larger δ is caught, so the test above can fail.
 #[test]
 fn what_is_certified_carelessly_is_caught() {
     let (count, _) = violations(&noise(9), careless);

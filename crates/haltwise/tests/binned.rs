@@ -1,5 +1,5 @@
-//! Binned traces and traces that come in parts: the same results, to the bit,
-//! as all of them at once and unbinned.
+//! Binned traces, and traces that come in parts, give exactly the same results as all of
+//! them at once and unbinned.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use haltwise::corridor::*;
@@ -52,7 +52,7 @@ fn exact(sequences: &[DrawnSequence]) -> Traces {
     builder.finish()
 }
 
-/// The same sequences, as files come: shown in pieces to states of their own.
+/// The same sequences in pieces with a state each, as files are read.
 struct Pieces<'a> {
     sequences: &'a [DrawnSequence],
     size: usize,
@@ -92,7 +92,7 @@ proptest! {
     #[test]
     fn binned_traces_give_the_very_same_rules(
         n in 1u64..600, seed in any::<u64>(), cut in 1usize..5,
-        // 255 thresholds fit a byte, 256 are kept unbinned.
+        // 255 thresholds fit a byte; with 256, scores stay unbinned.
         step in prop::sample::select(vec![1.0, 0.05, 0.01, 1.0 / 254.0, 1.0 / 255.0]),
         alpha in 0.02f64..0.3,
     ) {
@@ -109,7 +109,8 @@ proptest! {
         let pieces = Pieces { sequences: &data, size };
         let found = |ask: Ask| Plan::new(ask).unwrap().calibrate(Inputs::one(&pieces));
         let exact = exact(&data);
-        // Proposed, counted and certified on its own, evidence is of the scores themselves.
+        // Evidence that is proposed, counted and certified separately is of the scores
+        // themselves.
         let counted = |plan: Plan| {
             let (proposal, _) = plan.propose(Inputs::one(&exact))?;
             let evidence = exact.count(&proposal)?;
@@ -128,7 +129,7 @@ proptest! {
                 prop_assert_eq!(split.rule.certified_on(), rule.certified_on());
                 prop_assert_eq!(split.rule.screened_on(), rule.screened_on());
             }
-            // Too few to split in two.
+            // There are too few sequences to split in two.
             (split, rule) => prop_assert!(split.is_err() && rule.is_err(), "{split:?} {rule:?}"),
         }
         let rule = counted(Plan::new(ask(Method::Marginal)).unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! The one corridor from sequences to a rule: the same rule however the evidence
-//! is gathered, and no way to certify on what was fitted to or screened on.
+//! The one corridor from sequences to a rule: the rule is the same however the evidence is
+//! gathered, and nothing that was fitted to or screened on can certify.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use haltwise::corridor::*;
@@ -11,7 +11,7 @@ use haltwise::terms::Loss;
 use haltwise::traces::*;
 use haltwise::*;
 
-/// Made-up sequences, with class probabilities and with ids or without.
+/// Made-up sequences, with class probabilities, and with or without ids.
 fn outputs(numbers: std::ops::Range<u64>, ids: bool) -> Outputs {
     let stand_in = StandIn::new(5, 12, 1);
     let (mut outputs, mut drawn) = (Outputs::new(), DrawnSequence::default());
@@ -80,8 +80,7 @@ fn counting_elsewhere_in_parts_is_calibrating_here() {
 
 #[test]
 fn without_ids_parts_that_are_counted_one_by_one_are_refused() {
-    // Positions in a part are not those in the whole: rows that screened would
-    // certify.
+    // Positions in a part are not those in the whole: rows that screened would certify.
     let all = outputs(0..2_000, false);
     for plan in [
         plan(Method::Conditional, None),
@@ -93,10 +92,10 @@ fn without_ids_parts_that_are_counted_one_by_one_are_refused() {
         assert!(refused.contains("no ids"), "{refused}");
         sum.add(&outputs(1_000..2_000, false).count(&proposal).unwrap())
             .unwrap();
-        // All sequences are there, but others were left out than screened.
+        // All sequences are there, but those left out are not those that screened.
         let refused = proposal.certify(&sum).unwrap_err();
         assert!(matches!(refused, EvidenceError::Leak { .. }), "{refused}");
-        // Another order is noticed, too; the same one is not refused.
+        // Another order is also noticed; the same order is not refused.
         let turned = all.select((0..2_000).rev());
         let order = proposal.certify(&turned.count(&proposal).unwrap());
         assert!(order.is_ok(), "a picked sequence keeps the key it had");
@@ -165,8 +164,8 @@ fn sequences_in_two_parts_are_refused_or_told() {
     }
 }
 
-/// Sequences of a month, with these ids. Some in a hundred all say the same, as where all
-/// votes agree from the first on.
+/// The sequences of a month, with these ids. A few in a hundred are identical, as votes are
+/// when all agree from the first on.
 fn month(
     month: u64,
     numbers: std::ops::Range<u64>,
@@ -215,7 +214,7 @@ fn certified(proposal: &Proposal, parts: &[Outputs]) -> Result<Rule, EvidenceErr
     proposal.certify(&sum.unwrap())
 }
 
-/// However many say the same: a sequence that comes again under its id counts once.
+/// A sequence that is repeated under its id counts once, however many are identical.
 #[test]
 fn a_sequence_that_comes_in_two_parts_is_refused() {
     let named = |number: u64| number.to_string();
@@ -233,7 +232,7 @@ fn a_sequence_that_comes_in_two_parts_is_refused() {
             assert!(matches!(refused, EvidenceError::Twice(_)), "{refused}");
         }
     }
-    // The sum of one part with itself, again and again, where nothing is split.
+    // The sum of one part with itself, repeatedly, without a split.
     let plan = screening_on_another_set();
     let (screening, certifying) = (outputs(0..1_000, true), outputs(1_000..1_400, true));
     let given = Inputs {
@@ -246,7 +245,7 @@ fn a_sequence_that_comes_in_two_parts_is_refused() {
     assert!(matches!(refused, EvidenceError::Twice(_)), "{refused}");
 }
 
-/// Some sequences of different months say the same and have the same number: they are
+/// Some sequences of different months are identical and have the same number, but they are
 /// different sequences.
 #[test]
 fn months_that_are_numbered_alike_are_not_taken_for_one() {
@@ -279,8 +278,8 @@ fn screening_on_another_set() -> Plan {
     .unwrap()
 }
 
-/// What was screened on is told though some say the same, and is not though many do where
-/// it did not come.
+/// Sequences that were screened on are reported even if some are identical. Identical
+/// sequences are not reported if none of them was screened on.
 #[test]
 fn sequences_that_come_back_under_new_ids_are_told() {
     for in_a_hundred in [0, 5, 12, 20] {
@@ -376,7 +375,7 @@ fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
 
 #[test]
 fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more() {
-    // Long and short, with gaps and with none, by every step and on average.
+    // Long and short sequences, with gaps and without, by every step and on average.
     let like = [(1..4_u64, true), (5..12, true), (5..12, false)];
     let by_step = [(60, 0.62, 0.08), (700, 0.15, 0.35), (2_000, 0.2, 0.6)];
     let by_step = by_step.map(|case| (Promise::Conditional, case));
@@ -420,8 +419,8 @@ fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more()
     }
 }
 
-/// All are sure enough for any threshold at the step where the clock may strike too, but
-/// one to come may not be.
+/// All are sure enough for any threshold at the step where the clock may also strike, but a
+/// future sequence may not be.
 #[test]
 fn of_rules_that_halt_as_early_the_boldest_is_taken() {
     let mut outputs = Outputs::new();
@@ -442,8 +441,8 @@ fn of_rules_that_halt_as_early_the_boldest_is_taken() {
     assert_eq!(rule.thresholds().values(), [f32::INFINITY, 0.0, 0.0]);
 }
 
-/// Once the first step is paid for, nothing is saved by stopping: no right answer is given
-/// away for that.
+/// Once the first step is paid for, stopping saves nothing, so no right answer is given up
+/// for it.
 #[test]
 fn of_rules_that_cost_as_much_the_one_that_loses_less_is_taken() {
     let mut outputs = Outputs::new();
@@ -544,7 +543,7 @@ fn evidence_for_other_levels_or_candidates_does_not_certify() {
     assert_eq!(refused, Err(EvidenceError::Incomplete { found, expected }));
 }
 
-/// Sequences with a gap of 30% at step 1, of which the first `labelled` have labels.
+/// Sequences with a gap of 30% at step 1; the first `labelled` have labels.
 fn with_large_gap(numbers: std::ops::Range<u32>, labelled: u32) -> Outputs {
     let mut outputs = Outputs::new();
     for number in numbers {
@@ -562,8 +561,8 @@ fn with_large_gap(numbers: std::ops::Range<u32>, labelled: u32) -> Outputs {
     outputs
 }
 
-/// The gap of a sequence without a label is unknown. Counted as none, 1,600 of them
-/// would let a rule pass that loses 30%.
+/// The gap of a sequence without a label is unknown. If 1,600 of them counted as no gap, a
+/// rule that loses 30% would pass.
 #[test]
 fn a_sequence_without_a_label_is_no_evidence_that_nothing_was_lost() {
     let is_refused = |refused: &dyn std::fmt::Display| {
@@ -576,7 +575,7 @@ fn a_sequence_without_a_label_is_no_evidence_that_nothing_was_lost() {
         let (proposal, _) = plan.propose(Inputs::one(&first)).unwrap();
         let more = with_large_gap(400..2_000, 400);
         is_refused(&more.count(&proposal).unwrap_err());
-        // Nor as evidence in a file, whoever wrote it.
+        // It is not evidence in a file either, whatever program wrote it.
         let labelled = with_large_gap(400..2_000, 2_000);
         let evidence = labelled.count(&proposal).unwrap();
         let mut file = serde_json::to_value(&evidence).unwrap();
@@ -587,8 +586,8 @@ fn a_sequence_without_a_label_is_no_evidence_that_nothing_was_lost() {
     }
 }
 
-/// Nor is one that is left out, as when the proposal was made: whatever a sequence without
-/// a label is for, it is named.
+/// A sequence that is left out must also have a label, as when the proposal was made: the
+/// error names a sequence without one, whatever its role.
 #[test]
 fn a_sequence_without_a_label_is_refused_though_it_would_be_left_out() {
     let plan = plan(Method::Conditional, None);
@@ -603,7 +602,7 @@ fn a_sequence_without_a_label_is_refused_though_it_would_be_left_out() {
     assert_eq!(refused, 100);
 }
 
-/// A promise about disagreements needs no label, so none is asked for.
+/// A promise about disagreements needs no label, so no label is required.
 #[test]
 fn where_no_label_is_needed_none_is_asked_for() {
     let ask = Ask {

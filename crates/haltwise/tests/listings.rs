@@ -1,5 +1,5 @@
-//! The fast paths against the paper's listings, written out plainly over rows
-//! of numbers: equal to the bit, on traces full of ties and unequal lengths.
+//! The fast paths against the paper's listings, written out plainly over rows of numbers.
+//! Results are equal bit for bit, on traces full of ties and unequal lengths.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use haltwise::corridor::*;
@@ -122,7 +122,7 @@ fn traces(sequences: &[Sequence]) -> Traces {
     builder.finish()
 }
 
-/// Scores on the edges of the grid, beside them, and anywhere.
+/// Scores on the edges of the grid, close to them, and anywhere.
 fn score() -> impl Strategy<Value = f32> {
     prop_oneof![
         3 => (0u8..=20).prop_map(|k| f32::from(k) * 0.05),
@@ -156,8 +156,8 @@ fn plan(method: Method, grid_step: f64) -> Plan {
     .unwrap()
 }
 
-/// The rule of the conditional method; `None` where both sets are the same by
-/// chance, which is refused.
+/// The rule of the conditional method; `None` if both sets are the same by chance, which is
+/// refused.
 fn conditional(plan: &Plan, screening: &[Sequence], certifying: &[Sequence]) -> Option<Rule> {
     let (s, t) = (traces(screening), traces(certifying));
     match plan.calibrate(Inputs::one(&t).screen(&s)) {
@@ -189,8 +189,8 @@ fn outputs(sequences: &[Sequence], from: usize) -> Outputs {
     outputs
 }
 
-/// Whether the evidence for a proposal is what its rules do to sequences, by
-/// each step.
+/// Whether the evidence for a proposal agrees with what its rules do to sequences by each
+/// step.
 fn counts_agree(proposal: &Proposal, evidence: &Evidence, scored: &[Sequence]) -> bool {
     let [halted, gaps] = evidence.counts();
     let rows = std::iter::zip(halted, gaps);
@@ -425,7 +425,7 @@ fn large_sets_give_the_same_rule_at_any_thread_count_as_the_listings() {
     let alone = on_threads(1);
     assert_eq!(alone, on_threads(2));
     assert_eq!(alone, on_threads(7));
-    // The listings are slow: on a part of it, which still fills two blocks.
+    // The listings are slow, so they run on a part of it, which still fills two blocks.
     let rule = conditional(&two, screening, certifying).unwrap();
     let eta = screen_listing(screening, 0.1, two.grid());
     let listing = certify_listing(certifying, &eta, 0.1, 0.01, true);

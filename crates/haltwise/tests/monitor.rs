@@ -1,5 +1,5 @@
-//! The monitor where the truth is known: how often it alarms although the
-//! promise holds, and how soon where it does not.
+//! The monitor in cases where the truth is known: how often it alarms although the promise
+//! holds, and how soon it alarms if the promise does not hold.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BinaryHeap;
@@ -47,7 +47,7 @@ fn alarm_at(mut monitor: Monitor, rng: &mut SmallRng, truth: Truth, most: u64) -
     })
 }
 
-/// That this many alarms out of 10,000 bound their chance by δ, at 99% confidence.
+/// Asserts that this many alarms out of 10,000 bound their chance by δ, at 99% confidence.
 fn assert_rare(alarms: u64, what: &str) {
     let (_, most) = clopper_pearson(alarms, 10_000, 0.98);
     println!("{what}: {alarms} false alarms in 10,000 deployments, at most {most:.4}");
@@ -65,7 +65,7 @@ fn false_alarms_are_rarer_than_delta_where_the_gap_is_alpha_everywhere() {
 #[test]
 fn false_alarms_are_rarer_than_delta_where_the_gap_is_alpha_at_one_step() {
     for only in [1, 5, 8] {
-        // Among those halted by that step, and by no other, it is alpha.
+        // The gap is alpha among those halted by that step, and by no other.
         let truth: Truth = match only {
             1 => |_, t| if t == 1 { ALPHA } else { 0.02 },
             5 => |_, t| match t {
@@ -88,11 +88,11 @@ fn false_alarms_are_rarer_than_delta_where_the_gap_is_alpha_at_one_step() {
     }
 }
 
-/// What becomes known of a stream, and when: (time, stream).
+/// The time at which the outcome of a stream becomes known: (time, stream).
 type Due = std::cmp::Reverse<(u64, usize)>;
 
-/// Streams whose outcomes become known after a delay that depends on them.
-/// `counted` says whether those that are not known yet count.
+/// Streams whose outcomes become known after a delay that depends on them. `counted` says
+/// whether unknown outcomes count.
 fn delayed(rng: &mut SmallRng, streams: u64, delay: Delay, counted: bool) -> bool {
     let mut monitor = monitor();
     let mut due: BinaryHeap<Due> = BinaryHeap::new();
@@ -125,7 +125,7 @@ fn delayed(rng: &mut SmallRng, streams: u64, delay: Delay, counted: bool) -> boo
     false
 }
 
-/// After how many streams it is known what became of one.
+/// The number of streams after which the outcome of one becomes known.
 type Delay = fn(u32, bool) -> u64;
 
 const DELAYS: [(&str, Delay); 3] = [
@@ -209,7 +209,7 @@ fn lasting_intervals_hold_at_every_moment() {
             let mut losses = 0;
             (1..=n).any(|i| {
                 losses += u64::from(rng.random_bool(truth));
-                // Often enough to be caught where it does not hold.
+                // Often enough to be caught if it does not hold.
                 if i > 20 && i % 16 != 0 {
                     return false;
                 }
@@ -223,16 +223,16 @@ fn lasting_intervals_hold_at_every_moment() {
     }
 }
 
-/// The streams of one unit: where each halts and whether that loses anything.
+/// The streams of one unit: where each halts, and whether that loses anything.
 type Draw = fn(&mut SmallRng, f64) -> Vec<(u32, bool)>;
 
-/// Tied as tightly as can be: all streams of the unit are the same.
+/// Streams as dependent as possible: all streams of the unit are the same.
 fn tied<const SIZE: usize>(rng: &mut SmallRng, gap: f64) -> Vec<(u32, bool)> {
     vec![(rng.random_range(1..=STEPS), rng.random_bool(gap)); SIZE]
 }
 
-/// One half of the units halt all of their streams at step 1, with twice the gap;
-/// the other half one in eight, with none, and the rest at the end. By every step
+/// One half of the units halt all of their streams at step 1, with twice the gap. The other
+/// half halt one stream in eight there, with no gap, and the rest at the end. By every step
 /// the mean over units of the mean of those that halted is the gap.
 fn unlike(rng: &mut SmallRng, gap: f64) -> Vec<(u32, bool)> {
     if rng.random() {
@@ -256,22 +256,22 @@ fn worse_first(rng: &mut SmallRng, gap: f64) -> Vec<(u32, bool)> {
 #[derive(Clone, Copy, PartialEq)]
 enum Counted {
     ByUnit,
-    /// A factor for each stream: what must be caught.
+    /// A factor for each stream; this must be caught.
     OneByOne,
-    /// The first stream of a unit, where it halts: what must be caught.
+    /// The first stream of a unit counts if it halts; this must be caught.
     FirstOnly,
 }
 
-/// A unit under way: which it is, how many of its streams have begun, and all of them.
+/// An open unit: its number, how many of its streams have begun, and all of them.
 struct OpenUnit {
     key: UnitKey,
     begun: usize,
     streams: Vec<(u32, bool)>,
 }
 
-/// Units of which sixteen are under way at a time: after how many streams is the
-/// alarm raised? `late` is how many streams later it is known that a stream lost
-/// nothing; a loss is known at once.
+/// Sixteen units are open at a time. Returns after how many streams the alarm is raised.
+/// `late` is the delay, in streams, until it is known that a stream lost nothing; a loss is
+/// known at once.
 fn unit_alarm(
     rng: &mut SmallRng,
     (draw, gap): (Draw, f64),
@@ -355,7 +355,7 @@ fn false_alarms_by_unit_are_rarer_than_delta_where_the_gap_is_alpha() {
     }
 }
 
-/// So the test above can fail, and each of the simpler ways does.
+/// Each of the simpler ways fails, so the test above can fail.
 #[test]
 fn counting_streams_of_units_one_by_one_is_caught() {
     let found = |draw: Draw, counted| {
@@ -398,8 +398,8 @@ fn alarms_by_unit_come_after_as_many_units_as_alarms_of_single_streams() {
     }
 }
 
-/// A rule of what is asked for, which halts at the first of two steps: of two sites and
-/// 2000 machines.
+/// A rule with these options that halts at the first of two steps: from two sites and 2000
+/// machines.
 fn rule_that_halts_at_once(ask: Ask) -> Rule {
     let mut outputs = Outputs::new();
     for i in 0..4000_u32 {
@@ -437,9 +437,9 @@ fn rule_by_label() -> Rule {
     })
 }
 
-/// Audits of that rule, in both classes with a gap of α. Labels come only where the
-/// early and the full prediction differ. `pooled` is what is done; otherwise who has
-/// no label is in the first group. After how many audits is the alarm raised?
+/// Audits of that rule, in both classes with a gap of α. Labels come only if the early and
+/// the full prediction differ. `pooled` is what the monitor does; otherwise streams without
+/// a label are in the first group. Returns after how many audits the alarm is raised.
 fn by_label(
     rule: &Rule,
     rng: &mut SmallRng,
@@ -483,7 +483,7 @@ fn false_alarms_by_label_are_rarer_than_delta_where_labels_come_for_few() {
         by_label(&rule, rng, (ALPHA, n), true).is_some()
     });
     assert_rare(found, "by label");
-    // So it can fail.
+    // So the test can fail.
     let caught = alarms(50, 1000, |rng, n| {
         by_label(&rule, rng, (ALPHA, n), false).is_some()
     });
@@ -509,8 +509,8 @@ fn alarms_by_label_come_as_soon_as_alarms_of_single_streams() {
     }
 }
 
-/// What it costs that the interval of the recent past holds for all starts at once: of
-/// 5% lost among 500 streams.
+/// Measures the cost of an interval that holds for all starts at once, for 5% lost among
+/// 500 streams.
 #[test]
 fn the_recent_past_is_known_less_well_than_a_past_of_its_own() {
     let ends = |good: u64| {
@@ -534,7 +534,7 @@ fn the_recent_past_is_known_less_well_than_a_past_of_its_own() {
     );
 }
 
-/// A rule that was good for long and is bad now is not called good.
+/// A rule that was good for long and has become bad is not called good.
 #[test]
 fn an_old_average_does_not_hide_what_is_lost_now() {
     let clear = |jump: f64| {
@@ -601,7 +601,8 @@ fn classes_that_are_watched_together_are_not_called_good() {
     let verdict = |watch: Watch| {
         let mut monitor = Monitor::new(watch);
         for i in 0..10_000 {
-            // One in twenty is of the second class, and two in five of those lose something.
+            // One in twenty is of the second class, and two in five of those lose
+            // something.
             monitor.audit(i / BLOCK, 0, 1, [0, 20].contains(&(i % 100)));
         }
         monitor.verdict()
@@ -609,7 +610,7 @@ fn classes_that_are_watched_together_are_not_called_good() {
     let rule = rule_by_label();
     let found = verdict(Watch::of(&rule, Delta::default()).unwrap());
     assert!(!found.alarm && found.pools_classes && !found.all_clear);
-    // The same of a promise to all.
+    // The same for a promise to all.
     let rule = rule_that_halts_at_once(Ask::default());
     let found = verdict(Watch::of(&rule, Delta::default()).unwrap());
     assert!(!found.alarm && !found.pools_classes && found.all_clear);
@@ -628,8 +629,8 @@ fn units_in_groups_are_not_watched() {
     }
 }
 
-/// Why they are not: a unit comes into the second group when it is known whether it lost
-/// anything in the first, at once if so. In both groups the mean over units is the gap.
+/// Why units are not: a unit enters the second group once its loss in the first is known,
+/// and at once if it lost something. In both groups the mean over units is the gap.
 #[test]
 fn units_that_come_into_a_second_group_by_what_they_lost_make_false_alarms() {
     let found = alarms(50, 1000, |rng, units| {
@@ -663,7 +664,7 @@ fn units_that_come_into_a_second_group_by_what_they_lost_make_false_alarms() {
 }
 
 /// Audits of another mix than the declared one. Those with the weight 1 lose something in
-/// three of ten cases, those with the weight 5 never: in the declared mix one in twenty.
+/// three of ten cases, those with the weight 5 never: in the declared mix, one in twenty.
 fn weighted(rule: &Rule, rng: &mut SmallRng, audits: u64, weighed: bool) -> bool {
     let mut monitor = Monitor::new(Watch::of(rule, Delta::default()).unwrap());
     let (mut checker, mut auditor) = (Checker::new(), Auditor::new(rule.clone()));
@@ -700,7 +701,7 @@ fn audits_of_another_mix_are_weighed() {
         ..Ask::default()
     });
     let found = |weighed| alarms(50, 2000, |rng, n| weighted(&rule, rng, n, weighed));
-    // Without weights they are of the mix in which the rule is used, and lose 15%.
+    // Without weights, audits are of the mix in which the rule is used, and lose 15%.
     let (with, without) = (found(true), found(false));
     println!("of 50 deployments: {with} alarms with weights, {without} without");
     assert_eq!(with, 0);

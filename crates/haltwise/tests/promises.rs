@@ -1,8 +1,8 @@
-//! Every promise, checked where the truth is known: sequences are drawn from a
-//! finite population, so that what a rule does to the population is what it does
-//! on average. Populations are as hard as they can be: just above α, everywhere, in
-//! one group only, at one step only; and each test has a counterpart that ignores
-//! what the promise is about, and must be caught.
+//! Every promise, checked in cases where the truth is known. Sequences are drawn from a
+//! finite population, so a rule's effect on the population is its effect on average.
+//! Populations are as hard as possible: just above α, everywhere, in one group only, at one
+//! step only. Each test has a counterpart that ignores what the promise is about, and that
+//! must be caught.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// One that is wrong before its end, or not, and right there.
+    /// A sequence that is right at its end, and wrong before if it has a gap.
     fn new(gap: bool, rng: &mut Xoshiro256PlusPlus) -> Self {
         let mut predictions = vec![u32::from(!gap); STEPS];
         predictions[STEPS - 1] = 1;
@@ -75,7 +75,7 @@ fn outputs<'d>(all: impl IntoIterator<Item = &'d Drawn>) -> Outputs {
     outputs
 }
 
-/// A population of this many, of which some have a gap.
+/// A population of `n` sequences, `gaps` of which have a gap.
 fn population(n: usize, gaps: usize) -> Vec<Drawn> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(n as u64);
     (0..n).map(|i| Drawn::new(i < gaps, &mut rng)).collect()
@@ -92,8 +92,8 @@ fn plan(ask: Ask) -> Plan {
     .unwrap()
 }
 
-/// Of 10,000 calibrations, how many broke the promise: of each, sequences are
-/// drawn anew by `draw`, and the rule is held to `terms` on the population.
+/// How many of 10,000 calibrations broke the promise. Each calibration draws new sequences
+/// by `draw`, and its rule is held to `terms` on the population.
 fn broken(
     plan: &Plan,
     population: &[Drawn],
@@ -104,7 +104,7 @@ fn broken(
     broken_as(&Held::to(plan, terms), plan, population, n, draw)
 }
 
-/// What rules are held to.
+/// The terms that rules are held to.
 struct Held {
     terms: Terms,
     promise: Promise,
@@ -119,7 +119,7 @@ impl Held {
     }
 }
 
-/// The same, held to something else than what was planned.
+/// Does the same, but holds rules to other terms than those planned.
 fn broken_as(
     held: &Held,
     plan: &Plan,
@@ -139,7 +139,7 @@ fn broken_as(
     })
 }
 
-/// Of 10,000 calibrations, how many gave a rule that breaks the promise.
+/// How many of 10,000 calibrations gave a rule that breaks the promise.
 fn broken_by(
     population: &[Drawn],
     held: &Held,
@@ -167,7 +167,7 @@ fn breaks(rule: &Rule, population: &[Drawn], held: &Held) -> bool {
     if !rule.halts_early() {
         return false;
     }
-    // Held to other terms than its own: through the file that says so.
+    // To hold a rule to other terms than its own, the test changes its file.
     let mut stored = serde_json::to_value(rule).unwrap();
     let mut screened = stored.as_object_mut().unwrap().clone();
     for field in ["trail", "families"] {
@@ -205,7 +205,8 @@ fn breaks(rule: &Rule, population: &[Drawn], held: &Held) -> bool {
     }
 }
 
-/// More than δ of the calibrations would be seen with a probability of 10⁻⁶.
+/// The number of failures that more than δ of the calibrations exceed with a probability of
+/// 10⁻⁶.
 fn most() -> u64 {
     let deviation = (CALIBRATIONS as f64 * DELTA * (1.0 - DELTA)).sqrt();
     (CALIBRATIONS as f64 * DELTA + 4.9 * deviation) as u64
@@ -241,7 +242,7 @@ fn disagreements_are_kept_below_alpha_without_a_label() {
         "everywhere",
         broken(&asked, &all, 300, &terms, simple(&all)),
     );
-    // Above α at the first step only.
+    // The gap is above α at the first step only.
     for drawn in &mut all {
         let early = drawn.predictions[0];
         drawn.predictions[1..].fill(1);
@@ -263,7 +264,7 @@ fn a_gap_on_average_is_kept_below_alpha() {
         "everywhere",
         broken(&asked, &all, 300, &terms, simple(&all)),
     );
-    // Scores that tell nothing of the gap, and one that tells all but a few.
+    // One set of scores says nothing about the gap; the other says all except for a few.
     let mut told = all;
     for (i, drawn) in told.iter_mut().enumerate() {
         let sure = if i < 95 { 0.1 } else { 0.9 };
@@ -272,8 +273,8 @@ fn a_gap_on_average_is_kept_below_alpha() {
     kept("told", broken(&asked, &told, 300, &terms, simple(&told)));
 }
 
-/// A score that was refined for the promise is one more thing that is fixed before
-/// certifying: whatever it learned, its thresholds are tested on other sequences.
+/// A score that was refined for the promise is also fixed before certifying: whatever it
+/// learned, its thresholds are tested on other sequences.
 #[test]
 fn a_refined_score_keeps_the_gap_on_average() {
     let terms = Terms::default();
@@ -288,14 +289,14 @@ fn a_refined_score_keeps_the_gap_on_average() {
         })
         .unwrap()
     };
-    // The gaps of some are told by their scores, those of a tenth and more by nothing:
-    // thresholds lose from far less to more than α, in small steps.
+    // Scores reveal the gaps of some sequences, and nothing reveals those of a tenth and
+    // more. Thresholds lose from far less to more than α, in small steps.
     let mut all = population(1_000, 250);
     for (i, drawn) in all.iter_mut().enumerate() {
         let sure = if i < 170 { 0.2 } else { 1.0 };
         drawn.scores.iter_mut().for_each(|s| *s *= sure);
     }
-    // It was refined: there is one threshold for all steps, found among many.
+    // The score was refined: there is one threshold for all steps, found among many.
     let draw = |n: u64| {
         outputs(&simple(&all)(
             &mut Xoshiro256PlusPlus::seed_from_u64(n),
@@ -319,7 +320,8 @@ fn a_refined_score_keeps_the_gap_on_average() {
     caught("refined, at four times δ", broken(4.0 * DELTA));
 }
 
-/// Sets a part aside each time, and certifies what is the same for all data on all.
+/// Sets a part aside each time, and certifies families that are the same for all data on
+/// all traces.
 fn broken_when_split(population: &[Drawn], ask: Ask, n: usize) -> u64 {
     let plan = Plan::new(Ask {
         alpha: Some(ALPHA),
@@ -334,13 +336,13 @@ fn broken_when_split(population: &[Drawn], ask: Ask, n: usize) -> u64 {
     })
 }
 
-/// The clock and the thresholds of the plain score have most of δ where there are few
-/// traces, and those that were fitted to help to certify them.
+/// With few traces, the clock and the thresholds of the plain score have most of δ, and the
+/// fitting traces help to certify them.
 #[test]
 fn what_is_the_same_for_all_data_keeps_its_promise_on_all_traces() {
     let mut all = population(1_000, 101);
     for (i, drawn) in all.iter_mut().enumerate() {
-        // High enough, from some step on, for every walk; whatever the gap.
+        // The scores are high enough, from some step on, for every walk, whatever the gap.
         let sure = i % STEPS;
         for (t, score) in drawn.scores.iter_mut().enumerate() {
             *score = if t < sure {
@@ -370,12 +372,12 @@ fn what_is_the_same_for_all_data_keeps_its_promise_on_all_traces() {
     caught("at four times δ", broken_when_split(&all, careless, 200));
 }
 
-/// Nobody may lose a tenth by the first step, whatever the average.
+/// The loss by the first step must not reach a tenth, whatever the average.
 #[test]
 fn a_promise_on_average_is_not_one_by_every_step() {
     let mut all = population(1_000, 60);
     for (i, drawn) in all.iter_mut().enumerate() {
-        // Those who lose are among the fifth who are sure at once; the others are
+        // The sequences that lose are among the fifth that are sure at once. The others are
         // sure one step later, and would lose as much before.
         drawn.scores = vec![0.9; STEPS];
         if i >= 200 {
@@ -399,7 +401,7 @@ fn a_promise_on_average_is_not_one_by_every_step() {
     );
 }
 
-/// More evidence may be looked at where that was planned, and only then.
+/// More evidence may be looked at only if that was planned.
 #[test]
 fn looks_that_were_planned_share_delta() {
     const LOOKS: [u64; 4] = [150, 300, 450, 600];
@@ -437,8 +439,8 @@ fn looks_that_were_planned_share_delta() {
 
 #[test]
 fn few_labels_keep_the_gap_below_alpha() {
-    // 22% disagree, 46% of those with the full prediction right; some of all, at
-    // random, have a label.
+    // 22% disagree; in 46% of those the full prediction is right. A random part of all has
+    // a label.
     let mut all = population(1_500, 330);
     for drawn in &mut all[152..330] {
         drawn.label = Some(2);
@@ -458,7 +460,7 @@ fn few_labels_keep_the_gap_below_alpha() {
         let what = format!("{labelled} at random");
         kept(&what, broken(&asked, &all, 600, &terms, draw));
     }
-    // Where gaps are labelled less often than others, nothing is promised.
+    // Nothing is promised if gaps are labelled less often than other sequences.
     let draw = |rng: &mut Xoshiro256PlusPlus, n: usize| {
         let mut drawn = simple(&all)(rng, n);
         for one in &mut drawn {
@@ -502,7 +504,7 @@ fn given_losses_are_kept_below_alpha_on_average() {
 
 #[test]
 fn every_group_is_kept_below_alpha() {
-    // One group is just above, the others far below.
+    // One group is just above α, the others far below.
     let mut all = population(1_000, 26);
     for (i, drawn) in all.iter_mut().enumerate() {
         let group = if !(26..770).contains(&i) {
@@ -559,8 +561,7 @@ fn units_that_hang_together_count_as_one() {
 
 #[test]
 fn a_declared_shift_is_kept_to() {
-    // Where the rule will be used, the tenth with most gaps is met ten times as
-    // often as here.
+    // In use, the tenth with most gaps occurs ten times as often as here.
     let mut all = population(1_000, 0);
     for (i, drawn) in all.iter_mut().enumerate() {
         let often = i < 100;
@@ -575,7 +576,7 @@ fn a_declared_shift_is_kept_to() {
         }),
         ..Terms::default()
     };
-    // The population as it will be met.
+    // The population as it occurs in use.
     let often = |drawn: &Drawn| drawn.weight.unwrap() as usize;
     let shifted: Vec<Drawn> = all
         .iter()
@@ -594,9 +595,9 @@ fn a_declared_shift_is_kept_to() {
     );
 }
 
-/// A test of "the mean is α", by bets on both sides, says little about "the mean
-/// is above α": where it is far above, it rejects that it is α. A public notebook
-/// certifies with such a p-value.
+/// A test of "the mean is α", by bets on both sides, says little about "the mean is above
+/// α": if it is far above, the test rejects that it is α. A public notebook certifies with
+/// such a p-value.
 #[test]
 fn a_two_sided_test_of_the_mean_certifies_what_it_must_not() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(8);
@@ -612,7 +613,7 @@ fn a_two_sided_test_of_the_mean_certifies_what_it_must_not() {
         certified += u32::from(two_sided <= DELTA);
     }
     assert!(certified > 900, "{certified}");
-    // Ours does not certify a single one of them.
+    // Our test does not certify a single one of them.
     let terms = Terms {
         loss: Loss::Given,
         ..Terms::default()
@@ -626,7 +627,7 @@ fn a_two_sided_test_of_the_mean_certifies_what_it_must_not() {
     assert_eq!(broken(&asked, &all, 200, &terms, simple(&all)), 0);
 }
 
-/// Sequences of which the surer ones are right more often.
+/// Sequences with higher scores are right more often.
 fn calibrated(n: usize, seed: u64) -> Vec<Drawn> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut drawn = |_| {
@@ -751,7 +752,7 @@ fn fitting_traces_may_lack_the_labels_that_certifying_ones_have() {
         let rule = plan.as_ref().unwrap().calibrate(given).unwrap().rule;
         rule.expected().map_or(1.0, |expected| expected.t_avg)
     };
-    // Here every disagreement is a gap, so that nothing is lost.
+    // Here every disagreement is a gap, so nothing is lost.
     let (with, without) = (t_avg(fit), t_avg(&unlabelled));
     assert!(without < 1.02 * with, "{without} {with}");
 }
@@ -785,7 +786,7 @@ fn rules_minimise_the_cost_that_is_given() {
     assert!((found.mean - cost).abs() < 10.0, "{} {cost}", found.mean);
 }
 
-/// What a rule does to these, read in two halves.
+/// The evaluation of these, read in two halves.
 fn evaluated(rule: &Rule, all: &[Drawn]) -> Result<Evaluation, EvaluateError> {
     let mut halves = Vec::new();
     for half in all.chunks(all.len().div_ceil(2)) {
@@ -854,7 +855,7 @@ fn a_column_that_only_some_sequences_have_is_refused() {
     }
 }
 
-/// A row without a true class belongs to none; the classes of the others are judged as
+/// A row without a true class belongs to no class. The classes of the others are judged as
 /// they would be without it.
 #[test]
 fn one_missing_label_does_not_hide_a_class_that_loses_much() {
@@ -885,7 +886,7 @@ fn one_missing_label_does_not_hide_a_class_that_loses_much() {
 }
 
 /// Certifying rounds losses up to whole levels. A measured mean is not rounded, and its
-/// interval holds the truth however many there are.
+/// interval holds the truth however many losses there are.
 #[test]
 fn measured_losses_are_not_rounded_up() {
     let with_loss = |loss: f32| {
@@ -914,7 +915,7 @@ fn measured_losses_are_not_rounded_up() {
         let (low, high) = found.gap_interval;
         assert!(low < truth && truth < high, "{low} {high}");
     }
-    // Units of seven, of which one loses each time.
+    // Units of seven; one sequence of each loses.
     let mut all = calibrated(7 * 2_000, 11);
     for (i, drawn) in all.iter_mut().enumerate() {
         drawn.scores.fill(0.9);
@@ -932,7 +933,7 @@ fn measured_losses_are_not_rounded_up() {
     let (low, high) = found.gap_interval;
     assert!((found.gap - 1.0 / 7.0).abs() < 1e-9, "{}", found.gap);
     assert!(low < 1.0 / 7.0 && 1.0 / 7.0 < high, "{low} {high}");
-    // One unit alone says nothing about how units differ.
+    // One unit alone says nothing about how much units differ.
     let one = evaluated(&rule, &all[..7]).unwrap();
     let accuracy = one.accuracy.unwrap();
     let errors = [

@@ -1,5 +1,5 @@
-//! The guarantee, checked where the truth is known: calibrate thousands of
-//! times and count how often the promise is broken.
+//! The guarantee, checked in cases where the truth is known: calibrate thousands of times
+//! and count how often the promise is broken.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use haltwise::plan::*;
@@ -50,7 +50,7 @@ fn screen_only(screening: &Traces, _: &Traces) -> Rule {
     found(Method::ScreenOnly, Inputs::one(screening))
 }
 
-/// How many of the draws give a rule that breaks the promise in truth.
+/// How many of the draws give a rule that truly breaks the promise.
 fn violations(process: &Process, method: Found, promise: Promise) -> u64 {
     let alpha = Alpha::default();
     let violated = |draw: u64| {
@@ -62,8 +62,8 @@ fn violations(process: &Process, method: Found, promise: Promise) -> u64 {
     (0..DRAWS).into_par_iter().map(violated).sum()
 }
 
-/// Whether this many violations are more than δ explains: P(Bin(draws, δ) ≥
-/// violations) below the level.
+/// Whether δ cannot explain this many violations: P(Bin(draws, δ) ≥ violations) is below
+/// the level.
 fn too_many(violations: u64, draws: u64, delta: Delta) -> bool {
     violations > 0 && 1.0 - binomial_tail(violations - 1, draws, delta.get()) < LEVEL
 }
@@ -98,8 +98,8 @@ fn promises_are_broken_no_more_often_than_delta() {
     }
 }
 
-/// Without certifying, or judged by a promise it does not make, a rule is
-/// caught: so the test above can fail.
+/// A rule that is not certified, or is judged by a promise it does not make, is caught. So
+/// the test above can fail.
 #[test]
 fn what_promises_less_is_caught() {
     let delta = plan(Method::Marginal).delta();

@@ -29,7 +29,7 @@ pub const CONFIDENCE: f64 = 0.95;
 /// The shares of earliest sequences for which the gap is reported.
 const EARLIEST: [&str; 2] = ["0.2", "0.5"];
 
-/// The step, counted from 1, at which each sequence halts, in input order.
+/// Returns the step, counted from 1, at which each sequence halts, in input order.
 pub fn halt_steps(thresholds: &Thresholds, traces: &Traces) -> Result<Vec<u32>, EvaluateError> {
     check(thresholds, false, traces)?;
     Ok(halts(thresholds, traces)
@@ -65,9 +65,10 @@ pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, 
 #[derive(Debug)]
 pub struct Evaluator {
     thresholds: Thresholds,
-    /// Whether a sequence that has more steps is read to its end, or refused.
+    /// Whether a sequence with more steps than the rule is read to its end rather than
+    /// refused.
     reads_on: bool,
-    /// The steps of the rule, or of the longest sequence that has more.
+    /// The number of steps of the rule, or of the longest sequence if that has more.
     t_max: usize,
     /// What the rule promises.
     terms: Terms,
@@ -75,12 +76,12 @@ pub struct Evaluator {
     measure: Measure,
     /// Where each sequence halts, in the order they came.
     halts: Vec<Halt>,
-    /// How many steps they have in all.
+    /// How many steps the sequences have in all.
     available: usize,
-    /// The positions of those without a label.
+    /// The positions of the sequences without a label.
     unlabelled: Vec<usize>,
     thinned: usize,
-    /// How many have a weight, and how many have costs.
+    /// How many sequences have a weight, and how many have costs.
     weighted: usize,
     costed: usize,
     /// The groups by name, and the group of each sequence that has one.
@@ -88,23 +89,24 @@ pub struct Evaluator {
     group: Vec<Option<u32>>,
     /// The unit of each sequence.
     units: Vec<Key>,
-    /// What each sequence lost; empty where losses are 0 or 1.
+    /// The loss of each sequence; empty where losses are 0 or 1.
     losses: Vec<f64>,
-    /// What was spent in all, early and in full, in millionths.
+    /// The total cost in millionths: until sequences halted, and of reading them in full.
     total: Option<[u128; 2]>,
     /// The score that is judged.
     source: ScoreSource,
-    /// The levels of one sequence, and what its fingerprint is taken from; kept to be reused.
+    /// Buffers that are reused: the levels of one sequence, and the bytes of its
+    /// fingerprint.
     levels: Vec<u8>,
     bytes: Vec<u8>,
 }
 
-/// Costs are added up as whole numbers, so that no order of adding matters.
+/// Costs are added as whole numbers, so the order of adding does not matter.
 const MILLIONTHS: f64 = 1e6;
 
 impl Evaluator {
-    /// Nothing evaluated yet. Sequences that have more steps than there are
-    /// thresholds will be refused.
+    /// Starts with nothing evaluated. Refuses sequences with more steps than there are
+    /// thresholds.
     pub fn new(thresholds: Thresholds) -> Self {
         Self {
             t_max: thresholds.t_max(),
@@ -130,8 +132,8 @@ impl Evaluator {
         }
     }
 
-    /// The same for a rule, which [may read on](Rule::reads_on) where it has no
-    /// threshold any more, and which may promise other things than a gap.
+    /// Does the same for a rule. A rule [may read on](Rule::reads_on) past its last
+    /// threshold, and may promise something other than a gap.
     pub fn for_rule(rule: &Rule) -> Self {
         let who = rule.admission();
         let measure = Measure::of(who.terms.loss);
@@ -145,9 +147,9 @@ impl Evaluator {
         }
     }
 
-    /// Applies the rule to one more sequence, scored as it demands, and returns
-    /// its fingerprint; `None` where the rule's weights leave it out. Columns that
-    /// all sequences lack are done without.
+    /// Applies the rule to one more sequence and returns the sequence's fingerprint, or
+    /// `None` if the rule's weights leave it out. The sequence is scored as the rule
+    /// demands. A column may be missing if all sequences lack it.
     pub fn push(
         &mut self,
         key: Key,
@@ -199,7 +201,7 @@ impl Evaluator {
         Ok(Some(print))
     }
 
-    /// Where a sequence halts, and what that costs.
+    /// Finds where a sequence halts, and what that costs.
     fn halt(&mut self, trace: &Trace<'_>) -> Result<Halt, EvaluateError> {
         let reached = match self.source == trace.source() {
             true => self.thresholds.first_reached(trace.scores()),
@@ -230,7 +232,7 @@ impl Evaluator {
         })
     }
 
-    /// What a sequence has spent by each of its steps, where costs are known.
+    /// Returns the cost of a sequence up to each of its steps, if costs are known.
     fn spent_by(&self, trace: &Trace<'_>) -> Option<Vec<f64>> {
         Some(match self.terms.cost.as_ref()? {
             Cost::Steps(costs) => Cost::spent(Cost::of_steps(costs, trace.len())),
@@ -252,7 +254,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Adds what was evaluated with the same rule elsewhere, behind what is here.
+    /// Appends what another evaluator measured with the same rule.
     pub fn append(&mut self, mut later: Self) -> Result<(), EvaluateError> {
         let before = self.halts.len();
         self.t_max = self.t_max.max(later.t_max);
@@ -282,7 +284,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// What happened to all of them.
+    /// Summarises all sequences.
     pub fn finish(self) -> Result<Evaluation, EvaluateError> {
         let (halts, t_max) = (&self.halts, self.t_max);
         if halts.is_empty() {
@@ -292,7 +294,7 @@ impl Evaluator {
         let n = halts.len();
         let has_label =
             |i: usize| self.unlabelled.is_empty() || self.unlabelled.binary_search(&i).is_err();
-        // Of the gap, only those with a label say anything.
+        // Only labelled sequences say anything about the gap.
         let judged = |i: usize| self.measure.loss != Loss::Gap || has_label(i);
         let labelled = n - self.unlabelled.len();
         let mut at_step = vec![Counts::default(); t_max];
@@ -302,7 +304,7 @@ impl Evaluator {
         let units = self
             .has_units()
             .then(|| by_key(self.units.iter().copied().zip(0..n)));
-        // Who has no label is never right.
+        // A sequence without a label is never counted as right.
         let share = |right: fn(&Halt) -> bool| {
             let hits = halts.iter().filter(|h| right(h)).count();
             let share = hits as f64 / labelled as f64;
@@ -375,9 +377,9 @@ impl Evaluator {
         })
     }
 
-    /// Refuses a column that some sequences have and some lack: without it for all,
-    /// nothing can be said of those for whom the promise is made. A true class may be
-    /// missing; then the promise by class is judged on the others.
+    /// Refuses a column that only some sequences have: without it for all, nothing can be
+    /// said about those that the promise covers. A true class may be missing. The promise
+    /// by class is then judged on the other sequences.
     fn check_columns(&self) -> Result<(), EvaluateError> {
         let n = self.halts.len();
         let by = self.terms.by.as_deref().filter(|&by| by != LABEL);
@@ -404,7 +406,7 @@ impl Evaluator {
         Ok(())
     }
 
-    /// Whether the sequences come in units, of which each counts once.
+    /// Whether the sequences come in units, each of which counts once.
     fn has_units(&self) -> bool {
         self.units.len() == self.halts.len()
     }
@@ -457,8 +459,8 @@ impl Evaluator {
         self.losses.get(i).copied().unwrap_or_else(counted)
     }
 
-    /// The sums of losses at each step, over sequences or units: what is new there, or
-    /// has changed.
+    /// Sums losses at each step, over sequences or units. Each sum holds only what is new
+    /// at the step or has changed there.
     fn sums(&self, member: &dyn Fn(usize) -> bool) -> Vec<Sums> {
         let mut sums = vec![Sums::default(); self.t_max];
         if !self.has_units() {
@@ -484,9 +486,9 @@ impl Evaluator {
         sums
     }
 
-    /// The mean loss of the ⌊share·n⌋ sequences that halted first, ties by input
-    /// order, and an interval of it. Where there are units, it is a mean over those
-    /// that have any of these sequences: the sequences of one unit are tied.
+    /// Computes the mean loss of the ⌊share·n⌋ sequences that halted first (ties by input
+    /// order), and an interval for it. Where there are units, it is a mean over the units
+    /// that have any of these sequences, because the sequences of one unit are dependent.
     fn earliest(&self, judged: &dyn Fn(usize) -> bool, share: &str) -> (Option<f64>, (f64, f64)) {
         let share: f64 = share.parse().unwrap_or(0.0);
         let mut at_step = vec![0_u64; self.t_max];
@@ -494,7 +496,7 @@ impl Evaluator {
             at_step[halt.step as usize] += 1;
         }
         let mut left = (share * at_step.iter().sum::<u64>() as f64) as u64;
-        // All who halt before some step, and of those who halt there the first.
+        // All that halt before some step, and the first of those that halt at it.
         let step = at_step.iter().position(|&halted| {
             let all = halted <= left;
             left -= if all { halted } else { 0 };
@@ -521,7 +523,7 @@ impl Evaluator {
         (sum.mean(), sum.interval())
     }
 
-    /// Some sequences, and where they halt.
+    /// Some sequences, and where each halts.
     fn members(&self, member: &dyn Fn(usize) -> bool) -> impl Iterator<Item = (usize, Halt)> {
         let halts = self.halts.iter().copied().enumerate();
         halts.filter(move |(i, _)| member(*i))

@@ -1,4 +1,5 @@
-//! What a rule does: to traces, to live streams, to votes; and whether its promise still holds.
+//! Applying a rule: to traces, to live streams, to votes; and testing whether its promise
+//! still holds.
 
 pub mod evaluate;
 pub mod monitor;

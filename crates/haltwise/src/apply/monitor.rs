@@ -1,9 +1,9 @@
-//! Watching a promise while its rule is in use.
+//! Watches a promise while its rule is in use.
 //!
-//! A share of the live streams, drawn by chance, is *audited*: answered when the
-//! rule halts, and read to its end all the same. So it is known where each
-//! halted, and, sooner or later, whether that lost anything. The monitor tests,
-//! at every moment at once, the hypothesis that the promise holds:
+//! A share of the live streams, drawn by chance, is *audited*: each is answered when the
+//! rule halts, but is still read to its end. So the monitor learns where each halted and,
+//! sooner or later, whether that lost anything. It tests, at every moment at once, the
+//! hypothesis that the promise holds:
 //!
 //! > E[(loss − α)·1{halted by t}] ≤ 0 for every step t, given all streams before.
 //!
@@ -13,36 +13,35 @@
 //! is at most 1 under the hypothesis, so the product over streams is a
 //! nonnegative supermartingale that starts at 1.
 //!
-//! *The mixture.* So is a mean of such products with weights fixed beforehand:
-//! over several p, because how large the loss will be is not known; over the
-//! [watched steps](Watch), because it is not known where; over groups; and over
-//! the blocks of streams from which the product starts, because it is not known
-//! when. (A bet that has lost for a year has nothing left to win with; one that
-//! starts where the drift does, has.)
-//! A block begins before its streams do, so a product that starts there is 1
-//! until then. By Ville's inequality, the mixture ever reaches 1/δ with
-//! probability δ at most: a false alarm is that rare over the whole life of the
-//! rule, however often it is looked at.
+//! *The mixture.* A mean of such products, with weights fixed beforehand, is also a
+//! nonnegative supermartingale that starts at 1. The mean is taken over several p, because
+//! the size of the loss is unknown; over the [watched steps](Watch), because the step where
+//! it occurs is unknown; over groups; and over the blocks of streams from which the product
+//! starts, because the time is unknown. (A bet that has lost for a year has nothing left to
+//! win with; a bet that starts where the drift does has.) A block begins before its streams
+//! do, so a product that starts there is 1 until then. By Ville's inequality, the mixture
+//! ever reaches 1/δ with probability δ at most. So the probability of a false alarm is at
+//! most δ over the whole life of the rule, however often the monitor is consulted.
 //!
 //! *Groups* are averaged rather than given a share of δ each: with G of them, a
 //! product that reaches G/δ brings the average to 1/δ, so the average never
 //! alarms later, and it alarms earlier where several groups drift.
 //!
-//! *What is not known yet.* Streams count in the order in which they began. One
-//! that has begun enters every product by its least factor, of a halt without
-//! loss; where it halts, and what that lost, can only raise that. So what is
-//! computed is at no moment more than the mixture of the outcomes that will be
-//! known in the end, and the bound holds whatever the delays depend on.
-//! To leave unknown outcomes out until they are known would not do: losses that
-//! come to light first would look like many. (`tests/monitor.rs` shows it.)
+//! *Unknown outcomes.* Streams count in the order in which they began. A stream that has
+//! begun enters every product by its least factor, that of a halt without loss. Where it
+//! halts, and what that lost, can only raise that factor. So the computed value is at no
+//! moment more than the mixture of the outcomes that will be known in the end, and the
+//! bound holds whatever the delays depend on. It would be wrong to leave unknown outcomes
+//! out until they are known: losses that come to light first would look like many.
+//! (`tests/monitor.rs` shows it.)
 //!
-//! *Units.* Where the promise is about units, each is one factor: see [`UnitKey`]
-//! and `units.rs`, which argues it.
+//! *Units.* If the promise is about units, each unit is one factor: see [`UnitKey`] and the
+//! argument in `units.rs`.
 //!
-//! Only counts are needed: of each block, watched step and group, how many
-//! halted, with which loss. They add, so the counts of several servers, taken by
-//! the same calendar, are those of one that had seen it all. To test the sum beside
-//! each of S servers is S + 1 tests: [`Watch::shared_by`] gives each its share of δ.
+//! The monitor needs only counts: for each block, watched step and group, how many halted,
+//! and with which loss. Counts add, so those of several servers with the same calendar
+//! equal the counts of one server that had seen it all. Testing the sum as well as each of
+//! S servers makes S + 1 tests: [`Watch::shared_by`] gives each its share of δ.
 
 mod audit;
 mod interval;
@@ -69,17 +68,17 @@ use units::{Cell, Place, Unit};
 pub use verdict::{Alarm, ByStep, Recent, SumError, Unwatched, Verdict};
 pub use watch::Watch;
 
-/// How many audited streams are a block where there is no calendar.
+/// The number of audited streams in a block if there is no calendar.
 pub const BLOCK: u64 = 100;
 
-/// The recent past of a step is the latest blocks in which at least this many
-/// streams halted by it, with an outcome that is known.
+/// The recent past of a step is the latest blocks in which at least this many streams with
+/// a known outcome halted by it.
 const RECENT_STREAMS: u64 = 500;
 
-/// The most units that are told apart; streams of later ones count for nothing.
+/// The most units that are told apart; streams of later units count for nothing.
 pub const MOST_UNITS: usize = 1_000_000;
 
-/// The streams of one row: those halted by its step, as far as is known.
+/// The streams of one row: those known to have halted by its step, and those that may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 struct Row {
     /// How many halted by then, and how many may.
@@ -91,7 +90,7 @@ struct Row {
 }
 
 impl Row {
-    /// What came after `before`.
+    /// Returns what came after `before`.
     fn since(self, before: Self) -> Self {
         Self {
             halted: self.halted.saturating_sub(before.halted),
@@ -113,14 +112,14 @@ impl Row {
         self.halted <= all.halted && self.losses <= all.losses
     }
 
-    /// The loss among those of which it is known.
+    /// The loss among the streams whose loss is known.
     fn loss(self) -> Option<f64> {
         let known = self.halted.saturating_sub(self.unknown);
         (known > 0).then(|| self.losses as f64 / known as f64)
     }
 }
 
-/// A block of streams: what was counted before it began.
+/// A block of streams, with the counts before it began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Block {
     key: u64,
@@ -128,7 +127,7 @@ struct Block {
     before: Vec<Row>,
 }
 
-/// An audited stream that has begun and not halted.
+/// An audited stream that has begun and has not halted.
 ///
 /// Neither this nor [`Pending`] can be copied, so that nothing is counted twice; both
 /// can be stored with their monitor.
@@ -141,8 +140,7 @@ pub struct Running {
     place: Option<Place>,
 }
 
-/// An audited stream that has halted, and of which it is not known whether that
-/// lost anything.
+/// An audited stream that has halted; whether that lost anything is not known.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[must_use = "the loss counts as unknown until it is settled"]
 pub struct Pending {
@@ -169,7 +167,7 @@ pub struct Pending {
 /// assert!(verdict.alarm && verdict.worst_step >= Some(2));
 /// ```
 ///
-/// It can be stored and taken up again.
+/// A monitor can be stored and restored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Monitor {
@@ -183,14 +181,14 @@ pub struct Monitor {
     rows: Vec<Row>,
     blocks: Vec<Block>,
     alarm: Option<Alarm>,
-    /// Units of which something is still open, and those of which all is known.
+    /// Units with something still open, and units about which everything is known.
     units: BTreeMap<(u32, UnitKey), Unit>,
     spent: BTreeSet<(u32, UnitKey)>,
     unwatched: Unwatched,
 }
 
 impl Monitor {
-    /// No stream was audited yet.
+    /// Starts with no audited stream.
     pub fn new(watch: Watch) -> Self {
         let alpha = watch.alpha.get();
         // With p's odds r times those of α, both divide by 1 + (r − 1)α.
@@ -211,30 +209,29 @@ impl Monitor {
         }
     }
 
-    /// What is watched.
+    /// Returns what is watched.
     pub fn watch(&self) -> &Watch {
         &self.watch
     }
 
-    /// How many streams were audited; where the promise is about units, how many of
-    /// those.
+    /// How many streams were audited; if the promise is about units, how many units.
     pub fn audits(&self) -> u64 {
         self.audits
     }
 
-    /// The block that is next where there is no calendar: one for each 100 audits.
+    /// The next block if there is no calendar: one for each 100 audits.
     pub fn next_block(&self) -> u64 {
         self.audits / BLOCK
     }
 
-    /// How many units are not [closed](Self::close_units), and tell nothing yet. A
-    /// [sum](Self::sum) does not know.
+    /// How many units are not [closed](Self::close_units), and so say nothing yet. A
+    /// [sum](Self::sum) does not know this.
     pub fn open_units(&self) -> usize {
         self.units.values().filter(|unit| !unit.closed).count()
     }
 
-    /// Whether a unit has begun and is not [closed](Self::close_units): then all of its
-    /// streams are to be audited.
+    /// Whether a unit has begun and is not [closed](Self::close_units). If so, audit all of
+    /// its streams.
     pub fn has_open_unit(&self, unit: UnitKey) -> bool {
         let groups = 0..self.watch.groups as u32;
         let mut known = groups.filter_map(|group| self.units.get(&(group, unit)));
@@ -246,10 +243,10 @@ impl Monitor {
         self.alarm
     }
 
-    /// An audited stream begins, in a group (from 0; one that is not watched
-    /// counts as the last) and in the block with this key: the hour, say, or the
-    /// number of the stream divided by [`BLOCK`]. Keys never fall; should a
-    /// clock go back, the stream is of the block that is under way.
+    /// Begins an audited stream, in a group (from 0; a group that is not watched counts as
+    /// the last) and in the block with this key: for example the hour, or the number of the
+    /// stream divided by [`BLOCK`]. Keys never fall; if a clock goes back, the stream
+    /// belongs to the current block.
     pub fn begin(&mut self, key: u64, group: usize) -> Running {
         if self.blocks.last().is_none_or(|block| block.key < key) {
             self.blocks.push(Block {
@@ -273,12 +270,12 @@ impl Monitor {
         running
     }
 
-    /// An audited stream of a unit begins: as [`begin`](Self::begin), where the
-    /// promise is about units. Report all streams of
-    /// an audited unit. The unit tells nothing until it is [closed](Self::close_units).
+    /// Begins an audited stream of a unit: like [`begin`](Self::begin), if the promise is
+    /// about units. Report all streams of an audited unit. The unit says nothing until it
+    /// is [closed](Self::close_units).
     ///
-    /// `None` if nothing that becomes of it could count any more. A stream of a unit that
-    /// is over, or of a new one beyond [`MOST_UNITS`], is [unwatched](Unwatched).
+    /// Returns `None` if no outcome of the stream could count any more. A stream of a
+    /// closed unit, or of a new unit beyond [`MOST_UNITS`], is [unwatched](Unwatched).
     pub fn begin_of_unit(&mut self, key: u64, group: usize, unit: UnitKey) -> Option<Running> {
         let group = group.min(self.watch.groups - 1) as u32;
         let known = (group, unit);
@@ -304,15 +301,15 @@ impl Monitor {
         })
     }
 
-    /// A unit is over: none of its streams begins any more. Returns whether an alarm is
-    /// raised by it.
+    /// Closes a unit: none of its streams begins any more. Returns the alarm if this raises
+    /// one.
     pub fn close_unit(&mut self, group: usize, unit: UnitKey) -> Option<Alarm> {
         let rises = self.change_unit((group as u32, unit), |unit| unit.closed = true);
         if rises { self.check() } else { None }
     }
 
-    /// All units are over whose first stream began before the block with this key.
-    /// Returns whether an alarm is raised by it.
+    /// Closes all units whose first stream began before the block with this key. Returns
+    /// the alarm if this raises one.
     pub fn close_units(&mut self, before: u64) -> Option<Alarm> {
         let blocks = self.blocks.partition_point(|block| block.key < before) as u32;
         let due = |unit: &&Unit| unit.block < blocks && !unit.closed;
@@ -324,7 +321,7 @@ impl Monitor {
         if rises { self.check() } else { None }
     }
 
-    /// Changes what is known of a unit, and the counts with it. Returns whether the
+    /// Changes what is known about a unit, and the counts with it. Returns whether the
     /// e-value may have risen.
     fn change_unit(&mut self, known: (u32, UnitKey), change: impl FnOnce(&mut Unit)) -> bool {
         let Some(mut unit) = self.units.remove(&known) else {
@@ -354,8 +351,8 @@ impl Monitor {
         rises
     }
 
-    /// An audited stream halts at step `t`, counted from 1. Returns whether an
-    /// alarm is raised by it: so far it counted by every step.
+    /// Halts an audited stream at step `t`, counted from 1. Until now it counted by every
+    /// step. Returns the alarm if this raises one.
     pub fn halt(&mut self, running: Running, t: u32) -> (Pending, Option<Alarm>) {
         if let Some(place) = running.place {
             let (block, group) = (running.block, running.group);
@@ -399,8 +396,7 @@ impl Monitor {
         }
     }
 
-    /// It is known whether halting lost anything. Returns whether an alarm is
-    /// raised by it.
+    /// Records whether halting lost anything. Returns the alarm if this raises one.
     pub fn settle(&mut self, pending: Pending, loss: bool) -> Option<Alarm> {
         if let Some(place) = pending.place {
             let known = (pending.group, place.unit);
@@ -416,17 +412,17 @@ impl Monitor {
         if loss { self.check() } else { None }
     }
 
-    /// A stream of which all is known: it began after all before it, halted at
-    /// step `t`, counted from 1, with or without a loss.
+    /// Records a stream whose outcome is fully known: it began after all earlier ones and
+    /// halted at step `t`, counted from 1, with or without a loss.
     pub fn audit(&mut self, key: u64, group: usize, t: u32, loss: bool) -> Option<Alarm> {
         let running = self.begin(key, group);
-        // Not `halt`, which would look for an alarm where the e-value only fell.
+        // Not `halt`, which would look for an alarm although the e-value only fell.
         let pending = self.place(running, t);
         self.settle(pending, loss)
     }
 
-    /// An [audit](Auditor::audit) that is over, after all before it and in blocks of 100.
-    /// Returns what waits for a label, if anything does.
+    /// Records a finished [audit](Auditor::audit), after all before it and in blocks of
+    /// 100. Returns the stream if it still waits for a label.
     pub fn take(&mut self, found: &Audited) -> Option<Pending> {
         let block = self.next_block();
         let running = match found.unit {
@@ -435,7 +431,7 @@ impl Monitor {
         };
         let (pending, _alarm) = self.halt(running, found.step);
         match found.loss {
-            // It counts as one without a loss until a label tells.
+            // It counts as no loss until a label is known.
             None => Some(pending),
             Some(loss) => {
                 self.settle(pending, loss);
@@ -444,8 +440,8 @@ impl Monitor {
         }
     }
 
-    /// Changes the counts of a stream of a block: the sums of all blocks up to
-    /// it, hence what was before each later one.
+    /// Changes the counts of a stream in a block: the sums of all blocks up to it, and so
+    /// the counts before each later block.
     fn update(
         &mut self,
         block: u32,
@@ -455,8 +451,8 @@ impl Monitor {
     ) {
         let first = group as usize * self.watch.rows();
         let rows = first + rows.start..first + rows.end;
-        // A stream of another monitor, which only a file that was tampered with
-        // brings here, is in no row.
+        // A stream of another monitor is in no row. Only a file that was tampered with
+        // brings one here.
         let counts = |all: &mut [Row]| {
             if let Some(rows) = all.get_mut(rows.clone()) {
                 rows.iter_mut().for_each(&change);
@@ -470,7 +466,7 @@ impl Monitor {
         later.iter_mut().for_each(|block| counts(&mut block.before));
     }
 
-    /// Raises an alarm if there is none and the evidence has come to it.
+    /// Raises an alarm if there is none and the evidence has reached the threshold.
     fn check(&mut self) -> Option<Alarm> {
         if self.alarm.is_some() {
             return None;
@@ -489,12 +485,12 @@ impl Monitor {
         self.alarm
     }
 
-    /// The first stream, counted from 1, of a block.
+    /// The first stream of a block, counted from 1.
     fn since(&self, block: usize) -> u64 {
         self.blocks.get(block).map_or(0, |block| block.audits) + 1
     }
 
-    /// What is known now.
+    /// Returns what is known now.
     pub fn verdict(&self) -> Verdict {
         let mixture = self.mixture();
         let (block, group, row) = match self.alarm {
@@ -544,8 +540,8 @@ impl Monitor {
         }
     }
 
-    /// What a row counted of late. The start depends on what was found, and may: the
-    /// intervals of all starts hold at once.
+    /// Returns the recent counts of a row. The start may depend on what was found, because
+    /// the intervals for all starts hold at once.
     fn recent(&self, r: usize) -> Recent {
         let since = |block: &Block| self.rows[r].since(block.before[r]);
         let enough = |block: &Block| {
@@ -562,9 +558,9 @@ impl Monitor {
         }
     }
 
-    /// The interval of what a row counted since a block, at the share of δ that
-    /// its bets have in the mixture; so all intervals together hold with
-    /// probability 1 − δ (union bound).
+    /// Returns the interval for what a row counted since a block, at the share of δ that
+    /// its bets have in the mixture. So all intervals together hold with probability 1 − δ
+    /// (union bound).
     fn interval(&self, block: usize, r: usize, row: Row) -> (f64, f64) {
         let level = self.watch.delta.get() * weight(block) * self.watch.weight(r);
         let (low, _) = lasting_interval(row.losses, row.halted, level);

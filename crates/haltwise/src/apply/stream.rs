@@ -1,4 +1,4 @@
-//! Deciding live, one step at a time: the state of one stream, and a table of many.
+//! Live decisions, one step at a time: the state of one stream, and a table of many.
 
 mod table;
 
@@ -13,18 +13,18 @@ use haltwise_stream::{NotAScore, Score, Step, StepError};
 
 pub use table::{Limits, Message, Missing, Outcome, Refusal, Streams, Taken};
 
-/// How far one sequence has come, to be shown to its rule step by step:
-/// [`Rule::observe`]. Sixteen bytes and, where the score is learned, what that
-/// remembers until the stream halts; it can be stored and taken up again.
+/// How far one sequence has come. Show its steps to the rule one by one with
+/// [`Rule::observe`]. The state takes sixteen bytes and, if the score is learned, the
+/// score's memory until the stream halts. It can be stored and restored.
 ///
-/// Once halted it stays halted.
+/// A halted stream stays halted.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct State {
     now: live::State,
     memory: Option<Box<Memory>>,
 }
 
-/// A state as it is stored.
+/// The stored form of a state.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored<M> {
@@ -61,13 +61,12 @@ impl<'de> Deserialize<'de> for State {
 }
 
 impl State {
-    /// A stream of which no step was seen yet.
+    /// Starts a stream without steps.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many steps were seen until it halted, or so far; no more are counted
-    /// than a `u32` holds.
+    /// The number of steps seen so far, or until it halted; at most what a `u32` holds.
     pub fn steps(&self) -> u32 {
         self.now.steps()
     }
@@ -82,8 +81,7 @@ impl State {
         self.now.reason()
     }
 
-    /// The stream is over. Returns why it halted: at its end, unless it had
-    /// halted before.
+    /// Ends the stream. Returns why it halted: at its end, unless it had halted before.
     pub fn end(&mut self) -> Reason {
         self.memory = None;
         self.now.end()
@@ -97,7 +95,7 @@ impl State {
 }
 
 impl Rule {
-    /// What a live stream needs of it.
+    /// The part of the rule that a live stream needs.
     #[inline]
     pub fn live(&self) -> live::Rule<'_> {
         live::Rule::trusted(
@@ -110,10 +108,10 @@ impl Rule {
 
     /// Shows the next step of a stream to the rule, which computes its score.
     ///
-    /// A score without class probabilities is taken as it is: it must be of the
-    /// kind that the rule judges, unless that is learned and only computed from
-    /// it. A step without a usable score is refused and not counted:
-    /// [`skip`](Self::skip) it. Past `t_max` no score is looked at.
+    /// A score without class probabilities is used as it is. It must be of the kind that
+    /// the rule judges, unless the rule's score is learned and computed from it. A step
+    /// without a usable score is refused and not counted: [`skip`](Self::skip) it. Past
+    /// `t_max` no score is looked at.
     pub fn observe(&self, state: &mut State, step: &Step<'_>) -> Result<Decision, StepError> {
         let live = self.live();
         let decision = match self.source() {
@@ -142,10 +140,11 @@ impl Rule {
         decision
     }
 
-    /// The step, counted from 1, at which a stream with these scores halts, or ends. An error is
-    /// the first that is no score, and its step; those behind the halt are not looked at.
+    /// Returns the step, counted from 1, at which a stream with these scores halts, or
+    /// ends. The error is the first invalid score and its step; scores after the halt are
+    /// not looked at.
     ///
-    /// Where the rule [reads on](Self::reads_on), the stream may have more steps than that.
+    /// The stream may have more steps than that if the rule [reads on](Self::reads_on).
     pub fn halt_step(&self, scores: &[f32]) -> Result<usize, (usize, NotAScore)> {
         let last = match self.reads_on() {
             true => scores.len(),
@@ -158,15 +157,15 @@ impl Rule {
         sound.map(|_score| t + 1)
     }
 
-    /// Counts a step that has no usable score: it cannot halt the stream, unless
-    /// it is the rule's last.
+    /// Counts a step without a usable score. It cannot halt the stream, unless it is the
+    /// rule's last step.
     pub fn skip(&self, state: &mut State) -> Decision {
         let decision = self.live().skip(&mut state.now);
         self.forget(state);
         decision
     }
 
-    /// Where no score is computed any more, nothing needs to be remembered.
+    /// Frees the memory of the score once no score is computed any more.
     #[inline]
     fn forget(&self, state: &mut State) {
         if state.memory.is_some() && !self.live().looks_at(&state.now) {
@@ -263,7 +262,7 @@ pub(crate) mod tests {
         assert_eq!((decisions, state.steps()), (vec![Continue; 4], 4));
         let halt = Halt(Reason::Threshold);
         assert_eq!(observe_all(&unequal, &[0.1, 0.9]).0, [Continue, halt]);
-        // What is no score does not matter there.
+        // An invalid score does not matter there.
         let mut state = state;
         assert_eq!(unequal.observe(&mut state, &Step::default()), Ok(Continue));
     }

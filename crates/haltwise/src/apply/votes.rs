@@ -6,13 +6,12 @@
 //!
 //! # The score
 //!
-//! Votes are independent draws from one unknown distribution over answers of
-//! which nobody knows how many there are. So they are exchangeable, and the
-//! urn that Hoppe described is the simplest exchangeable law for them: after `t`
-//! votes, the next one repeats an answer that `c` of them gave with probability
-//! `c / (t + θ)`, and is a new answer with probability `θ / (t + θ)`. It is the
-//! predictive law of a Dirichlet process with concentration `θ`; here `θ` is 1:
-//! as much weight for all that was never said as for one vote.
+//! Votes are independent draws from one unknown distribution over an unknown number of
+//! answers. So they are exchangeable, and Hoppe's urn is the simplest exchangeable law for
+//! them. After `t` votes, the next one repeats an answer that has `c` votes with
+//! probability `c / (t + θ)`, and is a new answer with probability `θ / (t + θ)`. This is
+//! the predictive law of a Dirichlet process with concentration `θ`. Here `θ` is 1: all
+//! unseen answers together weigh as much as one vote.
 //!
 //! Given counts `c₁ … c_k` after `t` votes, the chance that the next `n` votes
 //! add `x₁ … x_k` to them and make new groups of sizes `y₁, y₂, …` depends on
@@ -31,8 +30,8 @@ use haltwise_stream::Step;
 
 pub use ballot::{Ballot, BallotError};
 
-/// The most votes on a question: computing the score takes time that grows with
-/// the fourth power at worst (milliseconds at this many).
+/// The most votes on a question. The time to compute the score grows with the fourth power
+/// at worst (milliseconds at this many).
 pub const MOST_VOTES: usize = 100;
 
 /// The weight of answers that were not given yet, in votes.
@@ -42,7 +41,7 @@ const UNSEEN: f64 = 1.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VoteError {
-    /// That many votes cannot be counted.
+    /// This many votes cannot be counted.
     #[error("{0} votes on a question; 1 to {MOST_VOTES} can be counted")]
     Many(usize),
     /// All votes are in.
@@ -50,7 +49,7 @@ pub enum VoteError {
     Over(usize),
 }
 
-/// The votes on one question so far.
+/// Counts the votes on one question.
 ///
 /// ```
 /// use haltwise::votes::Tally;
@@ -72,17 +71,17 @@ pub struct Tally {
     blank: u32,
 }
 
-/// How the votes stand.
+/// The state of the vote.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Standing {
-    /// The leader as a class: 0 while there is no answer, else the place of
-    /// the answer, counted from 1 in the order they first came.
+    /// The leader as a class: 0 while there is no answer, else the place of the answer,
+    /// counted from 1 in the order of first appearance.
     pub prediction: u32,
     /// The probability that it still leads when all votes are in.
     pub score: f32,
-    /// The votes for it.
+    /// How many votes the leader has.
     pub votes: u32,
-    /// The votes cast.
+    /// How many votes were cast.
     pub cast: u32,
     /// How many different answers there are.
     pub distinct: u32,
@@ -96,7 +95,7 @@ impl Standing {
         f64::from(self.votes) / f64::from(self.cast.max(1))
     }
 
-    /// What a rule is shown.
+    /// The step that a rule is shown.
     pub fn step(&self) -> Step<'static> {
         Step {
             prediction: Some(self.prediction),
@@ -107,7 +106,7 @@ impl Standing {
 }
 
 impl Tally {
-    /// No votes yet, of this many.
+    /// Starts a question with this many votes, none of them cast.
     pub fn new(of: usize) -> Result<Self, VoteError> {
         match (1..=MOST_VOTES).contains(&of) {
             true => Ok(Self {
@@ -119,8 +118,7 @@ impl Tally {
         }
     }
 
-    /// Counts a vote. An empty answer is none: it counts as a vote, but leads
-    /// only where nobody answers.
+    /// Counts a vote. An empty answer counts as a vote, but leads only if nobody answers.
     pub fn vote(&mut self, answer: &str) -> Result<Standing, VoteError> {
         if self.cast() as usize == self.of {
             return Err(VoteError::Over(self.of));
@@ -134,12 +132,12 @@ impl Tally {
         Ok(self.standing())
     }
 
-    /// The answer with the most votes, the one that came first of equals.
+    /// Returns the answer with the most votes; among equals, the one that came first.
     pub fn leader(&self) -> Option<&str> {
         self.first().map(|place| self.answers[place].0.as_str())
     }
 
-    /// How the votes stand.
+    /// Returns the state of the vote.
     pub fn standing(&self) -> Standing {
         let first = self.first();
         let votes = |place: usize| self.answers[place].1;
@@ -156,8 +154,8 @@ impl Tally {
         }
     }
 
-    /// The class of an answer: 0 for none, its place from 1 where it was given,
-    /// else one that no vote can have.
+    /// Returns the class of an answer: 0 for no answer, its place from 1 if it was given,
+    /// and otherwise a class that no vote can have.
     pub fn class(&self, answer: &str) -> u32 {
         let place = self.answers.iter().position(|(known, _)| known == answer);
         match place {
@@ -176,7 +174,7 @@ impl Tally {
         places.max_by_key(|&place| self.answers[place].1)
     }
 
-    /// The probability that the leader stays it.
+    /// Computes the probability that the leader stays the leader.
     fn stays(&self, leader: Option<usize>) -> f64 {
         let left = self.of - self.cast() as usize;
         let all = rises(f64::from(self.cast()) + UNSEEN, left)[left];
@@ -188,18 +186,18 @@ impl Tally {
         let kept: f64 = (0..=left)
             .map(|gain| gains[gain] * self.held(leader, leads as usize + gain, left - gain))
             .sum();
-        // Rounding must not make more of it than certainty.
+        // Rounding must not raise it above 1.
         (kept / all).clamp(0.0, 1.0)
     }
 
-    /// The weight of all ways in which `left` votes go to others, none of which
-    /// then stands before the leader's `reached`.
+    /// The weight of all ways in which `left` votes go to other answers, none of which then
+    /// beats a leader with `reached` votes.
     fn held(&self, leader: usize, reached: usize, left: usize) -> f64 {
-        // What cannot overtake it any more need not be told apart.
+        // Answers that cannot overtake the leader any more need not be told apart.
         let mut free = self.blank;
         let mut rivals = Vec::new();
         for (place, (_, votes)) in self.answers.iter().enumerate() {
-            // Of equals the one that came first leads.
+            // Among equals, the answer that came first leads.
             let ties = usize::from(place < leader);
             let most = reached.checked_sub(*votes as usize + ties);
             match most {
@@ -221,19 +219,19 @@ impl Tally {
 /// A question's votes as a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VoteTrace {
-    /// The class of the right answer; where none is known, the last prediction.
+    /// The class of the right answer; the last prediction if none is known.
     pub label: u32,
     /// The leader after each vote.
     pub predictions: Vec<u32>,
-    /// The probability that it stays the leader.
+    /// The probability that the leader stays the leader.
     pub scores: Vec<f32>,
-    /// How the votes stand at the end.
+    /// The state of the vote at the end.
     pub last: Standing,
 }
 
 impl VoteTrace {
-    /// The trace of all votes on a question. Without a right answer, what can be
-    /// lost is agreement with the majority of all votes.
+    /// Builds the trace of all votes on a question. Without a right answer, a loss means
+    /// disagreement with the majority of all votes.
     pub fn new<'a>(
         answers: impl ExactSizeIterator<Item = &'a str>,
         right: Option<&str>,
@@ -251,8 +249,8 @@ impl VoteTrace {
     }
 }
 
-/// `C(c + x − 1, x)` for every `x` up to `most`: the weights of `x` more votes
-/// for what has `c`.
+/// Returns `C(c + x − 1, x)` for every `x` up to `most`: the weights of `x` more votes for
+/// an answer that has `c`.
 fn rises(c: f64, most: usize) -> Vec<f64> {
     let mut weight = 1.0;
     let mut weights = vec![weight];
@@ -274,7 +272,7 @@ fn new_answers(most: usize, votes: usize) -> Vec<f64> {
     weights
 }
 
-/// The product of two power series, as far as the first goes.
+/// Returns the product of two power series, to the length of the first.
 fn product(a: &[f64], b: &[f64]) -> Vec<f64> {
     let coefficient = |n: usize| (0..=n.min(b.len() - 1)).map(|i| b[i] * a[n - i]).sum();
     (0..a.len()).map(coefficient).collect()

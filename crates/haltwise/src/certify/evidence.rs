@@ -1,6 +1,5 @@
-//! Evidence: what certifying reads, and nothing else. It adds up, and says what
-//! was counted and what was left out, so that leaks and double counts can be
-//! refused.
+//! Evidence: the only input of certifying. It adds up, and records which sequences were
+//! counted and which were left out, so that leaks and double counts can be refused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,33 +25,33 @@ use crate::testing::fixed_sequence::Tally;
 pub struct Evidence {
     /// The digest of the proposal it is for.
     pub(crate) proposal: Fingerprint,
-    /// What was shown, counted or left out.
+    /// The survey of all sequences that were shown, counted or left out.
     pub(crate) survey: Survey,
-    /// What was counted.
+    /// The sequences that were counted.
     pub(crate) counted: SetSummary,
-    /// What was left out, because it was set aside to fit or to screen.
+    /// The sequences that were left out, because they were set aside to fit or to screen.
     pub(crate) left_out: SetSummary,
-    /// How many full predictions of what was counted are right.
+    /// How many of the counted sequences have a right full prediction.
     pub(crate) full_right: u64,
-    /// How many of what was counted have no label.
+    /// How many of the counted sequences have no label.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) unlabelled: u64,
-    /// The units that were counted, where sequences come in units; each once.
+    /// The units that were counted, each once, if sequences come in units.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) units: BTreeSet<Key>,
-    /// How many are among those that the proposal was made from.
+    /// How many counted sequences are among those that the proposal was made from.
     pub(crate) overlap: Overlap,
-    /// How many of what was left out the proposal remembers having set aside.
+    /// How many of the sequences left out the proposal remembers having set aside.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) recognised: u64,
-    /// A sample of what was shown.
+    /// A sample of the sequences that were shown.
     pub(crate) sketch: Sketch,
-    /// For each family, for each group, one per tally.
+    /// The tables, for each family and each group, one per tally.
     pub(crate) tables: Vec<Table>,
 }
 
 impl Evidence {
-    /// None yet.
+    /// Starts without evidence.
     pub(crate) fn none(proposal: &Proposal) -> Result<Self, EvidenceError> {
         let tallies = proposal.tallies();
         let mut tables = Vec::new();
@@ -101,7 +100,7 @@ impl Evidence {
         Ok(())
     }
 
-    /// The sequences that were shown: counted, or left out.
+    /// All sequences that were shown, counted or left out.
     pub fn shown(&self) -> SetSummary {
         self.survey.set
     }
@@ -111,15 +110,15 @@ impl Evidence {
         self.counted.sequences
     }
 
-    /// How many of them are identical, step for step, to one sequence alone that the
-    /// proposal was made from: if they are the same sequences, nothing is guaranteed.
-    /// [`Warning::Alike`](crate::corridor::Warning::Alike) has the words to say so.
+    /// How many of them are identical, step for step, to exactly one sequence that the
+    /// proposal was made from. If they are the same sequences, nothing is guaranteed. See
+    /// [`Warning::Alike`](crate::corridor::Warning::Alike) for the message.
     pub fn alike(&self) -> u64 {
         self.overlap.alike + self.overlap.shared
     }
 
-    /// Per candidate and step, of all families one after the other: how many
-    /// halted, and how many of those had a gap.
+    /// How many sequences halted, and how many of those had a gap, per candidate and step,
+    /// for all families one after the other.
     pub fn counts(&self) -> [Vec<Vec<u64>>; 2] {
         let rows = || self.tables.iter().flat_map(Table::rows);
         [
@@ -133,22 +132,23 @@ impl Evidence {
     }
 }
 
-/// Evidence under way: sequences are counted block by block and let go; where
-/// they come in units, they are kept until all of a unit are there.
+/// Gathers evidence: sequences are counted block by block and not kept. If they come in
+/// units, they are kept until the units are complete.
 #[derive(Debug)]
 pub struct Counting {
     proposal: Arc<Proposal>,
     evidence: Evidence,
     /// For each score, for each group, one per tally.
     certifying: Vec<TracesBuilder>,
-    /// What was fitted to, and may help to certify what does not depend on it.
+    /// The fitting sequences, which may help to certify families that do not depend on
+    /// them.
     fitted: Vec<TracesBuilder>,
     tallies: Vec<Tally>,
     bytes: Vec<u8>,
 }
 
 impl Counting {
-    /// No evidence yet for this proposal.
+    /// Starts without evidence for this proposal.
     pub fn new(proposal: Arc<Proposal>) -> Result<Self, EvidenceError> {
         let tallies = proposal.tallies();
         let builders = || {
@@ -174,8 +174,8 @@ impl Counting {
         })
     }
 
-    /// Counts one sequence, unless it was set aside, and returns its fingerprint;
-    /// `None` where the weights leave it out.
+    /// Counts one sequence, unless it was set aside, and returns its fingerprint; `None` if
+    /// the weights leave it out.
     pub fn visit(
         &mut self,
         own: Key,
@@ -244,7 +244,7 @@ impl Counting {
                     Role::Certify => &mut self.certifying[at + s],
                 };
                 print = set.add(key, trace)?;
-                // All of a unit must be there before it is counted.
+                // A unit must be complete before it is counted.
                 if tally.tallied != Tallied::Units
                     && let Some(block) = set.take_block()
                 {
@@ -256,7 +256,7 @@ impl Counting {
         Ok(print)
     }
 
-    /// The evidence of all that was visited.
+    /// Returns the evidence of all visited sequences.
     pub fn finish(mut self) -> Result<Evidence, EvidenceError> {
         for role in [Role::Certify, Role::Fit] {
             let sets = match role {
@@ -272,8 +272,8 @@ impl Counting {
         Ok(self.evidence)
     }
 
-    /// The evidence of all that several visitors of one set have visited: a unit
-    /// may have been met by more than one.
+    /// Adds the evidence of several visitors of one set; more than one of them may have met
+    /// the same unit.
     pub fn sum(
         all: impl IntoIterator<Item = Result<Self, EvidenceError>>,
     ) -> Result<Evidence, EvidenceError> {
@@ -296,8 +296,8 @@ impl Counting {
 }
 
 impl Proposal {
-    /// A set with each score that candidates judge: the proposal's own first, then the
-    /// plain one, where there are candidates for it.
+    /// Computes each score that candidates judge: first the proposal's own, then the plain
+    /// one if there are candidates for it.
     pub fn scored(&self, outputs: &Outputs) -> Result<Vec<Traces>, CalibrateError> {
         let [tally] = self.tallies()[..] else {
             return Err(EvidenceError::NoTerms.into());
@@ -310,10 +310,10 @@ impl Proposal {
         Ok(sources.map(scored).collect::<Result<_, _>>()?)
     }
 
-    /// The evidence of many parts of one [scored](Self::scored) set, given by positions:
-    /// for repeated experiments, where parts overlap.
+    /// Counts many parts of one [scored](Self::scored) set, given by positions, for
+    /// repeated experiments with overlapping parts.
     ///
-    /// What a part is to certify must not have been proposed from it.
+    /// A part must not certify a proposal that was made from it.
     pub fn count_parts(
         &self,
         scored: &[Traces],
@@ -354,12 +354,12 @@ impl Proposal {
         Ok(found)
     }
 
-    /// Counts sequences, for every family that judges their score, that belong to
-    /// the tally in this place: of the score, the group and the tally.
+    /// Counts sequences for every family that judges their score, in the tally given by its
+    /// place: score, group and tally.
     ///
-    /// Those that were fitted to help to certify what is the same whatever they
-    /// say: plain thresholds and the clock. All traces drawn like the certifying
-    /// ones may test them; the fitting ones are, where both were split from one set.
+    /// The fitting sequences help to certify families that do not depend on them: plain
+    /// thresholds and the clock. Any traces drawn like the certifying ones may test these
+    /// families; the fitting ones are, if both were split from one set.
     pub(crate) fn count_tally(
         &self,
         evidence: &mut Evidence,
@@ -385,7 +385,7 @@ impl Proposal {
     }
 }
 
-/// Refuses traces that have another score, and no way to this one.
+/// Refuses traces whose score differs and cannot be converted.
 fn check_score(traces: &Traces, wanted: &ScoreSource) -> Result<(), EvidenceError> {
     if traces.source() == wanted {
         return Ok(());

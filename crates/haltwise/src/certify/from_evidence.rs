@@ -1,4 +1,4 @@
-//! The end of the corridor: evidence in, a rule out, or the reason why none.
+//! The end of the corridor: turns evidence into a rule, or says why there is none.
 
 use crate::certify::evidence::Evidence;
 use crate::data::identity::SetSummary;
@@ -13,9 +13,9 @@ use crate::tables::table::Table;
 use crate::testing::fixed_sequence::{Judge, Proof, certify};
 
 impl Proposal {
-    /// Refuses evidence that cannot be added to others and certified. Without
-    /// ids, which sequences were set aside is told by their positions, so all
-    /// must be shown at once, as they were when the proposal was made.
+    /// Refuses evidence that cannot be added to other evidence and certified. Without ids,
+    /// positions identify the sequences that were set aside. So all must be shown at once,
+    /// as they were when the proposal was made.
     pub fn check_part(&self, evidence: &Evidence) -> Result<(), EvidenceError> {
         if evidence.proposal != self.digest() {
             return Err(EvidenceError::OtherProposal);
@@ -37,7 +37,7 @@ impl Proposal {
                 "it does not count what it was shown",
             ));
         }
-        // Counting refuses them by name; evidence may also come from a file.
+        // Counting refuses them by name, but evidence may also come from a file.
         if self.needs_labels() && evidence.survey.unlabelled > 0 {
             return Err(EvidenceError::Unlabelled);
         }
@@ -75,15 +75,15 @@ impl Proposal {
         Ok(())
     }
 
-    /// Certifies the candidates on all the evidence there is for them: of all
-    /// rules that pass, the one that halts earliest on the certifying sequences.
+    /// Certifies the candidates on all the evidence for them, and returns the rule that
+    /// halts earliest on the certifying sequences among all that pass.
     ///
-    /// That what was set aside did not certify is proven, not hoped: the
-    /// fingerprint of what was left out is that of what was set aside. Where looks
-    /// were planned and more sequences came in, more is left out than was set aside,
-    /// and the proof is of a sample: of up to 4096 that were set aside, each was left
-    /// out under its id. That no certifying sequence is one of them under another id
-    /// cannot be proven; [`Evidence::alike`] counts those that may be.
+    /// The sequences that were set aside did not certify, and this is proven: the
+    /// fingerprint of those left out is that of those set aside. If looks were planned and
+    /// more sequences came in, more is left out than was set aside, and the proof is of a
+    /// sample: each of up to 4096 that were set aside was left out under its id. It cannot
+    /// be proven that no certifying sequence is one of them under another id;
+    /// [`Evidence::alike`] counts those that may be.
     pub fn certify(&self, evidence: &Evidence) -> Result<Rule, EvidenceError> {
         self.check_part(evidence)?;
         if evidence.counted.sequences == 0 {
@@ -94,7 +94,7 @@ impl Proposal {
             let (found, first) = (shown, looks[0]);
             return Err(EvidenceError::BeforeLooks { found, first });
         }
-        // More than was there at first is what looks are for.
+        // Looks are for more sequences than there were at first.
         let topped_up = |all: &SetSummary| !looks.is_empty() && shown > all.sequences;
         let all = self.all().filter(|all| *all != evidence.shown());
         if let Some(all) = all.filter(|all| !topped_up(all)) {
@@ -144,7 +144,7 @@ impl Proposal {
             let chosen = if family.kind.is_nested() {
                 passed.next_back().map(|(c, _)| expected(c))
             } else {
-                // Of equals the last: the boldest.
+                // Among equals, the last: the boldest.
                 let better = |a: (usize, Expected), b: (usize, Expected)| {
                     if b.1.is_no_worse(&a.1) { b } else { a }
                 };
@@ -153,8 +153,8 @@ impl Proposal {
             if let Some((c, expected)) = chosen
                 && best
                     .as_ref()
-                    // The last again: sequences to come may hover below a threshold, not
-                    // below the clock.
+                    // The last again: future sequences may stay just below a threshold, but
+                    // not below the clock.
                     .is_none_or(|best| expected.is_no_worse(&best.3))
                 && let Some(rule) = family.candidates.rule(c)
             {
@@ -189,7 +189,7 @@ impl Proposal {
         Rule::from_record(record)
     }
 
-    /// The tables of each family: for each group, one per tally.
+    /// The tables of each family, for each group, one per tally.
     fn tables<'e>(
         &'e self,
         evidence: &'e Evidence,
@@ -206,7 +206,7 @@ impl Proposal {
         })
     }
 
-    /// What the certifying sequences say about a candidate.
+    /// The effect of a candidate on the certifying sequences.
     fn expected(&self, tables: &[Vec<&Table>], c: usize) -> Expected {
         let sum = |tally: usize| {
             let mut sum = Vec::new();

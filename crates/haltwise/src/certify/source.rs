@@ -1,6 +1,5 @@
-//! Where sequences come from: arrays, files of any size, a cluster. Whatever
-//! the source, the same driver ([`Plan::calibrate`](crate::Plan::calibrate)) goes
-//! through it.
+//! Sources of sequences: arrays, files of any size, a cluster. The same driver
+//! ([`Plan::calibrate`](crate::Plan::calibrate)) goes through every source.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -24,53 +23,52 @@ use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Proposal, Role};
 use crate::tables::error::EvidenceError;
 
-/// A set of sequences, as the driver sees it: each method goes through all of
-/// it once.
+/// A set of sequences as the driver sees it: each method goes through all of it once.
 pub trait Source {
-    /// What can go wrong.
+    /// The error of the source.
     type Error;
 
-    /// An error about the set as a whole.
+    /// Makes an error about the set as a whole.
     fn refuse(&self, error: CalibrateError) -> Self::Error;
 
-    /// How much of the set may be kept, one byte per score of a grid.
+    /// Returns how much of the set may be kept, at one byte per score of a grid.
     fn room(&self, grid: &Grid) -> Result<Room, Self::Error>;
 
     /// Whether all sequences of a unit are counted together.
     fn counts_units(&self, grid: &Grid) -> Result<bool, Self::Error>;
 
-    /// What the set looks like.
+    /// Surveys the set.
     fn survey(&self, who: Admission<'_>) -> Result<Survey, Self::Error>;
 
-    /// The sequences to fit to.
+    /// Draws the sequences to fit to.
     fn fitting(&self, wanted: Share<'_>) -> Result<Drawn, Self::Error>;
 
-    /// The sequences to screen on and, where asked for, those to certify on.
+    /// Returns the sequences to screen on and, if asked for, those to certify on.
     fn parts(&self, wanted: &Wanted<'_>) -> Result<Parts, Self::Error>;
 
-    /// The evidence of all sequences that were not set aside.
+    /// Gathers the evidence of all sequences that were not set aside.
     fn count(&self, proposal: &Proposal) -> Result<Evidence, Self::Error>;
 }
 
 /// How much of a set may be kept in memory.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Room {
-    /// All of it.
+    /// All of the set.
     All,
-    /// At most this share, to screen on; the others are counted and let go.
+    /// At most this share, to screen on; the others are counted and not kept.
     Share(f64),
 }
 
-/// How many sequences may be fitted to: a share of a set of which the others
-/// certify, or all of another set; in either case those with the smallest draws,
-/// [`Fitting::MOST`] at the most.
+/// How many sequences may be fitted to: a share of a set whose other sequences certify, or
+/// all of another set. In either case those with the smallest draws are chosen, at most
+/// [`Fitting::MOST`].
 #[derive(Debug, Clone, Copy)]
 pub struct Share<'w> {
     /// The share; `None` for all.
     pub share: Option<f64>,
     /// The seed of the draw.
     pub seed: u64,
-    /// Who may come in.
+    /// Which sequences are admitted.
     pub who: Admission<'w>,
 }
 
@@ -79,15 +77,15 @@ pub struct Share<'w> {
 pub struct Drawn {
     /// The sequences.
     pub fitting: Fitting,
-    /// Which of the set they are.
+    /// Which sequences of the set they are.
     pub aside: SetAside,
-    /// What all of the set looks like.
+    /// The survey of the whole set.
     pub survey: Survey,
 }
 
 impl Drawn {
-    /// Draws from rows that hold, of the whole set, at least those with the
-    /// smallest draws; by default they are the whole.
+    /// Draws from rows that hold at least those with the smallest draws of the whole set;
+    /// by default the rows are the whole set.
     pub fn from_part<F: Fold>(
         rows: &F,
         wanted: Share<'_>,
@@ -96,7 +94,8 @@ impl Drawn {
         let states = rows.fold(Smallest::default, |state, key, trace| {
             state.visit(&wanted, key, trace)
         })?;
-        // Beyond what a visitor let go of, not all of a unit may be at hand.
+        // Past the smallest draw that a visitor let go of, some sequences of a unit may be
+        // missing.
         let known = states.iter().filter_map(|state| state.let_go).min();
         let survey = whole.unwrap_or_else(|| sum(states.iter().map(|state| &state.survey)));
         let mut drawn: Vec<OneDrawn> = states.into_iter().flat_map(|state| state.drawn).collect();
@@ -106,7 +105,7 @@ impl Drawn {
             Some(share) => {
                 let share = SetAside::share(share, wanted.seed);
                 let in_share = drawn.iter().filter(|one| one.draw < share.below);
-                // However few there are, both parts get one.
+                // However few sequences there are, both parts get one.
                 let most = (survey.sequences() as usize).saturating_sub(1);
                 in_share.count().max(1).min(most)
             }
@@ -131,7 +130,7 @@ impl Drawn {
     }
 }
 
-/// Up to this many, without the last unit if it would be cut in two.
+/// Returns up to this many, without the last unit if it would be cut in two.
 fn whole_units(drawn: &[OneDrawn], most: usize) -> usize {
     match drawn.get(most) {
         Some(next) => drawn[..most].partition_point(|one| one.draw < next.draw),
@@ -139,50 +138,50 @@ fn whole_units(drawn: &[OneDrawn], most: usize) -> usize {
     }
 }
 
-/// What is wanted of a set of which some sequences may have been fitted to.
+/// What the driver wants of a set, some of whose sequences may have been fitted to.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'w> {
-    /// Those that were fitted to.
+    /// The sequences that were fitted to.
     pub fit: Option<SetAside>,
-    /// Those that screen.
+    /// The sequences that screen.
     pub screen: Option<SetAside>,
-    /// As many of those as may be kept.
+    /// As many of the screening sequences as may be kept.
     pub sample: Option<SetAside>,
-    /// Whether those that certify are kept too.
+    /// Whether the certifying sequences are also kept.
     pub keep: bool,
-    /// The score; `None` is the one that is there without computing.
+    /// The score; `None` is the one that needs no computing.
     pub score: Option<&'w ScoreSource>,
     /// Scores are kept as bins of this grid.
     pub grid: &'w Grid,
     /// Sequences that must not certify.
     pub(crate) others: &'w Others,
-    /// Who may come in.
+    /// Which sequences are admitted.
     pub who: Admission<'w>,
 }
 
 /// The parts of a set, as far as they are kept in memory.
 #[derive(Debug)]
 pub struct Parts {
-    /// To screen on, by group; one without a name where there are none.
+    /// The screening sequences by group; one group without a name if there are none.
     pub(crate) screening: BTreeMap<String, Screening>,
-    /// To certify on, where that was wanted.
+    /// The certifying sequences, if wanted.
     pub(crate) certifying: BTreeMap<String, Certifying>,
-    /// All that screens, kept or not.
+    /// All screening sequences, kept or not.
     pub(crate) screens: SetSummary,
-    /// All that does not certify.
+    /// All sequences that do not certify.
     pub(crate) left_out: SetSummary,
-    /// How many of those that certify must not.
+    /// How many of the certifying sequences must not certify.
     pub(crate) overlap: Overlap,
-    /// A sample of it, to be found elsewhere.
+    /// A sample of what does not certify, to find it elsewhere.
     pub(crate) sketch: Sketch,
-    /// A sample of all.
+    /// A sample of the whole set.
     pub(crate) sample: Sketch,
-    /// What all of the set looks like.
+    /// The survey of the whole set.
     pub(crate) survey: Survey,
 }
 
 impl Parts {
-    /// The same, as part of a larger set that looks like this.
+    /// The same parts, as part of a larger set with this survey.
     pub fn of(mut self, whole: Survey) -> Self {
         self.survey = whole;
         self
@@ -191,21 +190,21 @@ impl Parts {
 
 /// Sequences that can be gone through one by one, as often as needed.
 pub trait Fold {
-    /// What can go wrong.
+    /// The error of the set.
     type Error;
 
-    /// An error about the set as a whole.
+    /// Makes an error about the set as a whole.
     fn refuse(&self, error: CalibrateError) -> Self::Error;
 
-    /// How much of the set may be kept, one byte per score of a grid.
+    /// Returns how much of the set may be kept, at one byte per score of a grid.
     fn room(&self, _grid: &Grid) -> Result<Room, Self::Error> {
         Ok(Room::All)
     }
 
-    /// Shows every sequence to a visitor, with its [key](Key), and returns the
-    /// states that the visitors ended with. There may be several, on threads of
-    /// their own, each with a state: what is made of all states together must
-    /// not depend on who saw what.
+    /// Shows every sequence to a visitor, with its [key](Key), and returns the final states
+    /// of the visitors. There may be several visitors, on threads of their own, each with a
+    /// state. The result of combining all states must not depend on which visitor saw which
+    /// sequence.
     fn fold<S: Send>(
         &self,
         start: impl Fn() -> S + Sync,
@@ -224,7 +223,7 @@ impl<F: Fold> Source for F {
         Fold::room(self, grid)
     }
 
-    /// All are kept until they are, where they fit.
+    /// Units are counted together if all sequences fit in memory until they are counted.
     fn counts_units(&self, grid: &Grid) -> Result<bool, Self::Error> {
         Ok(Fold::room(self, grid)? == Room::All)
     }
@@ -323,10 +322,10 @@ fn sum<'s>(surveys: impl Iterator<Item = &'s Survey>) -> Survey {
 #[derive(Default)]
 struct Smallest {
     survey: Survey,
-    /// How many classes the first sequence has, and whether scores.
+    /// The number of classes of the first sequence, and whether it has scores.
     kind: Option<(usize, bool)>,
     drawn: BinaryHeap<OneDrawn>,
-    /// The smallest draw that was let go of.
+    /// The smallest draw that was discarded.
     let_go: Option<u64>,
     bytes: Vec<u8>,
 }
@@ -417,10 +416,10 @@ struct Keeping {
     overlap: Overlap,
     sketch: Sketch,
     sample: Sketch,
-    /// What screens and what certifies, of each group; begun with its first sequence,
-    /// which says what score there is.
+    /// The screening and the certifying sequences of each group. The first sequence of a
+    /// group starts them, because it determines the score.
     sets: Vec<[TracesBuilder; 2]>,
-    /// Where the sets of each group are; without groups there is one, without a name.
+    /// The place of the sets of each group; without groups there is one, without a name.
     places: BTreeMap<String, usize>,
     bytes: Vec<u8>,
 }
@@ -486,7 +485,7 @@ impl Keeping {
         Ok(())
     }
 
-    /// Where the sets of a group are; nowhere if there are more groups than there may be.
+    /// Returns the place of the sets of a group; `None` if there are too many groups.
     fn place(
         &mut self,
         group: Option<&str>,
@@ -535,8 +534,8 @@ impl Fold for Outputs {
     }
 }
 
-/// A set that has a score already, of which it is known what was right: as traces whose true
-/// class is 1. None of them has an id.
+/// A set with computed scores and known correctness: traces whose true class is 1. None of
+/// them has an id.
 impl Fold for Traces {
     type Error = CalibrateError;
 
@@ -588,7 +587,8 @@ impl Fold for Traces {
 /// How many sequences a thread goes through at a time.
 const PIECE: usize = 4096;
 
-/// Goes through the pieces of a set on all cores. Of several errors it is the first.
+/// Goes through the pieces of a set on all cores. Among several errors it returns the
+/// first.
 fn on_all_cores<S: Send, E: Send>(
     pieces: usize,
     start: impl Fn() -> S + Sync,

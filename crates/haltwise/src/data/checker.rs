@@ -1,4 +1,4 @@
-//! The one check that every sequence passes, whatever brings it in: a file, an array, a loop
+//! The one check that every sequence passes, whatever its source: a file, an array, a loop
 //! in Rust.
 
 use haltwise_stream::{OVERSHOOT, SUM_TOLERANCE};
@@ -13,22 +13,22 @@ pub struct Checker {
     classes: Vec<u32>,
     largest: Vec<f32>,
     clamped: Vec<f32>,
-    /// Predictions for those who have none.
+    /// Predictions for sequences that have none.
     zeros: Vec<u32>,
 }
 
 impl Checker {
-    /// No sequence was met yet.
+    /// Starts before any sequence.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Whether scores are given, as far as sequences were met.
+    /// Whether sequences come with scores; `None` before the first.
     pub fn scores_given(&self) -> Option<bool> {
         self.scores_given
     }
 
-    /// The sequence, complete, if it is sound and of the kind of those before.
+    /// Returns the completed sequence if it is sound and of the same kind as those before.
     pub fn check<'c>(&'c mut self, given: Sequence<'c>) -> Result<Trace<'c>, SequenceError> {
         let scores_given = given.scores.is_some();
         if !scores_given && given.probs.is_none() {
@@ -86,9 +86,8 @@ impl Checker {
         })
     }
 
-    /// Checks the probabilities and finds the largest of each step. Returns
-    /// whether they are as they should be; if rounding left some outside [0, 1],
-    /// they are in `clamped`, moved onto its border.
+    /// Checks the probabilities and finds the largest of each step. Returns whether all are
+    /// in [0, 1]. If rounding left some outside, `clamped` holds them moved to the border.
     fn check_probs(
         &mut self,
         given: &Sequence<'_>,
@@ -132,8 +131,8 @@ impl Checker {
     }
 }
 
-/// The largest probability of a step and its class, the first of equals; and
-/// the lowest.
+/// The largest probability of a step and its class (the first of equals), and the lowest
+/// probability.
 fn largest(step: &[f32]) -> Result<(u32, f32, f32), Fault> {
     let (mut class, mut best, mut sum, mut lowest) = (0, f32::NEG_INFINITY, 0.0, 0.0_f32);
     for (k, &prob) in step.iter().enumerate() {
@@ -141,7 +140,7 @@ fn largest(step: &[f32]) -> Result<(u32, f32, f32), Fault> {
             (class, best) = (k, prob);
         }
         sum += prob;
-        // Plainer than `min`, which is a call where a processor has no such instruction.
+        // Simpler than `min`, which is a call on processors without such an instruction.
         if prob < lowest {
             lowest = prob;
         }
@@ -168,8 +167,8 @@ fn not_probabilities(step: &[f32], sum: f32) -> Fault {
     Fault::Logit(value)
 }
 
-/// Refuses numbers of predictions, scores and steps of probabilities that
-/// differ, and lengths that no sequence can have.
+/// Refuses predictions, scores and steps of probabilities that differ in number, and
+/// lengths that no sequence can have.
 pub(crate) fn check_lengths(
     predictions: usize,
     scores: usize,
@@ -190,7 +189,7 @@ pub(crate) fn check_lengths(
     }
 }
 
-/// Refuses what is no score.
+/// Refuses invalid scores.
 pub(crate) fn check_scores(scores: &[f32]) -> Result<(), SequenceError> {
     let sound = |s: &f32| (0.0..=1.0).contains(s);
     // Two passes: the first has no early exit, and counts in a number as wide
@@ -203,7 +202,7 @@ pub(crate) fn check_scores(scores: &[f32]) -> Result<(), SequenceError> {
     Err(Fault::Score(scores[t]).at("scores", Some(t + 1)))
 }
 
-/// Checks what may come beside predictions and scores.
+/// Checks the fields other than predictions and scores.
 fn check_more(given: &Sequence<'_>, steps: usize) -> Result<(), SequenceError> {
     let per_step = |values: &[f32], field: &'static str| match values.len() == steps {
         true => Ok(()),
@@ -237,7 +236,7 @@ fn check_more(given: &Sequence<'_>, steps: usize) -> Result<(), SequenceError> {
     }
 }
 
-/// Checks one score, for those who meet steps one by one.
+/// Checks one score, for callers that go step by step.
 pub fn check_score(score: f32) -> Result<(), SequenceError> {
     if (0.0..=1.0).contains(&score) {
         return Ok(());

@@ -1,14 +1,14 @@
-//! The learned score as it is stored. What it computes from a step, and what it
-//! remembers of those before, is in `haltwise_stream`, which live streams use.
+//! The stored form of the learned score. The computation for a step, and the memory of
+//! earlier steps, are in `haltwise_stream`, which live streams use.
 
 use haltwise_stream as live;
 use haltwise_stream::{Features, GapScoreError};
 use serde::{Deserialize, Serialize};
 
-/// What a learned score remembers of a sequence.
+/// The memory that a learned score keeps of a sequence.
 pub(crate) type Memory = live::Memory<Vec<f32>>;
 
-/// What a learned score looks at, and the weight of each.
+/// The features of a learned score, and their weights.
 ///
 /// The fields are what a live stream needs, so they travel in the rule file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -17,18 +17,17 @@ pub struct GapScore {
     features: Features,
     /// One per feature; the larger the sum, the safer it is to stop.
     weights: Vec<f64>,
-    /// What is added to the sum.
+    /// The constant term of the sum.
     intercept: f64,
 }
 
-/// A learned score as it is stored.
+/// The stored form of a learned score.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredGapScore {
-    /// Whether the step's own score is used; else the largest probability
-    /// stands in for it.
+    /// Whether the step's own score is used; if not, the largest probability replaces it.
     uses_score: bool,
-    /// How many class probabilities a step has; 0 where they are not used.
+    /// How many class probabilities a step has; 0 if they are not used.
     classes: usize,
     /// The step that counts as the end.
     t_max: usize,
@@ -84,12 +83,12 @@ impl GapScore {
         }
     }
 
-    /// What computes it.
+    /// The computation of the score.
     pub(crate) fn live(&self) -> live::GapScore<'_> {
         live::GapScore::trusted(self.features, &self.weights, self.intercept)
     }
 
-    /// The memory of a sequence that has not begun.
+    /// The memory before the first step of a sequence.
     pub(crate) fn memory(&self) -> Memory {
         Memory::new(vec![0.0; self.features.room()])
     }
@@ -107,7 +106,7 @@ impl GapScore {
         out.extend(numbers.flat_map(|number| number.to_le_bytes()));
     }
 
-    /// How many class probabilities it needs at a step; 0 if it needs none.
+    /// The number of class probabilities it needs at a step; 0 if it needs none.
     pub fn classes(&self) -> usize {
         self.features.classes
     }

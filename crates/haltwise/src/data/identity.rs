@@ -1,5 +1,5 @@
-//! What tells sequences and sets of them apart: keys to split by, fingerprints
-//! that add up, sketches that notice overlaps.
+//! The identity of sequences and sets: keys to split by, fingerprints that add up, and
+//! sketches that detect overlaps.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::fmt;
@@ -7,15 +7,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128};
 
-/// What a sequence is split by: a hash of its id, or of its position where it
-/// has none.
+/// Decides how a sequence is split: a hash of its id, or of its position if it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Key(u64);
 
 impl Key {
-    /// The key of a sequence with this id, or else at this position, counted
-    /// from 0 in all of its set.
+    /// Makes the key of a sequence with this id, or else at this position, counted from 0
+    /// in its whole set.
     pub fn new(id: Option<&str>, position: u64) -> Self {
         Self(match id {
             Some(id) => xxh3_64_with_seed(id.as_bytes(), 1),
@@ -23,13 +22,13 @@ impl Key {
         })
     }
 
-    /// Where the sequence falls in the draw of a seed: anywhere, equally likely.
+    /// The place of the sequence in the draw of a seed: anywhere, equally likely.
     pub fn draw(self, seed: u64) -> u64 {
         xxh3_64_with_seed(&self.0.to_le_bytes(), seed)
     }
 }
 
-/// The positions that have each key, the keys in their order.
+/// Returns the positions that have each key, in the order of the keys.
 pub(crate) fn by_key(keyed: impl IntoIterator<Item = (Key, usize)>) -> Vec<Vec<usize>> {
     let mut keyed: Vec<(Key, usize)> = keyed.into_iter().collect();
     keyed.sort_unstable();
@@ -44,26 +43,26 @@ pub(crate) fn by_key(keyed: impl IntoIterator<Item = (Key, usize)>) -> Vec<Vec<u
 pub struct SetAside {
     /// The seed of the draw.
     pub seed: u64,
-    /// The number.
+    /// The bound below which a draw is set aside.
     pub below: u64,
 }
 
 impl SetAside {
-    /// So large a share of all sequences.
+    /// Sets aside this share of all sequences.
     pub fn share(share: f64, seed: u64) -> Self {
         // 2⁶⁴·share; the cast saturates.
         let below = (share.clamp(0.0, 1.0) * 2f64.powi(64)) as u64;
         Self { seed, below }
     }
 
-    /// Whether the sequence of this key is among them.
+    /// Whether the sequence with this key is set aside.
     pub fn has(&self, key: Key) -> bool {
         key.draw(self.seed) < self.below
     }
 }
 
-/// A digest of a set of sequences that does not depend on their order, and that
-/// adds up: the sum of two sets' fingerprints is the fingerprint of both.
+/// A digest of a set of sequences that does not depend on their order and is additive: the
+/// sum of two sets' fingerprints is the fingerprint of both.
 ///
 /// It guards against mix-ups, not against forgery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash)]
@@ -75,8 +74,8 @@ impl Fingerprint {
         Self(xxh3_128(bytes))
     }
 
-    /// The fingerprint of one sequence: its scores as they came, and at which
-    /// steps the prediction was right. `bytes` is used to work in.
+    /// The fingerprint of one sequence: its original scores, and the steps at which the
+    /// prediction was right. `bytes` is a work buffer.
     pub(crate) fn of_sequence(
         scores: &[f32],
         right: impl Iterator<Item = bool>,
@@ -102,7 +101,7 @@ impl Fingerprint {
         Self::of(bytes)
     }
 
-    /// Half of it, as good as random.
+    /// Half of the fingerprint; as good as random.
     fn half(self) -> u64 {
         self.0 as u64
     }
@@ -186,36 +185,35 @@ impl std::iter::Sum for SetSummary {
     }
 }
 
-/// What is known about a classifier, as names and values: enough to tell it
-/// from another, for which a rule would promise nothing.
+/// What is known about a classifier, as names and values. It is enough to tell it from
+/// another classifier, for which a rule would promise nothing.
 pub type Classifier = BTreeMap<String, String>;
 
-/// A sample of a set, to notice sequences that are in another set too: those
-/// with the smallest hashes, up to a number. Which those are does not depend on
-/// order or on how the set was cut, so sketches of parts add up to the sketch of
-/// the whole.
+/// A sample of a set that detects sequences that are also in another set: those with the
+/// smallest hashes, up to a number. The choice depends neither on order nor on how the set
+/// was cut, so sketches of parts add up to the sketch of the whole.
 #[derive(Debug, Clone)]
 pub(crate) struct Sketch {
     most: usize,
-    /// What each said, and its key; the largest on top.
+    /// The content hash and the key of each; the largest on top.
     smallest: BinaryHeap<(u64, u64)>,
 }
 
-/// Stands in a sketch for the key of a sequence without an id.
+/// The key, in a sketch, of a sequence without an id.
 const UNNAMED: u64 = 0;
 
-/// How a sequence stands to a sketched set.
+/// The relation of a sequence to a sketched set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Met {
-    /// It is not in the sample.
+    /// The sequence is not in the sample.
     No,
-    /// A sequence there says the same, step for step, under another id or none.
+    /// The sample has a sequence with identical steps, under another id or none.
     Alike,
-    /// So does one of the same id.
+    /// The sample has a sequence with identical steps and the same id.
     Same,
 }
 
-/// How many sequences are in a sketched set too.
+/// How many sequences are also in a sketched set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Overlap {
@@ -243,7 +241,7 @@ impl std::ops::AddAssign for Overlap {
 }
 
 impl Sketch {
-    /// An empty one of this many sequences at the most.
+    /// Starts an empty sketch of at most this many sequences.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most,
@@ -251,7 +249,7 @@ impl Sketch {
         }
     }
 
-    /// Notes a sequence. A key that stands for a position tells nothing.
+    /// Adds a sequence. A key that stands for a position says nothing.
     pub(crate) fn push(&mut self, key: Key, fingerprint: Fingerprint, named: bool) {
         let key = if named { key.0 } else { UNNAMED };
         self.insert((fingerprint.half(), key));
@@ -272,8 +270,8 @@ impl Sketch {
         }
     }
 
-    /// What a rule keeps of it: the first sequences whose content no other has. Where more
-    /// than one content in ten comes again, a content that came once may come again by
+    /// Returns what a rule keeps: the first sequences whose content is unique. If more than
+    /// one content in ten repeats, even a content that occurred once may occur again by
     /// chance in any other set, so nothing is kept.
     pub(crate) fn finish(self) -> Sketched {
         let all = self.sorted();
@@ -287,8 +285,8 @@ impl Sketch {
         Sketched(singles.take(Self::OF_A_RULE).collect())
     }
 
-    /// How many sequences were pushed more than once, beyond what chance explains. Only
-    /// an id and a content that no other id has tell that two are the same.
+    /// How many sequences were pushed more than once, beyond what chance explains. Two are
+    /// known to be the same only if they share an id and a content that no other id has.
     pub(crate) fn counted_twice(&self) -> u64 {
         let all = self.sorted();
         let again = |same: &[(u64, u64)]| match same {
@@ -305,14 +303,14 @@ impl Sketch {
 }
 
 impl Sketch {
-    /// How many sequences a rule remembers of those it was made from.
+    /// How many of the sequences it was made from a rule remembers.
     pub(crate) const OF_A_RULE: usize = 64;
 
-    /// How many evidence remembers of those that it was shown. Of a million sequences
-    /// in one part, a hundred thousand that come again are seen about a hundred times.
+    /// How many of the sequences it was shown evidence remembers. If a hundred thousand of
+    /// a million sequences in one part repeat, about a hundred of them are seen.
     pub(crate) const OF_EVIDENCE: usize = 1024;
 
-    /// How many a proposal remembers of those that must not certify it.
+    /// How many of the sequences that must not certify it a proposal remembers.
     pub(crate) const OF_A_PROPOSAL: usize = 4096;
 }
 
@@ -352,14 +350,14 @@ impl Sketched {
         self.0.is_empty()
     }
 
-    /// The share of the smaller sample, of two sets that may be of different size,
-    /// that is in the other.
+    /// The share of the smaller sample that is also in the other; the sets may differ in
+    /// size.
     pub(crate) fn shared(&self, other: &Self) -> f64 {
         let both = self.0.iter().filter(|e| other.0.binary_search(e).is_ok());
         both.count() as f64 / self.0.len().min(other.0.len()).max(1) as f64
     }
 
-    /// The entries, those of one content together.
+    /// The entries, grouped by content.
     fn contents(&self) -> impl Iterator<Item = &[(u64, u64)]> {
         self.0.chunk_by(|a, b| a.0 == b.0)
     }
@@ -372,9 +370,9 @@ impl Sketched {
         &self.0[from..until]
     }
 
-    /// How many sequences may meet their own content under their own id by chance, in
-    /// sets that are numbered alike. Where no content comes under two ids, none; else
-    /// contents are coarse, and even one that came once may come again.
+    /// How many sequences may meet their own content under their own id by chance, in sets
+    /// with the same numbering. If no content occurs under two ids, none. Otherwise
+    /// contents are coarse, and even one that occurred once may occur again.
     fn by_chance(&self) -> u64 {
         let repeated = self.contents().filter(|same| match same {
             [first, .., last] => first != last || first.1 == UNNAMED,
@@ -385,7 +383,7 @@ impl Sketched {
     }
 
     /// Whether a sequence is in the sample; `named` if both sets have ids. A content that
-    /// is there more than once tells nothing.
+    /// occurs more than once says nothing.
     pub(crate) fn meet(&self, key: Key, fingerprint: Fingerprint, named: bool) -> Met {
         match self.of_content(fingerprint) {
             [single] if named && single.1 == key.0 => Met::Same,
@@ -402,15 +400,15 @@ impl Sketched {
 pub(crate) struct Others {
     /// Whether all of them have ids.
     named: bool,
-    /// Whether all of them, with their ids, were set aside of the set that
-    /// certifies: then evidence must leave out each of them.
+    /// Whether all of them have ids and were set aside from the certifying set. Evidence
+    /// must then leave out each of them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     set_aside: bool,
     sketch: Sketched,
 }
 
 impl Others {
-    /// Sequences of another set.
+    /// A sample of sequences of another set.
     pub(crate) fn new(sketch: Sketch, named: bool) -> Self {
         Self {
             named,
@@ -419,7 +417,7 @@ impl Others {
         }
     }
 
-    /// Sequences with ids that were set aside of the set that certifies.
+    /// A sample of sequences with ids that were set aside from the certifying set.
     pub(crate) fn set_aside(sketch: Sketch) -> Self {
         let sketch = sketch.sorted();
         Self {
@@ -433,19 +431,18 @@ impl Others {
         self.sketch.is_empty()
     }
 
-    /// Whether a sequence that certifies, which has an id or not, is known to be
-    /// one of them.
+    /// Whether a certifying sequence, with or without an id, is known to be one of them.
     pub(crate) fn meet(&self, key: Key, fingerprint: Fingerprint, named: bool) -> Met {
         self.sketch.meet(key, fingerprint, named && self.named)
     }
 
     /// How many sequences that are none of them may still have the id and the content of
-    /// one.
+    /// one by chance.
     pub(crate) fn by_chance(&self) -> u64 {
         self.sketch.by_chance()
     }
 
-    /// Whether a sequence that was left out is one of those that had to be.
+    /// Whether a sequence that was left out is one of those that had to be left out.
     pub(crate) fn had_to_be_left_out(
         &self,
         key: Key,
@@ -456,8 +453,8 @@ impl Others {
         self.set_aside && named && alike.any(|entry| entry.1 == key.0)
     }
 
-    /// Whether all that are remembered were left out, given how many of what was left
-    /// out are among them.
+    /// Whether all remembered sequences were left out, given how many of those left out are
+    /// among them.
     pub(crate) fn are_left_out(&self, recognised: u64) -> bool {
         !self.set_aside || recognised >= self.sketch.0.len() as u64
     }
@@ -547,12 +544,12 @@ mod tests {
         assert_eq!(recognised(0..300), 50);
         assert!(others.are_left_out(50));
         assert!(!others.are_left_out(recognised(1..300)));
-        // Those of another set need not be there.
+        // Sequences of another set need not be there.
         let others = Others::new(sketch(100, 0..50), true);
         assert!(others.are_left_out(0));
     }
 
-    /// Of these sequences, numbered from 0, the first few all say the same.
+    /// Makes numbered sequences (from 0); the first few are identical.
     fn saturated(most: usize, same: u64, range: std::ops::Range<u64>, set: &str) -> Sketch {
         let mut sketch = Sketch::new(most);
         for i in range {
@@ -580,7 +577,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Others>(&stored).unwrap(), others);
     }
 
-    /// That some say the same does not hide the others.
+    /// Identical sequences do not hide the others.
     #[test]
     fn a_content_that_repeats_tells_nothing_and_the_others_tell_as_before() {
         let most = Sketch::OF_A_PROPOSAL;
@@ -617,12 +614,12 @@ mod tests {
             let mut sum = may.clone();
             sum.add(&saturated(Sketch::OF_EVIDENCE, same, 0..500, "June"));
             assert_eq!(sum.counted_twice(), 0, "{same}");
-            // So it is, and 183 of May come again.
+            // The same content comes under the same id, and 183 of May come again.
             sum.add(&saturated(Sketch::OF_EVIDENCE, 0, 700..883, "May"));
             let twice = sum.counted_twice();
             assert!((60..=183).contains(&twice), "{twice}");
         }
-        // Without ids, two that say the same may be two.
+        // Without ids, two identical sequences may be two different ones.
         let mut nameless = Sketch::new(100);
         for _ in 0..2 {
             nameless.push(Key::new(None, 0), Fingerprint::of(b"May"), false);

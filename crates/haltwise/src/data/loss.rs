@@ -1,9 +1,9 @@
-//! What stopping early can cost: the losses that a promise may be about.
+//! Losses: what stopping early can cost, and what a promise can be about.
 //!
-//! The gap is 1 where the full prediction is right and the early one wrong. A
-//! disagreement is 1 where the two differ: it needs no label, and is never less
-//! than the gap. Other losses lie in [0, 1] and are kept as levels of 1/255,
-//! rounded up: what is promised about the levels holds for the losses.
+//! The gap is 1 if the full prediction is right and the early one is wrong. A disagreement
+//! is 1 if the two differ: it needs no label, and is never less than the gap. Other losses
+//! lie in [0, 1] and are kept as levels of 1/255, rounded up. So a promise about the levels
+//! also holds for the losses.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ use crate::numbers::simd::Lanes;
 /// The level of a loss of 1.
 pub(crate) const TOP: u8 = 255;
 
-/// What a promise is about. Without its scale, `Loss<()>`, it is what a word stands for.
+/// What a promise is about. Without its scale, `Loss<()>`, it is the meaning of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss<Scale = f64> {
@@ -24,7 +24,7 @@ pub enum Loss<Scale = f64> {
     Gap,
     /// The early prediction differs from the full one.
     Disagreement,
-    /// What came with the sequences, in [0, 1].
+    /// A loss in [0, 1] that came with the sequences.
     Given,
     /// How much further from the truth the early number is than the full one,
     /// in units of a scale, at most 1.
@@ -47,7 +47,7 @@ words! { Loss<()>, "loss":
 }
 
 impl<Scale> Loss<Scale> {
-    /// The same loss with its scale made into another, or what that fails with.
+    /// Converts the scale of the loss, or returns the error of the conversion.
     pub(crate) fn with_scale<Other, E>(
         self,
         make: impl FnOnce(Scale) -> Result<Other, E>,
@@ -64,7 +64,7 @@ impl<Scale> Loss<Scale> {
 }
 
 impl Loss {
-    /// Whether it is 0 or 1, and 0 where a sequence has ended.
+    /// Whether the loss is 0 or 1, and 0 at the end of a sequence.
     pub(crate) fn is_binary(self) -> bool {
         match self {
             Self::Gap | Self::Disagreement => true,
@@ -72,8 +72,8 @@ impl Loss {
         }
     }
 
-    /// Whether it is unknown without the class that is right. (The loss `absolute`
-    /// needs a true number, which every sequence must have.)
+    /// Whether the loss is unknown without the true class. (The loss `absolute` needs a
+    /// true number, which every sequence must have.)
     pub fn needs_label(self) -> bool {
         match self {
             Self::Gap => true,
@@ -81,9 +81,9 @@ impl Loss {
         }
     }
 
-    /// Whether halting lost anything, told from the early and the full answer and the
-    /// right one, where it is known. `None` where only the right one would tell, or
-    /// where the loss is none of answers that agree or not.
+    /// Whether halting lost anything, computed from the early answer, the full answer and
+    /// the right one, if known. `None` if only the right answer could tell, or if the loss
+    /// is not about whether answers agree.
     ///
     /// ```
     /// use haltwise::terms::Loss;
@@ -107,8 +107,8 @@ impl Loss {
         }
     }
 
-    /// Refuses a sequence that does not have what the loss is computed from.
-    /// That a label is missing is for the whole set to judge.
+    /// Refuses a sequence that lacks the inputs of the loss. A missing label is judged for
+    /// the whole set, not here.
     pub(crate) fn check(self, trace: &Trace<'_>) -> Result<(), SequenceError> {
         let (has_it, column) = match self {
             Self::Gap | Self::Disagreement => (trace.predicts(), "predictions"),
@@ -121,7 +121,7 @@ impl Loss {
         Err(SequenceError::no_column(column))
     }
 
-    /// The level at each step; nothing where it is not known.
+    /// Computes the level at each step; nothing if it is not known.
     pub(crate) fn levels(self, trace: &Trace<'_>, out: &mut Vec<u8>) {
         out.clear();
         let one = |lost: bool| if lost { TOP } else { 0 };
@@ -138,7 +138,7 @@ impl Loss {
         }
     }
 
-    /// The loss at each step as it is, in [0, 1]; `None` where it is only 0 or 1, or not
+    /// The unrounded loss at each step, in [0, 1]; `None` if it is only 0 or 1, or not
     /// known.
     pub(crate) fn values(self, trace: &Trace<'_>) -> Option<Vec<f64>> {
         match self {
@@ -174,8 +174,8 @@ pub fn gap(full_is_right: bool, early_is_right: bool) -> bool {
     full_is_right && !early_is_right
 }
 
-/// How the losses of a set are kept: by what they are, and whether only as 0
-/// and 1, where what is neither counts as 1.
+/// How the losses of a set are kept: which loss, and whether only as 0 and 1. In that case,
+/// values in between count as 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Measure {
     pub(crate) loss: Loss,
@@ -189,7 +189,7 @@ impl Default for Measure {
 }
 
 impl Measure {
-    /// The usual one for a loss.
+    /// The usual measure for a loss.
     pub(crate) fn of(loss: Loss) -> Self {
         Self {
             loss,
@@ -205,7 +205,7 @@ impl Measure {
         }
     }
 
-    /// What a loss of 1 counts there.
+    /// What a loss of 1 adds to it.
     pub(crate) fn unit(self) -> u64 {
         if self.binary { 1 } else { u64::from(TOP) }
     }
@@ -214,11 +214,11 @@ impl Measure {
 /// The losses of a block, step by step.
 #[derive(Debug)]
 pub(crate) enum Losses {
-    /// The gap: it follows from which predictions were right.
+    /// Gaps: they follow from which predictions were right.
     Gaps,
-    /// One bit each.
+    /// One bit for each loss.
     Bits(Vec<u64>),
-    /// A level each.
+    /// One level for each loss.
     Levels(Vec<Lanes<u8>>),
 }
 

@@ -1,5 +1,5 @@
-//! Sequences and sets of them: what is lost by stopping one, for whom a promise holds, and the
-//! roles that sets play.
+//! Sequences and sets of them: the losses of stopping them, the terms of a promise, and the
+//! roles of sets.
 
 pub(crate) mod checker;
 pub(crate) mod gap_score;

@@ -1,9 +1,8 @@
 //! All that a classifier said about a set of sequences.
 //!
-//! [`Traces`](crate::data::traces::Traces) hold one score per step. A score that is to
-//! be learned or chosen needs more: the class probabilities and the predictions
-//! themselves. They are kept here, sequence by sequence, until it is known which
-//! score is wanted.
+//! [`Traces`](crate::data::traces::Traces) hold one score per step. A score that is to be
+//! learned or chosen needs more: the class probabilities and the predictions themselves.
+//! They are kept here, sequence by sequence, until the score is known.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -24,14 +23,14 @@ use haltwise_stream::{Features, Step, StepError};
 #[derive(Debug, Default)]
 pub struct Outputs {
     t_max: usize,
-    /// Class probabilities per step; 0 where there are none.
+    /// Class probabilities per step; 0 if there are none.
     classes: usize,
-    /// Whether scores came with the steps; else those below are the largest
+    /// Whether scores came with the steps; if not, `scores` holds the largest
     /// probabilities.
     scored: bool,
-    /// Behind the last step of each sequence.
+    /// The end of each sequence among all steps.
     ends: Vec<usize>,
-    /// Whether there are predictions of classes; else those below mean nothing.
+    /// Whether there are predictions of classes; if not, `predictions` means nothing.
     predicts: bool,
     predictions: Vec<u32>,
     labels: Vec<Option<u32>>,
@@ -40,11 +39,11 @@ pub struct Outputs {
     ids: Vec<Option<Box<str>>>,
     keys: Vec<Key>,
     prints: Vec<Fingerprint>,
-    /// What else came with a sequence, where anything did.
+    /// The other data of each sequence, if it has any.
     more: Vec<Option<Box<More>>>,
 }
 
-/// What may come with a sequence beside predictions and scores.
+/// Data of a sequence besides predictions and scores.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct More {
     numbers: Option<(Vec<f32>, f32)>,
@@ -88,7 +87,7 @@ impl More {
 }
 
 impl Outputs {
-    /// None yet.
+    /// Starts without sequences.
     pub fn new() -> Self {
         Self::default()
     }
@@ -108,13 +107,12 @@ impl Outputs {
         self.t_max
     }
 
-    /// Class probabilities per step; 0 where there are none.
+    /// Class probabilities per step; 0 if there are none.
     pub fn classes(&self) -> usize {
         self.classes
     }
 
-    /// The score that is there without computing: the one that was given, else
-    /// the largest probability.
+    /// The score that needs no computing: the given one, else the largest probability.
     pub fn plain_source(&self) -> ScoreSource {
         if self.scored {
             ScoreSource::Confidence
@@ -123,7 +121,7 @@ impl Outputs {
         }
     }
 
-    /// How many there are, and their fingerprint.
+    /// The number of sequences, and their fingerprint.
     pub fn record(&self) -> SetSummary {
         self.prints.iter().copied().map(SetSummary::one).sum()
     }
@@ -134,8 +132,8 @@ impl Outputs {
         self.add(key, &Checker::new().check(sequence)?)
     }
 
-    /// Adds one sequence under its key: where it is picked from a larger set,
-    /// its position is not the one it has here.
+    /// Adds one sequence under its key. A sequence picked from a larger set has another
+    /// position there than here.
     pub fn add(&mut self, key: Key, trace: &Trace<'_>) -> Result<(), SequenceError> {
         let kind = (trace.classes(), trace.scores_given, trace.predicts());
         if self.is_empty() {
@@ -158,12 +156,12 @@ impl Outputs {
         Ok(())
     }
 
-    /// Where the steps of a sequence stand.
+    /// The range of a sequence's steps.
     fn span(&self, i: usize) -> std::ops::Range<usize> {
         i.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[i]
     }
 
-    /// What a sequence is split by: the key of its unit, or its own.
+    /// The key that a sequence is split by: that of its unit, or its own.
     pub(crate) fn key(&self, i: usize) -> Key {
         self.keys[i]
     }
@@ -173,7 +171,7 @@ impl Outputs {
         self.prints[i]
     }
 
-    /// Its own key, its fingerprint, and whether it has an id.
+    /// A sequence's own key, its fingerprint, and whether it has an id.
     pub(crate) fn identity(&self, i: usize) -> (Key, Fingerprint, bool) {
         match &self.ids[i] {
             Some(id) => (Key::new(Some(id), 0), self.prints[i], true),
@@ -191,7 +189,7 @@ impl Outputs {
         })
     }
 
-    /// A sequence, complete.
+    /// A sequence in its complete form.
     pub(crate) fn trace(&self, i: usize) -> Trace<'_> {
         let span = self.span(i);
         let probs = span.start * self.classes..span.end * self.classes;
@@ -221,12 +219,12 @@ impl Outputs {
         self.labels[i].is_some()
     }
 
-    /// What each step of a sequence costs, where that is known.
+    /// The cost of each step of a sequence, if known.
     pub(crate) fn costs(&self, i: usize) -> Option<&[f32]> {
         self.more[i].as_ref()?.costs.as_deref()
     }
 
-    /// What a learned score can look at here.
+    /// The features that a learned score can use here.
     pub(crate) fn features(&self) -> Features {
         Features {
             uses_score: self.scored,
@@ -236,8 +234,8 @@ impl Outputs {
         }
     }
 
-    /// The sequences at these positions, in this order; positions past the end
-    /// are left out.
+    /// Picks the sequences at these positions, in this order; positions past the end are
+    /// skipped.
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
         let mut part = Self {
             classes: self.classes,
@@ -263,8 +261,8 @@ impl Outputs {
         part
     }
 
-    /// Draws of units, given by the positions of their sequences; each draw counts
-    /// as a unit of its own.
+    /// Draws units, given by the positions of their sequences; each draw counts as a unit
+    /// of its own.
     pub(crate) fn drawn(&self, units: &[&[usize]]) -> Self {
         let mut drawn = self.select(units.iter().flat_map(|unit| unit.iter().copied()));
         let numbers = (0..units.len()).flat_map(|k| std::iter::repeat_n(k, units[k].len()));
@@ -278,8 +276,8 @@ impl Outputs {
         drawn
     }
 
-    /// As many sequences as asked for, drawn with replacement; each draw counts
-    /// as a sequence of its own.
+    /// Draws this many sequences with replacement; each draw counts as a sequence of its
+    /// own.
     pub fn resample(&self, n: usize, seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let draws = if self.is_empty() { 0 } else { n };
@@ -291,12 +289,12 @@ impl Outputs {
         drawn
     }
 
-    /// The traces with scores of this kind, and their gaps.
+    /// Returns the traces with scores of this kind, and their gaps.
     pub fn traces(&self, source: &ScoreSource) -> Result<Traces, StepError> {
         self.measured(source, Measure::default())
     }
 
-    /// The same with losses kept in some way.
+    /// Does the same with losses kept by this measure.
     pub(crate) fn measured(
         &self,
         source: &ScoreSource,
@@ -309,7 +307,7 @@ impl Outputs {
         Ok(self.with_scores(source.clone(), measure, 0..self.len(), |i| &scores[i]))
     }
 
-    /// The traces, of some sequences, with scores that were computed elsewhere.
+    /// Returns the traces of some sequences, with scores that were computed elsewhere.
     pub(crate) fn with_scores<'a>(
         &self,
         source: ScoreSource,

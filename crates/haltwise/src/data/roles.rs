@@ -1,6 +1,6 @@
-//! The parts of the calibration data, told apart by type from the moment they
-//! are separated: what fits, what screens and what certifies. A part cannot be
-//! handed to another role, and what it holds cannot be taken out again.
+//! The parts of the calibration data: what fits, what screens and what certifies. Their
+//! types differ from the moment they are separated. A part cannot be handed to another
+//! role, and its content cannot be taken out again.
 
 use crate::data::identity::{SetSummary, Sketch};
 use crate::data::outputs::Outputs;
@@ -27,14 +27,14 @@ use crate::data::traces::Traces;
 pub struct Fitting(Outputs);
 
 impl Fitting {
-    /// The most sequences that are set aside for fitting: past that, a sequence
-    /// is worth more to certifying.
+    /// The most sequences that are set aside for fitting: past that, a sequence is worth
+    /// more for certifying.
     pub const MOST: usize = 10_000;
 
     /// Sets these sequences aside for fitting.
     ///
-    /// They are put in an order of their own, so that the result does not
-    /// depend on how they were ordered or cut into files.
+    /// They are put in an order of their own, so the result does not depend on how they
+    /// were ordered or cut into files.
     pub fn new(outputs: Outputs) -> Self {
         let mut order: Vec<usize> = (0..outputs.len()).collect();
         order.sort_by_key(|&i| (outputs.key(i), outputs.fingerprint(i)));
@@ -51,7 +51,7 @@ impl Fitting {
         self.0.is_empty()
     }
 
-    /// What is fitted to.
+    /// The sequences to fit to.
     pub(crate) fn outputs(&self) -> &Outputs {
         &self.0
     }
@@ -66,7 +66,7 @@ impl Fitting {
         (0..self.0.len()).all(|i| self.0.identity(i).2)
     }
 
-    /// A sample of them, to be found elsewhere.
+    /// Adds them to a sketch, to find them elsewhere.
     pub(crate) fn sketch(&self, into: &mut Sketch) {
         for i in 0..self.0.len() {
             let (key, print, named) = self.0.identity(i);
@@ -86,14 +86,14 @@ impl Screening {
         Self(traces)
     }
 
-    /// What is screened on.
+    /// The traces to screen on.
     pub(crate) fn traces(&self) -> &Traces {
         &self.0
     }
 }
 
-/// Sequences that may only certify: candidates were fixed without them. They
-/// must not have been used to train the classifier.
+/// Sequences that may only certify: candidates were fixed without them, and they must not
+/// have been used to train the classifier.
 #[derive(Debug)]
 pub(crate) struct Certifying(Traces);
 
@@ -103,7 +103,7 @@ impl Certifying {
         Self(traces)
     }
 
-    /// What is counted.
+    /// The traces to count.
     pub(crate) fn traces(&self) -> &Traces {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Scores: how safe it looks to stop at a step, and how that number comes about.
+//! Scores: how safe it looks to stop at a step, and how that number is computed.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ use crate::data::gap_score::Memory;
 use crate::data::words::words;
 use crate::numbers::thresholds::Thresholds;
 
-/// How the scores of a set of traces came about: what a live stream must do to
-/// be judged by the same rule. Before anything is learned, `ScoreSource<()>`, it is what a word
-/// stands for.
+/// How the scores of a set of traces were computed. A live stream must do the same to be
+/// judged by the same rule. Before anything is learned, `ScoreSource<()>`, it is the
+/// meaning of a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScoreSource<Learned = Box<GapScore>> {
-    /// The classifier, or something beside it, supplies the score.
+    /// The classifier, or a program beside it, supplies the score.
     #[default]
     Confidence,
     /// The largest of the step's class probabilities.
     MaxProbability,
-    /// The largest of the step's class probabilities less the second largest.
+    /// The largest of the step's class probabilities minus the second largest.
     Margin,
-    /// How safe it is to stop here, as learned: the probability that it costs nothing, or,
-    /// for the promise on average, what was refined from that.
+    /// The learned safety of stopping here: the probability that it costs nothing; or, for
+    /// the promise on average, a refinement of that.
     Gap(Learned),
 }
 
@@ -39,7 +39,7 @@ words! { ScoreSource<()>, "score":
 }
 
 impl ScoreSource<()> {
-    /// The score, where it needs no learning.
+    /// The score, if it needs no learning.
     pub(crate) fn plain(self) -> Option<ScoreSource> {
         match self {
             Self::Confidence => Some(ScoreSource::Confidence),
@@ -62,7 +62,7 @@ impl fmt::Display for ScoreSource {
 }
 
 impl ScoreSource {
-    /// Which score it is, without what was learned.
+    /// The kind of score, without what was learned.
     pub fn kind(&self) -> ScoreSource<()> {
         match self {
             Self::Confidence => ScoreSource::Confidence,
@@ -85,7 +85,7 @@ impl ScoreSource {
         }
     }
 
-    /// What computes it.
+    /// The computation of the score.
     pub fn live(&self) -> Source<'_> {
         match self {
             Self::Confidence => Source::Confidence,
@@ -95,8 +95,8 @@ impl ScoreSource {
         }
     }
 
-    /// The memory of a sequence that has not begun; only a learned score needs
-    /// room in it.
+    /// The memory before the first step of a sequence; only a learned score needs room in
+    /// it.
     pub(crate) fn memory(&self) -> Memory {
         match self {
             Self::Gap(learned) => learned.memory(),
@@ -114,8 +114,8 @@ impl ScoreSource {
         steps.into_iter().enumerate().map(score).collect()
     }
 
-    /// The first step (0-based) of a sequence whose score reaches its threshold. Where none could
-    /// be reached yet, a learned score only remembers what it saw.
+    /// The first step (0-based) of a sequence whose score reaches its threshold. While no
+    /// threshold can be reached, a learned score only updates its memory.
     pub(crate) fn first_reached<'a>(
         &self,
         thresholds: &Thresholds,

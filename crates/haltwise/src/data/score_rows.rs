@@ -1,19 +1,19 @@
-//! The scores of a block: as they came, or one byte each, the bin of a grid.
+//! The scores of a block: exact, or one byte each, the bin of a grid.
 //!
-//! Calibrating only ever asks whether a score reaches a threshold of the grid,
-//! and a score does so exactly if its bin is not below the threshold's: bins
-//! give the same answers as scores, to the bit, in a quarter of the memory.
+//! Calibrating only ever asks whether a score reaches a threshold of the grid. A score
+//! reaches it exactly if its bin is not below the threshold's. So bins give exactly the
+//! same answers as scores, in a quarter of the memory.
 
 use fearless_simd::Simd;
 
 use crate::numbers::grid::Grid;
 use crate::numbers::simd::{LANES, Lane, Lanes, mask, ones};
 
-/// The most thresholds a grid may have for its bins to fit a byte, with one
-/// value left for "never".
+/// The most thresholds of a grid whose bins fit a byte; one value is left for "never".
 const MOST_BINS: usize = 255;
 
-/// So few sequences of a word are looked at one by one: the narrower the vectors, the more.
+/// Up to this many sequences of a word are looked at one by one: the narrower the vectors,
+/// the more.
 const ONE_BY_ONE: u32 = if cfg!(target_arch = "wasm32") { 8 } else { 2 };
 
 /// Whether a grid's bins fit a byte.
@@ -21,10 +21,10 @@ pub(crate) fn fits_byte(grid: &Grid) -> bool {
     grid.thresholds().len() <= MOST_BINS
 }
 
-/// Scores, in whatever order, of sequences or of steps.
+/// Scores in any order, by sequence or by step.
 #[derive(Debug)]
 pub(crate) enum Scores<E, B> {
-    /// As they came.
+    /// The original scores.
     Exact(E),
     /// The bins of a grid.
     Binned(B),
@@ -49,7 +49,7 @@ impl Rows {
         }
     }
 
-    /// The highest score of each word; none of bins, which are compared as fast.
+    /// The highest score of each word; empty for bins, which are compared as fast.
     pub(crate) fn highest(&self) -> Vec<f32> {
         match self {
             Self::Exact(rows) => rows.iter().map(highest).collect(),
@@ -58,8 +58,7 @@ impl Rows {
     }
 }
 
-/// The highest of some scores, none of which is below 0; plain enough for the compiler to
-/// vectorise.
+/// The highest of some scores, none below 0; simple enough for the compiler to vectorise.
 fn highest(lanes: &Lanes<f32>) -> f32 {
     let higher = |a: f32, b: f32| if b > a { b } else { a };
     let mut highest = [0.0; 16];
@@ -72,7 +71,7 @@ fn highest(lanes: &Lanes<f32>) -> f32 {
 }
 
 impl Row<'_> {
-    /// One score; of a bin, the threshold that it reaches.
+    /// One score; for a bin, the threshold that it reaches.
     #[inline(always)]
     pub(crate) fn score(&self, word: usize, lane: usize, grid: Option<&Grid>) -> f32 {
         match self {
@@ -93,8 +92,8 @@ impl Row<'_> {
         }
     }
 
-    /// The same where only some sequences of the word are asked for: a few are looked at one by
-    /// one. What is said of the others may be anything.
+    /// The same if only some sequences of the word are asked for: a few are looked at one
+    /// by one. The bits of the others may be anything.
     #[inline(always)]
     pub(crate) fn reach_of<S: Simd>(
         &self,
@@ -111,8 +110,8 @@ impl Row<'_> {
         }
     }
 
-    /// The same for all words at once. Nothing else is done here, so that the
-    /// processor asks memory for many words ahead.
+    /// The same for all words at once. Nothing else is done here, so the processor requests
+    /// memory many words ahead.
     #[inline(always)]
     pub(crate) fn reach_all<S: Simd>(&self, simd: S, threshold: Threshold, reached: &mut [u64]) {
         match self {
@@ -145,7 +144,7 @@ impl Arrived {
         }
     }
 
-    /// Turns sequences, `starts[i]..starts[i + 1]` each, into `steps` rows.
+    /// Turns sequences, each `starts[i]..starts[i + 1]`, into `steps` rows.
     pub(crate) fn rows(&self, starts: &[usize], steps: usize) -> Rows {
         match self {
             Self::Exact(scores) => {
@@ -163,7 +162,7 @@ impl Arrived {
     }
 }
 
-/// Rows of bytes from sequences that lie one after the other.
+/// Makes rows of bytes from sequences stored one after the other.
 pub(crate) fn levels(values: &[u8], starts: &[usize], steps: usize) -> Vec<Lanes<u8>> {
     let words = (starts.len() - 1).div_ceil(LANES);
     let mut rows = vec![[0; LANES]; steps * words];
@@ -173,7 +172,7 @@ pub(crate) fn levels(values: &[u8], starts: &[usize], steps: usize) -> Vec<Lanes
     rows
 }
 
-/// Rows of bits from sequences of 0 and 1 that lie one after the other.
+/// Makes rows of bits from sequences of 0 and 1 stored one after the other.
 pub(crate) fn bits(values: &[u8], starts: &[usize], steps: usize) -> Vec<u64> {
     let words = (starts.len() - 1).div_ceil(LANES);
     let mut rows = vec![0; steps * words];
@@ -183,14 +182,14 @@ pub(crate) fn bits(values: &[u8], starts: &[usize], steps: usize) -> Vec<u64> {
     rows
 }
 
-/// Where the sequences of a word start, and where the last ends.
+/// The starts of the sequences of a word, and the end of the last.
 fn of_word(starts: &[usize], word: usize) -> &[usize] {
     let first = word * LANES;
     &starts[first..=(starts.len() - 1).min(first + LANES)]
 }
 
-/// Shows the values of up to 64 sequences at each of their steps from one on;
-/// 0 past the end of a sequence. The 64 sequences stay in the first-level cache.
+/// Passes on the values of up to 64 sequences at each of their steps from one on; 0 past
+/// the end of a sequence. The 64 sequences stay in the first-level cache.
 fn turn<S: Copy + Default>(
     values: &[S],
     starts: &[usize],
@@ -212,8 +211,8 @@ fn turn<S: Copy + Default>(
     }
 }
 
-/// The same for bytes, word after word: eight steps of eight sequences at a
-/// time, as far as all 64 have that many.
+/// The same for bytes, word after word: eight steps of eight sequences at a time, as long
+/// as all 64 have them.
 fn turn_bytes(values: &[u8], starts: &[usize], mut show: impl FnMut(usize, usize, &Lanes<u8>)) {
     for word in 0..(starts.len() - 1).div_ceil(LANES) {
         let starts = of_word(starts, word);
@@ -240,15 +239,15 @@ fn turn_bytes(values: &[u8], starts: &[usize], mut show: impl FnMut(usize, usize
     }
 }
 
-/// Eight bytes from a place on, the first lowest.
+/// Eight bytes from this place on, the first lowest.
 fn eight(values: &[u8], at: usize) -> u64 {
     values[at..]
         .first_chunk()
         .map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// Turns a square of eight by eight bytes: swaps quarters, then the quarters of
-/// each, then theirs.
+/// Transposes a square of eight by eight bytes: swaps quarters, then the quarters of each,
+/// then theirs.
 fn transpose(rows: &mut [u64; 8]) {
     for (step, mask) in [
         (4, 0x0000_0000_ffff_ffff),
@@ -264,7 +263,7 @@ fn transpose(rows: &mut [u64; 8]) {
     }
 }
 
-/// A threshold, to compare either kind of scores with.
+/// A threshold that either kind of scores can be compared with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Threshold {
     pub(crate) exact: f32,
@@ -273,7 +272,7 @@ pub(crate) struct Threshold {
 }
 
 impl Threshold {
-    /// For scores that were binned on this grid, if they were.
+    /// Makes it for scores that were binned on this grid, if they were.
     pub(crate) fn new(exact: f32, grid: Option<&Grid>) -> Self {
         let below = |grid: &Grid| grid.thresholds().partition_point(|&v| v < exact);
         Self {

@@ -1,4 +1,4 @@
-//! One sequence: as it is given, and checked and complete.
+//! One sequence: as given, and as checked and completed.
 
 use crate::data::identity::Fingerprint;
 use crate::data::score::ScoreSource;
@@ -7,30 +7,30 @@ use haltwise_stream::Step;
 /// The longest sequence supported.
 pub const MAX_STEPS: usize = (1 << 24) - 1;
 
-/// One sequence as it is given: what a classifier said at each step, by
-/// predictions and scores, by class probabilities, or both.
+/// One sequence as given: what a classifier said at each step, by predictions and scores,
+/// by class probabilities, or both.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sequence<'a> {
-    /// Its id, where it has one.
+    /// Its id, if it has one.
     pub id: Option<&'a str>,
-    /// The true class, where it is known.
+    /// The true class, if known.
     pub label: Option<u32>,
-    /// The predicted class at each step; by default the most probable one. Not
-    /// needed where there are `numbers` or `losses`.
+    /// The predicted class at each step; by default the most probable one. Not needed if
+    /// there are `numbers` or `losses`.
     pub predictions: Option<&'a [u32]>,
     /// The score at each step; by default the largest probability.
     pub scores: Option<&'a [f32]>,
     /// The class probabilities, step after step, and how many a step has.
     pub probs: Option<(&'a [f32], usize)>,
-    /// Predicted numbers, where the classifier is a regression.
+    /// Predicted numbers, if the classifier is a regression.
     pub numbers: Option<Numbers<'a>>,
-    /// What stopping at each step would cost, in [0, 1], whatever that means.
+    /// What stopping at each step would cost, in [0, 1], in any sense of cost.
     pub losses: Option<&'a [f32]>,
-    /// What else is known about it.
+    /// Other data about it.
     pub about: About<'a>,
 }
 
-/// What a regression said: a number at each step, and the true one.
+/// The output of a regression: a number at each step, and the true one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Numbers<'a> {
     /// The predicted number at each step.
@@ -39,15 +39,15 @@ pub struct Numbers<'a> {
     pub label: f32,
 }
 
-/// What is known about a sequence beside what the classifier said: the values
-/// of the columns that a promise may speak of.
+/// Data about a sequence besides the classifier's output: the values of the columns that a
+/// promise may name.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct About<'a> {
-    /// The group it belongs to: a hospital, a device.
+    /// The group it belongs to, such as a hospital or a device.
     pub group: Option<&'a str>,
-    /// The unit it was drawn with: a patient, a driver, a document.
+    /// The unit it was drawn with, such as a patient, a driver or a document.
     pub unit: Option<&'a str>,
-    /// How much more often it would be met where the rule will be used.
+    /// How much more often it would occur where the rule will be used.
     pub weight: Option<f64>,
     /// What reading each step costs.
     pub costs: Option<&'a [f32]>,
@@ -63,7 +63,7 @@ pub struct Trace<'a> {
     pub(crate) scores_given: bool,
     pub(crate) probs: Option<&'a [f32]>,
     pub(crate) classes: usize,
-    /// Whether there are predictions of classes; else those above mean nothing.
+    /// Whether there are predictions of classes; if not, `predictions` means nothing.
     pub(crate) predicts: bool,
     pub(crate) numbers: Option<Numbers<'a>>,
     pub(crate) losses: Option<&'a [f32]>,
@@ -71,59 +71,58 @@ pub struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// Its id, where it has one.
+    /// Its id, if it has one.
     pub fn id(&self) -> Option<&'a str> {
         self.id
     }
 
-    /// The true class, where it is known. Classes that have names in a file are
-    /// numbered in the order they are met.
+    /// The true class, if known. Classes with names in a file are numbered in the order of
+    /// first appearance.
     pub fn label(&self) -> Option<u32> {
         self.label
     }
 
-    /// Whether it comes with predictions of classes.
+    /// Whether it has predictions of classes.
     pub fn predicts(&self) -> bool {
         self.predicts
     }
 
-    /// The predicted numbers, where there are any.
+    /// The predicted numbers, if there are any.
     pub fn numbers(&self) -> Option<Numbers<'a>> {
         self.numbers
     }
 
-    /// What stopping at each step would cost, where that was given.
+    /// What stopping at each step would cost, if given.
     pub fn losses(&self) -> Option<&'a [f32]> {
         self.losses
     }
 
-    /// What else is known about it.
+    /// Other data about it.
     pub fn about(&self) -> About<'a> {
         self.about
     }
 
-    /// The predicted class at each step; all 0 where there are none.
+    /// The predicted class at each step; all 0 if there are none.
     pub fn predictions(&self) -> &'a [u32] {
         self.predictions
     }
 
-    /// The score at each step, in [0, 1]: the one given, else the largest
-    /// probability.
+    /// The score at each step, in [0, 1]: the given one, else the largest probability.
     pub fn scores(&self) -> &'a [f32] {
         self.scores
     }
 
-    /// The score at each step, where scores were given.
+    /// The score at each step, if scores were given.
     pub fn given_scores(&self) -> Option<&'a [f32]> {
         self.scores_given.then_some(self.scores)
     }
 
-    /// The class probabilities, step after step, in [0, 1], where there are any.
+    /// The class probabilities, step after step, in [0, 1], if there are any.
     pub fn probs(&self) -> Option<&'a [f32]> {
         self.probs
     }
 
-    /// Class probabilities per step; 0 where there are none.
+    /// Class probabilities per step; 0 if there are none.
     pub fn classes(&self) -> usize {
         self.classes
     }
@@ -134,7 +133,7 @@ impl<'a> Trace<'a> {
         self.scores.len()
     }
 
-    /// How its [`scores`](Self::scores) came about.
+    /// How its [`scores`](Self::scores) were computed.
     pub fn source(&self) -> ScoreSource {
         if self.scores_given {
             ScoreSource::Confidence
@@ -153,19 +152,19 @@ impl<'a> Trace<'a> {
         })
     }
 
-    /// Whether each prediction was right; of none is it known without a label.
+    /// Whether each prediction was right; without a label, nothing is known.
     pub(crate) fn right(&self) -> impl Iterator<Item = bool> + 'a {
         let label = self.label;
         self.predictions.iter().map(move |&p| label == Some(p))
     }
 
-    /// Whether each prediction is another than the last.
+    /// Whether each prediction differs from the last.
     pub(crate) fn disagrees(&self) -> impl Iterator<Item = bool> + 'a {
         let full = self.predictions.last().copied();
         self.predictions.iter().map(move |&p| full != Some(p))
     }
 
-    /// The sequence as it could be given again.
+    /// The sequence in its given form.
     pub fn given(&self) -> Sequence<'a> {
         Sequence {
             id: self.id,
@@ -179,14 +178,14 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// What tells it from others, whichever score will be judged; `bytes` is
-    /// used to work in.
+    /// The digest of the sequence, whichever score will be judged. `bytes` is a work
+    /// buffer.
     pub fn fingerprint(&self, bytes: &mut Vec<u8>) -> Fingerprint {
         if self.label.is_some() && self.numbers.is_none() && self.losses.is_none() {
             return Fingerprint::of_sequence(self.scores, self.right(), bytes);
         }
-        // Without labels, what tells sequences apart is where predictions change
-        // their mind; a byte that a labelled sequence never has goes before it.
+        // Without labels, sequences are told apart by where predictions change. The digest
+        // begins with a byte that a labelled sequence never has.
         let right = self.right().map(u8::from);
         let told = match self.label {
             Some(_) => Vec::from_iter(right),

@@ -1,10 +1,10 @@
-//! What is wrong with a sequence, in words: where it is and what to do.
+//! Errors of a sequence: what is wrong, where, and what to do.
 
 use std::fmt;
 
 use super::sequence::MAX_STEPS;
 
-/// What is wrong with a sequence, and where in it.
+/// An error of a sequence, and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SequenceError {
     field: Option<&'static str>,
@@ -112,37 +112,37 @@ impl From<Fault> for SequenceError {
 }
 
 impl SequenceError {
-    /// Two sets have scores of different kinds, or on different grids.
+    /// Two sets have scores of different kinds or on different grids.
     pub(crate) fn other_kind() -> Self {
         Fault::OtherKind.into()
     }
 
-    /// A sequence is not of the kind of those before it.
+    /// The sequence is not of the same kind as those before it.
     pub(crate) fn unlike() -> Self {
         Fault::Unlike.into()
     }
 
-    /// It has no value in a column that the promise speaks of.
+    /// The sequence has no value in a column that the promise needs.
     pub(crate) fn no_column(column: &str) -> Self {
         Fault::NoColumn(format!("`{column}`")).into()
     }
 
-    /// It has no label.
+    /// The sequence has no label.
     pub(crate) fn no_label() -> Self {
         Fault::NoLabel.into()
     }
 
-    /// Its weight is above the bound.
+    /// The weight is above the bound.
     pub(crate) fn heavy(weight: f64, bound: f64) -> Self {
         Fault::HeavyWeight { weight, bound }.into()
     }
 
-    /// Some sequences have scores, others have not.
+    /// Some sequences have scores and others have none.
     pub fn mixed_sources() -> Self {
         Fault::MixedSources.into()
     }
 
-    /// Whether things do not go together, each of which may be sound.
+    /// Whether two fields conflict, although each may be sound.
     pub fn is_conflict(&self) -> bool {
         use Fault::{Lengths, MixedSources, OtherKind, PerStep, Uneven, Unlike};
         let fault = &self.fault;
@@ -152,7 +152,7 @@ impl SequenceError {
         )
     }
 
-    /// Whether something is not there at all.
+    /// Whether a field is missing.
     pub fn is_lack(&self) -> bool {
         let fault = &self.fault;
         matches!(
@@ -161,7 +161,7 @@ impl SequenceError {
         )
     }
 
-    /// Where in the sequence: its field and step, as far as they are known.
+    /// The place in the sequence: its field and step, as far as they are known.
     pub fn place(&self) -> Option<String> {
         let step = self.step.map(|t| format!("step {t}"));
         let places: Vec<String> = self
@@ -173,7 +173,7 @@ impl SequenceError {
         (!places.is_empty()).then(|| places.join(", "))
     }
 
-    /// What is wrong, and what to do about it.
+    /// The error, and what to do about it.
     pub fn problem(&self) -> String {
         self.fault.to_string()
     }

@@ -1,5 +1,5 @@
-//! What a set of sequences looks like as a whole, as far as proposing rules may
-//! know: nothing here says anything about gaps.
+//! The properties of a set of sequences that proposing rules may know: nothing here says
+//! anything about gaps.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::data::score::ScoreSource;
 use crate::data::sequence::Trace;
 use crate::numbers::counts::is_zero;
 
-/// How many sequences there are, how long, and what came with them. Surveys of
+/// How many sequences there are, how long they are, and which fields they have. Surveys of
 /// parts add up to the survey of the whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,18 +25,18 @@ pub struct Survey {
     pub longest: usize,
     /// The fewest class probabilities that a step has.
     pub fewest_classes: usize,
-    /// The most.
+    /// The most class probabilities that a step has.
     pub most_classes: usize,
-    /// Whether scores were given; if not, the largest probability stands in.
+    /// Whether scores were given; if not, the largest probability replaces them.
     pub scores_given: bool,
     /// How many sequences have no label.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unlabelled: u64,
-    /// How many more there were that the weights left out.
+    /// How many further sequences the weights left out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub thinned: u64,
-    /// How many sequences each group has, where the promise is by group: up to
-    /// one group more than there may be.
+    /// How many sequences each group has, if the promise is by group; at most one group
+    /// more than allowed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub groups: BTreeMap<String, u64>,
 }
@@ -63,7 +63,7 @@ impl Survey {
     /// The most groups that a promise may be made for.
     pub const MOST_GROUPS: usize = 1000;
 
-    /// Notes one more sequence, of this fingerprint and group.
+    /// Adds one more sequence, with this fingerprint and group.
     pub fn note(&mut self, trace: &Trace<'_>, fingerprint: Fingerprint, group: Option<&str>) {
         self.unlabelled += u64::from(trace.label().is_none());
         if let Some(group) = group {
@@ -78,7 +78,7 @@ impl Survey {
         self.scores_given |= trace.given_scores().is_some();
     }
 
-    /// Adds what another part looks like.
+    /// Adds the survey of another part.
     pub fn add(&mut self, other: &Self) {
         self.set += other.set;
         self.nameless += other.nameless;
@@ -107,7 +107,7 @@ impl Survey {
         self.set.sequences
     }
 
-    /// The score that is there without computing.
+    /// The score that needs no computing.
     pub fn plain_source(&self) -> ScoreSource {
         if self.scores_given {
             ScoreSource::Confidence
@@ -116,13 +116,13 @@ impl Survey {
         }
     }
 
-    /// How many class probabilities each step has, where all have as many.
+    /// How many class probabilities each step has, if all have the same number.
     pub fn classes(&self) -> Option<usize> {
         let same = self.fewest_classes == self.most_classes;
         (same && self.most_classes > 0).then_some(self.most_classes)
     }
 
-    /// Whether all sequences have as many steps.
+    /// Whether all sequences have the same number of steps.
     pub fn equal_lengths(&self) -> bool {
         self.shortest >= self.longest
     }

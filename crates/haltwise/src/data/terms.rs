@@ -1,4 +1,4 @@
-//! The terms of a promise: what it is about, and for whom it holds.
+//! The terms of a promise: what it is about, and which sequences it covers.
 
 use std::borrow::Cow;
 
@@ -9,19 +9,18 @@ pub use crate::data::loss::Loss;
 use crate::data::sequence::Trace;
 use crate::data::sequence_error::SequenceError;
 
-/// What a promise is about, and for whom it holds. Part of the plan, of the
+/// What a promise is about, and which sequences it covers. Part of the plan, of the
 /// proposal and of the rule.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// What is kept below α.
+    /// The loss that is kept below α.
     #[serde(default, skip_serializing_if = "is_gap")]
     pub loss: Loss,
-    /// The column whose every value the promise holds for; `label` is the true
-    /// class.
+    /// The column for each of whose values the promise holds; `label` is the true class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The column that names what is drawn as one: a patient, say.
+    /// The column that names units, which are drawn as one: a patient, for example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
     /// The shift under which the promise holds.
@@ -39,14 +38,14 @@ fn is_gap(loss: &Loss) -> bool {
 /// The true class, as a column to promise by.
 pub const LABEL: &str = "label";
 
-/// A declared shift: how much more often each sequence would be met where the
-/// rule will be used.
+/// A declared shift: how much more often each sequence would occur where the rule will be
+/// used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weight {
     /// The column of weights.
     pub column: String,
-    /// What no weight exceeds.
+    /// The bound of the weights.
     pub bound: f64,
 }
 
@@ -65,28 +64,26 @@ impl Weight {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cost {
-    /// The same for every sequence; past the last step given, as much as that.
+    /// The same costs for every sequence; the last cost also holds for later steps.
     Steps(Vec<f64>),
     /// A column of costs, one per step.
     Column(String),
 }
 
 impl Cost {
-    /// What an option says: costs with commas between them, or else the name of
-    /// a column.
+    /// Reads an option: costs separated by commas, or else the name of a column.
     pub fn of(text: &str) -> Self {
         let numbers: Result<Vec<f64>, _> = text.split(',').map(|n| n.trim().parse()).collect();
         numbers.map_or_else(|_| Self::Column(text.to_owned()), Self::Steps)
     }
 
-    /// The cost of each of this many steps: past the last that is given, as much as
-    /// that.
+    /// The cost of each of this many steps; the last given cost also holds for later steps.
     pub(crate) fn of_steps(costs: &[f64], steps: usize) -> impl Iterator<Item = f64> {
         let last = costs.last().copied().unwrap_or(0.0);
         (0..steps).map(move |t| costs.get(t).copied().unwrap_or(last))
     }
 
-    /// What has been spent by each step.
+    /// The total cost up to each step.
     pub(crate) fn spent(costs: impl Iterator<Item = f64>) -> Vec<f64> {
         let add = |spent: &mut f64, cost: f64| {
             *spent += cost;
@@ -96,16 +93,16 @@ impl Cost {
     }
 }
 
-/// Another draw than those that split.
+/// Makes this draw differ from those that split.
 const THINNING: u64 = 0x7468_696e_6e69_6e67;
 
 impl Terms {
-    /// Whether they are the usual ones: the gap of every sequence alike.
+    /// Whether the terms are the usual ones: the gap of every sequence alike.
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The column of costs, where there is one.
+    /// The column of costs, if there is one.
     pub fn cost_column(&self) -> Option<&str> {
         match &self.cost {
             Some(Cost::Column(column)) => Some(column),
@@ -113,16 +110,16 @@ impl Terms {
         }
     }
 
-    /// Refuses a sequence that lacks what the terms speak of. Returns the key
-    /// that decides on its role; `None` where weights leave it out.
+    /// Refuses a sequence that lacks a column that the terms need. Returns the key that
+    /// decides on its role, or `None` if the weights leave it out.
     ///
-    /// *Weights.* Let P be the law of the sequences and w ≤ B the declared
-    /// density of the law Q that the rule will meet, up to a factor. Who is kept
-    /// with probability w/B, independently of all else, is drawn from Q
-    /// (rejection sampling), so every theorem holds for Q on the kept ones. The
-    /// draw is a hash of seed and id: the same wherever it is made.
+    /// *Weights.* Let P be the law of the sequences and w ≤ B the declared density of the
+    /// law Q that the rule will meet, up to a factor. A sequence that is kept with
+    /// probability w/B, independently of all else, is drawn from Q (rejection sampling). So
+    /// every theorem holds for Q on the kept sequences. The draw is a hash of seed and id,
+    /// and is the same wherever it is made.
     ///
-    /// *Units.* All sequences of a unit have one key, so that they play one role.
+    /// *Units.* All sequences of a unit have one key, so they have one role.
     pub(crate) fn admit(
         &self,
         seed: u64,
@@ -161,7 +158,7 @@ impl Terms {
         Ok(of_use.keeps(weight, seed, key)?.then_some(key))
     }
 
-    /// The group that a sequence belongs to, where the promise is by group.
+    /// The group of a sequence, if the promise is by group.
     pub(crate) fn group<'a>(&self, trace: &Trace<'a>) -> Option<Cow<'a, str>> {
         let by = self.by.as_ref()?;
         match trace.about().group {
@@ -172,7 +169,7 @@ impl Terms {
     }
 }
 
-/// Who may come in: by which terms, and with which draw of weights.
+/// Decides which sequences are admitted: by which terms, and with which draw of weights.
 #[derive(Debug, Clone, Copy)]
 pub struct Admission<'p> {
     pub(crate) terms: &'p Terms,
@@ -180,7 +177,7 @@ pub struct Admission<'p> {
 }
 
 impl<'p> Admission<'p> {
-    /// By these terms, with the seed that weights draw by.
+    /// Admits by these terms, with the seed of the draw of weights.
     pub fn new(terms: &'p Terms, seed: u64) -> Self {
         Self { terms, seed }
     }
@@ -195,7 +192,7 @@ impl<'p> Admission<'p> {
         self.seed
     }
 
-    /// The key that decides on a sequence's role; `None` where it is left out.
+    /// The key that decides on a sequence's role; `None` if the sequence is left out.
     pub(crate) fn admit(&self, key: Key, trace: &Trace<'_>) -> Result<Option<Key>, SequenceError> {
         self.terms.admit(self.seed, key, trace)
     }

@@ -1,15 +1,13 @@
 //! Traces: what a classifier said about each sequence, laid out for the
 //! calibration loops.
 //!
-//! Traces are kept in blocks of [`BLOCK`] sequences, and inside a block
-//! step-major: all scores of step 1, then all of step 2. Every inner loop runs
-//! over one contiguous row that fits the first-level cache, blocks are the unit
-//! of parallel work, and a reader that does not know how many sequences will
-//! come can append without ever copying what it already holds.
+//! Traces are kept in blocks of [`BLOCK`] sequences, and inside a block step-major: all
+//! scores of step 1, then all of step 2. Every inner loop runs over one contiguous row that
+//! fits the first-level cache. Blocks are the unit of parallel work. A reader that does not
+//! know how many sequences will come can append without ever copying what it already holds.
 //!
-//! Of a prediction only one bit survives, whether it was right: with the full
-//! prediction's bit it gives the gap. Other losses are kept beside it, as a bit
-//! or a byte.
+//! Only one bit of a prediction is kept: whether it was right. With the full prediction's
+//! bit it gives the gap. Other losses are kept separately, as a bit or a byte.
 
 use std::fmt;
 
@@ -31,14 +29,14 @@ use rayon::prelude::*;
 /// first-level cache.
 const BLOCK: usize = 4096;
 
-/// How many entries of a block may be padding for short sequences beside a
-/// long one. A block that would hold more, and more than it holds steps, is
-/// closed early, so that one huge sequence cannot blow up its neighbours.
+/// The most entries of a block that may be padding for short sequences next to a long one.
+/// A block that would hold more padding, and more padding than steps, is closed early, so
+/// one huge sequence cannot inflate the others.
 const PADDING: usize = 1 << 20;
 
 /// Up to [`BLOCK`] sequences, step-major, each row filled up to whole words.
 pub(crate) struct Block {
-    /// The position of its first sequence among all.
+    /// The position of its first sequence in the whole set.
     pub(crate) start: usize,
     /// How many sequences.
     pub(crate) len: usize,
@@ -46,7 +44,7 @@ pub(crate) struct Block {
     pub(crate) steps: usize,
     /// `steps` rows of scores; 0 past a sequence's end.
     scores: Rows,
-    /// Of exact scores, the highest of each word, in the same rows.
+    /// For exact scores, the highest of each word, in the same rows.
     highest: Vec<f32>,
     /// `steps` rows of bits: was the prediction right?
     correct: Vec<u64>,
@@ -54,19 +52,18 @@ pub(crate) struct Block {
     pub(crate) full: Vec<u64>,
     /// `steps` rows of losses.
     losses: Losses,
-    /// The 0-based last step of each sequence; 0 behind the last sequence.
+    /// The 0-based last step of each sequence; 0 past the last sequence.
     pub(crate) last: Vec<Lanes<u32>>,
     /// Whether all sequences have `steps` steps.
     pub(crate) equal_lengths: bool,
-    /// What each sequence is split by: a hash of its unit, its id or its
-    /// position.
+    /// The key that each sequence is split by: a hash of its unit, its id or its position.
     pub(crate) keys: Vec<Key>,
     fingerprint: Fingerprint,
 }
 
 impl Block {
-    /// The losses of 64 sequences at step `t`, one bit each; of levels, whether
-    /// they are above 0.
+    /// The losses of 64 sequences at step `t`, one bit each; for levels, whether they are
+    /// above 0.
     ///
     /// At a sequence's own last step the early prediction is the full one, so a
     /// gap is 0 there; past its end the bit means nothing.
@@ -79,13 +76,13 @@ impl Block {
         }
     }
 
-    /// Whether a loss may be left where a sequence has ended.
+    /// Whether a sequence may have a loss at its end.
     pub(crate) fn costs_at_end(&self) -> bool {
         !matches!(self.losses, Losses::Gaps)
     }
 
-    /// What is lost by stopping sequence `i` at step `t`, as it is counted: 0 or
-    /// 1, or its level where losses are kept as levels.
+    /// The counted loss of stopping sequence `i` at step `t`: 0 or 1, or its level if
+    /// losses are kept as levels.
     #[inline(always)]
     pub(crate) fn loss(&self, t: usize, i: usize) -> u8 {
         match &self.losses {
@@ -94,7 +91,7 @@ impl Block {
         }
     }
 
-    /// The levels of 64 sequences at step `t`, where levels are kept.
+    /// The levels of 64 sequences at step `t`, if levels are kept.
     #[inline(always)]
     pub(crate) fn levels(&self, t: usize, word: usize) -> Option<&Lanes<u8>> {
         match &self.losses {
@@ -150,8 +147,8 @@ impl Block {
         self.valid(word) & mask(|i| self.last[word][i] == t as u32)
     }
 
-    /// Shows the sequences one by one, with exact scores: the place, the scores, and 1 for each
-    /// prediction that was right, else 0.
+    /// Shows the sequences one by one, with exact scores: the place, the scores, and 1 for
+    /// each prediction that was right, else 0.
     pub(crate) fn show<E>(
         &self,
         visit: &mut dyn FnMut(usize, &[f32], &[u32]) -> Result<(), E>,
@@ -199,8 +196,8 @@ pub(crate) fn bit(row: &[u64], i: usize) -> bool {
 /// What a classifier said about a set of sequences: at every step a score and
 /// whether the prediction was right.
 ///
-/// Traces are not `Clone` on purpose: what screens and what certifies takes them by value, so
-/// that what screening saw cannot also certify by accident.
+/// Traces are not `Clone` on purpose: screening and certifying take them by value, so
+/// sequences that screened cannot also certify by accident.
 pub struct Traces {
     len: usize,
     t_max: usize,
@@ -225,7 +222,7 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// An empty set to which sequences are added one by one.
+    /// Starts an empty set, to which sequences are added one by one.
     pub fn builder() -> TracesBuilder {
         TracesBuilder::default()
     }
@@ -245,7 +242,7 @@ impl Traces {
         self.t_max
     }
 
-    /// How the scores came about.
+    /// How the scores were computed.
     pub fn source(&self) -> &ScoreSource {
         &self.source
     }
@@ -260,7 +257,7 @@ impl Traces {
         self.labelled
     }
 
-    /// How many there are, and their fingerprint.
+    /// The number of sequences, and their fingerprint.
     pub fn record(&self) -> SetSummary {
         SetSummary {
             sequences: self.len as u64,
@@ -268,7 +265,7 @@ impl Traces {
         }
     }
 
-    /// The fingerprint of each sequence, in input order, as its scores are here.
+    /// The fingerprint of each sequence, in input order, by its scores in this set.
     pub(crate) fn fingerprints(&self) -> Vec<Fingerprint> {
         let of_sequence = |i: usize| {
             let (scores, correct) = (self.scores(i), self.correct(i));
@@ -296,8 +293,8 @@ impl Traces {
         self.grid.as_ref()
     }
 
-    /// The scores of one sequence, one per step; `None` past the last sequence.
-    /// Of binned scores, the largest thresholds they reach.
+    /// The scores of one sequence, one per step; `None` past the last sequence. Binned
+    /// scores give the largest thresholds they reach.
     pub fn scores(&self, index: usize) -> Option<Vec<f32>> {
         let (block, i) = self.locate(index)?;
         let score = |t| block.score(i, t, self.grid());
@@ -312,7 +309,7 @@ impl Traces {
         Some((0..=block.last(i) as usize).map(right).collect())
     }
 
-    /// A threshold in the form these scores are compared with.
+    /// A threshold in the form that these scores are compared with.
     pub(crate) fn threshold(&self, exact: f32) -> Threshold {
         Threshold::new(exact, self.grid())
     }
@@ -330,11 +327,11 @@ impl Traces {
         (i < block.len).then_some((block, i))
     }
 
-    /// The sequences at these positions, in this order, repeats allowed;
-    /// positions past the end are left out.
+    /// Picks the sequences at these positions, in this order, repeats allowed; positions
+    /// past the end are skipped.
     ///
-    /// Fingerprints are those of the scores as they are here: what is picked from
-    /// binned traces has another than what is picked and then binned.
+    /// Fingerprints are of the scores in this set: picking from binned traces gives another
+    /// fingerprint than picking and then binning.
     pub fn select(&self, indices: impl IntoIterator<Item = usize>) -> Self {
         let mut builder = Self::builder()
             .source(self.source.clone())
@@ -368,15 +365,15 @@ impl Traces {
         builder.finish()
     }
 
-    /// As many sequences as asked for, drawn with replacement.
+    /// Draws this many sequences with replacement.
     pub fn resample(&self, n: usize, seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let draws = if self.is_empty() { 0 } else { n };
         self.select((0..draws).map(|_| rng.random_range(0..self.len)))
     }
 
-    /// Maps every block and adds up what comes back. Sums of integers, so the
-    /// result is the same for any number of threads and any order.
+    /// Maps every block and adds the results. Sums of integers are the same for any number
+    /// of threads and any order.
     pub(crate) fn sum_blocks<A: Send>(
         &self,
         zero: impl Fn() -> A + Sync + Send,
@@ -398,19 +395,19 @@ pub struct TracesBuilder {
     measure: Measure,
     labelled: u64,
     blocks: Vec<Block>,
-    /// The sequences of the block under way, one after the other.
+    /// The scores of the current block's sequences, one after the other.
     scores: Arrived,
     correct: Vec<u8>,
-    /// Their losses as they are counted; none where the gap is.
+    /// Their counted losses; empty if the loss is the gap.
     losses: Vec<u8>,
-    /// The levels of one sequence; kept to be reused.
+    /// A buffer for the levels of one sequence.
     levels: Vec<u8>,
-    /// Where each of them starts, and where the last ends.
+    /// The start of each of them, and the end of the last.
     starts: Vec<usize>,
     keys: Vec<Key>,
     steps: usize,
     fingerprint: Fingerprint,
-    /// What the fingerprint of a sequence is taken from; kept to be reused.
+    /// A buffer for the bytes of a fingerprint.
     bytes: Vec<u8>,
 }
 
@@ -444,23 +441,22 @@ impl fmt::Debug for TracesBuilder {
 }
 
 impl TracesBuilder {
-    /// Says how the scores came about.
+    /// Sets how the scores were computed.
     pub fn source(mut self, source: ScoreSource) -> Self {
         self.source = source;
         self
     }
 
-    /// Says what is lost by stopping, and how it is kept.
+    /// Sets the loss, and how it is kept.
     pub(crate) fn measured(mut self, measure: Measure) -> Self {
         self.measure = measure;
         self
     }
 
-    /// Keeps of each score, from here on, only which thresholds of the grid it
-    /// reaches: one byte instead of four, and the same rules to the bit. Say so
-    /// before the first sequence.
+    /// Keeps, from here on, only which thresholds of the grid each score reaches: one byte
+    /// instead of four, and exactly the same rules. Call it before the first sequence.
     ///
-    /// Where a grid has more than 255 thresholds, scores are kept as they are.
+    /// Scores are kept exact if a grid has more than 255 thresholds.
     pub fn binned(mut self, grid: Grid) -> Self {
         if fits_byte(&grid) && self.is_empty() {
             self.grid = Some(grid);
@@ -474,7 +470,7 @@ impl TracesBuilder {
         self.start() + self.keys.len()
     }
 
-    /// The position of the first sequence of the block under way.
+    /// The position of the first sequence of the current block.
     fn start(&self) -> usize {
         self.blocks.last().map_or(0, |b| b.start + b.len)
     }
@@ -484,8 +480,8 @@ impl TracesBuilder {
         self.len() == 0
     }
 
-    /// Adds one sequence: its id where it has one, its true label, and the
-    /// prediction and score at each of its steps. On an error nothing is added.
+    /// Adds one sequence: its id if it has one, its true label, and the prediction and
+    /// score at each of its steps. On an error nothing is added.
     pub fn push<L: PartialEq>(
         &mut self,
         id: Option<&str>,
@@ -502,9 +498,9 @@ impl TracesBuilder {
         Ok(())
     }
 
-    /// Adds one sequence under its key (where a set is built in parts, its
-    /// position is not the one in its part), with the score that the set has,
-    /// and returns its fingerprint.
+    /// Adds one sequence under its key, with the score of the set, and returns its
+    /// fingerprint. (If a set is built in parts, the position in the part is not the
+    /// sequence's position.)
     pub fn add(&mut self, key: Key, trace: &Trace<'_>) -> Result<Fingerprint, StepError> {
         let own = self.source == trace.source();
         let scores = match own {
@@ -519,7 +515,7 @@ impl TracesBuilder {
         Ok(self.add_scored(key, print, &scores, trace))
     }
 
-    /// The same with a score that was computed elsewhere.
+    /// Does the same with a score that was computed elsewhere.
     pub(crate) fn add_scored(
         &mut self,
         key: Key,
@@ -538,8 +534,8 @@ impl TracesBuilder {
         print
     }
 
-    /// Adds a sequence that is known to be sound. Its fingerprint is that of
-    /// these scores, unless they are others than it came with.
+    /// Adds a sequence that is known to be sound. Its fingerprint is of these scores,
+    /// unless they differ from those it came with.
     pub(crate) fn append(
         &mut self,
         key: Key,
@@ -575,7 +571,7 @@ impl TracesBuilder {
         print
     }
 
-    /// Turns the sequences under way into a block.
+    /// Turns the current sequences into a block.
     fn close_block(&mut self) {
         let len = self.keys.len();
         let steps = std::mem::take(&mut self.steps);
@@ -613,9 +609,8 @@ impl TracesBuilder {
         self.blocks.push(block);
     }
 
-    /// Takes out the sequences added so far once they fill a block, 4096 of
-    /// them or fewer long ones: for consumers that count block by block and
-    /// let go.
+    /// Takes out the sequences added so far once they fill a block (4096 of them, or fewer
+    /// long ones), for consumers that count block by block.
     pub fn take_block(&mut self) -> Option<Traces> {
         if self.blocks.is_empty() && self.keys.len() < BLOCK {
             return None;
@@ -624,7 +619,7 @@ impl TracesBuilder {
         Some(std::mem::replace(self, fresh).finish())
     }
 
-    /// An empty set that is started alike.
+    /// Starts an empty set of the same kind.
     pub(crate) fn like(&self) -> Self {
         let fresh = Self::default()
             .source(self.source.clone())
@@ -635,8 +630,7 @@ impl TracesBuilder {
         }
     }
 
-    /// Adds the sequences of another set that was started alike, behind those
-    /// that are here.
+    /// Appends the sequences of another set of the same kind.
     pub(crate) fn absorb(&mut self, mut other: Self) -> Result<(), SequenceError> {
         let kind = |set: &Self| (set.source.clone(), set.grid.clone(), set.measure);
         if kind(self) != kind(&other) {
@@ -655,7 +649,7 @@ impl TracesBuilder {
         Ok(())
     }
 
-    /// The traces that were added, in the order they were.
+    /// Returns the added traces in their order.
     pub fn finish(mut self) -> Traces {
         let len = self.len();
         if !self.keys.is_empty() {

@@ -1,21 +1,21 @@
-//! Things that a user asks for by a word: methods, scores, losses, promises. Each is declared
-//! beside its type, with the word and its help; every door reads them from here.
+//! Words that a user can give: methods, scores, losses, promises. Each is declared beside
+//! its type, with the word and its help; every door reads them from here.
 
 /// A type whose values have words.
 pub trait Word: Copy + 'static {
     /// The option that takes them.
     const OPTION: &'static str;
 
-    /// All values.
+    /// All values of the type.
     const VALUES: &'static [Self];
 
-    /// The word for each, and what it means.
+    /// The word for each value, and its meaning.
     const WORDS: &'static [(&'static str, &'static str)];
 
     /// The word for a value.
     fn word(self) -> &'static str;
 
-    /// The value that a word stands for.
+    /// The value with this word.
     fn of(word: &str) -> Result<Self, UnknownWord> {
         let mut all = Self::VALUES.iter().copied();
         all.find(|value| value.word() == word)
@@ -55,7 +55,7 @@ impl std::fmt::Display for UnknownWord {
 
 impl std::error::Error for UnknownWord {}
 
-/// Declares the words of a type, every variant of it: one that is left out does not compile.
+/// Declares the words of a type. A variant without a word does not compile.
 macro_rules! words {
     ($type:ty, $option:literal: $(
         $variant:ident $(($inner:expr))? $({ $field:ident: $value:expr })? = $word:literal, $help:literal;

@@ -1,11 +1,10 @@
 //! Predicts from a few traces what more calibration traces would buy.
 //!
-//! A pilot set is cut in two at random, again and again. From one half, as many
-//! sequences are drawn as would be set aside to fit or to screen; from the other,
-//! as many as would certify, with replacement; and a rule is calibrated as it
-//! would be. How early those rules halt, and how much that varies, is the
-//! forecast. The halves make it a little cautious: a score fitted to half of the
-//! pilot is a little worse than one fitted to what there will be.
+//! A pilot set is cut in two at random, many times. From one half, as many sequences are
+//! drawn as would be set aside to fit or to screen; from the other, as many as would
+//! certify, with replacement. Then a rule is calibrated as usual. The forecast is how early
+//! those rules halt, and how much that varies. It is a little cautious, because a score
+//! fitted to half of the pilot is a little worse than one fitted to the real traces.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -19,10 +18,10 @@ use crate::plan::Plan;
 use crate::propose::error::CalibrateError;
 use crate::rule::Rule;
 
-/// How often a calibration is tried for each size.
+/// How many calibrations are tried for each size.
 pub const DRAWS: usize = 16;
 
-/// What is expected, and between which numbers it will be in 9 of 10 cases.
+/// The expected value, and a range for 9 of 10 cases.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Range {
     /// The mean.
@@ -34,17 +33,17 @@ pub struct Range {
 }
 
 impl Range {
-    /// Of values between 0 and some number.
+    /// Makes the range of values between 0 and `most`.
     fn of(values: &[f64], most: f64) -> Self {
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
         let spread = (squares / (n - 1.0).max(1.0) * (1.0 + 1.0 / n)).sqrt();
-        // Student's t with as many degrees of freedom, 5% on either side; at
-        // least a fiftieth, for what no half of a small set can show.
+        // Student's t with these degrees of freedom, 5% on either side; at least a fiftieth
+        // of the mean, for variation that no half of a small set can show.
         let half = (1.75 * spread).max(0.02 * mean);
-        // What was seen is possible; what is far beyond it is not, though a few rules
-        // that read everything make the spread large.
+        // Observed values are possible, and values far beyond them are not, although a few
+        // rules that read everything make the spread large.
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
         let largest = values.iter().copied().fold(0.0, f64::max);
         let low = (mean - half).max(0.8 * least).min(least);
@@ -64,15 +63,15 @@ pub struct Forecast {
     pub traces: u64,
     /// The mean halt step as a share of all.
     pub t_avg: Range,
-    /// The mean cost, where costs are given.
+    /// The mean cost, if costs are given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Range>,
-    /// The chance that any rule is certified that halts before the end.
+    /// The chance that a rule is certified that halts before the end.
     pub certified: f64,
 }
 
-/// Predicts what calibrating on a given number of traces would give. `done` is told after
-/// every trial; returning `false` ends it.
+/// Predicts the result of calibrating on a given number of traces. `done` is called after
+/// every trial; returning `false` ends the forecast.
 pub fn forecast(
     plan: &Plan,
     pilot: &Outputs,
@@ -94,7 +93,8 @@ pub fn forecast(
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ (draw as u64) << 32);
             let rule = match units.calibrated(plan, pilot, traces, &mut rng) {
                 Ok(rule) => Some(rule),
-                // Too rare to be in both halves: too rare to be promised anything.
+                // The group is too rare to be in both halves, so it is too rare for a
+                // promise.
                 Err(CalibrateError::LostGroup { .. }) => None,
                 Err(e) => return Err(e),
             };
@@ -121,7 +121,7 @@ pub fn forecast(
     Ok(found)
 }
 
-/// What a trial gave.
+/// The result of a trial.
 struct Outcome {
     t_avg: f64,
     cost: Option<f64>,
@@ -131,18 +131,18 @@ struct Outcome {
 fn outcome(rule: Option<&Rule>) -> Outcome {
     let expected = rule.and_then(Rule::expected);
     Outcome {
-        // A rule that halts no one reads everything.
+        // A rule that never halts early reads everything.
         t_avg: expected.map_or(1.0, |expected| expected.t_avg),
         cost: expected.and_then(|expected| expected.cost),
         early: rule.is_some_and(Rule::halts_early),
     }
 }
 
-/// The sequences of a pilot that are drawn as one.
+/// The units of a pilot: sequences that are drawn as one.
 struct Units(Vec<Vec<usize>>);
 
 impl Units {
-    /// Those that the plan's weights let in.
+    /// The units that the plan's weights admit.
     fn of(pilot: &Outputs, plan: &Plan) -> Result<Self, CalibrateError> {
         let who = plan.admission();
         let mut keyed = Vec::new();
@@ -153,7 +153,7 @@ impl Units {
         Ok(Self(by_key(keyed)))
     }
 
-    /// A rule calibrated on this many traces, drawn from the pilot.
+    /// Calibrates a rule on this many traces, drawn from the pilot.
     fn calibrated(
         &self,
         plan: &Plan,
@@ -188,7 +188,7 @@ impl Units {
             pilot.drawn(&units)
         };
         let certify = drawn(certify, certifying, rng, true);
-        // Of the others none is needed twice: a copy teaches nothing.
+        // The other sequences are not needed twice: a copy teaches nothing.
         let (fit, screen) = match (plan.fits(), plan.screens()) {
             (true, true) => others.split_at(others.len() / 2),
             (true, false) => (others, &[][..]),
@@ -207,8 +207,8 @@ impl Units {
     }
 }
 
-/// The least size from which on little changes: within some hundredths of what
-/// the largest gives.
+/// The least size from which on little changes: within a few hundredths of the result of
+/// the largest.
 pub fn enough(found: &[Forecast]) -> Option<u64> {
     let last = found.last()?;
     let near = |forecast: &&Forecast| {

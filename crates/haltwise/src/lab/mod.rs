@@ -1,4 +1,5 @@
-//! What more traces would buy, and processes whose true gaps are known.
+//! Experiments: forecasts of the use of more traces, and processes whose true gaps are
+//! known.
 
 pub mod forecast;
 pub mod simulate;

@@ -1,5 +1,5 @@
-//! Traces drawn from processes whose true gaps are known in closed form: the
-//! ground truth that the guarantee is checked against.
+//! Traces drawn from processes whose true gaps are known in closed form: the ground truth
+//! for checking the guarantee.
 //!
 //! At every step a sequence's score is drawn from a few values, independently
 //! of all other steps; given the score, the early prediction has a gap with a
@@ -25,9 +25,9 @@ pub struct Atom {
 }
 
 impl Atom {
-    /// A score that is drawn in proportion to `weight`, with the probability of
-    /// a gap when halting at it (0.9 at the most: the full prediction is right
-    /// for nine in ten sequences).
+    /// A score that is drawn in proportion to `weight`, with the probability of a gap when
+    /// halting at it. That probability is at most 0.9, because the full prediction is right
+    /// for nine in ten sequences.
     pub fn new(score: f32, weight: f64, gap: f64) -> Result<Self, NotAScore> {
         Ok(Self {
             score: score.try_into()?,
@@ -37,16 +37,16 @@ impl Atom {
     }
 }
 
-/// The share of sequences whose full prediction is right. Where it is wrong,
-/// so is every early prediction, and there is no gap.
+/// The share of sequences whose full prediction is right. If it is wrong, so is every early
+/// prediction, and there is no gap.
 const FULL_ACCURACY: f64 = 0.9;
 
-/// A process that traces can be drawn from.
+/// A process that generates traces.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Process {
     name: String,
     steps: Vec<Vec<Atom>>,
-    /// In proportion to what sequences have 1, 2, … steps.
+    /// The weights of the lengths 1, 2, ….
     lengths: Vec<f64>,
 }
 
@@ -64,15 +64,14 @@ impl Process {
         }
     }
 
-    /// The same with sequences of unequal length: in proportion to what they
-    /// have 1, 2, … steps.
+    /// Sets the weights of the lengths 1, 2, …, for sequences of unequal length.
     pub fn with_lengths(mut self, weights: Vec<f64>) -> Self {
         self.lengths = weights;
         self.lengths.resize(self.steps.len(), 0.0);
         self
     }
 
-    /// What it is called.
+    /// The name of the process.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -92,20 +91,20 @@ impl Process {
                 scores.push(atom.score.get());
                 right.push(full_is_right && (!gap || t + 1 == length));
             }
-            // The label is "right", so a prediction is right where it is true.
-            // Scores in [0, 1] and equal lengths: the builder cannot refuse.
+            // The label is "right", so a prediction is right if it is true. Scores are in
+            // [0, 1] and lengths are equal, so the builder cannot refuse.
             let _ = traces.push(None, &true, &right, &scores);
         }
         traces.finish()
     }
 
-    /// The true gap among the sequences halted by each step; `None` where no
-    /// sequence halts by then.
+    /// The true gap among the sequences halted by each step; `None` if no sequence halts by
+    /// then.
     pub fn true_gaps(&self, thresholds: &Thresholds) -> Vec<Option<f64>> {
         let all: f64 = self.lengths.iter().sum();
         let (mut halted, mut gaps) = (0.0, 0.0);
-        // The probability that no threshold was reached so far. It does not
-        // depend on the length, as long as the sequence has not ended.
+        // The probability that no threshold was reached so far. It does not depend on the
+        // length while the sequence has not ended.
         let mut unreached = 1.0;
         let mut longer = 1.0;
         let mut result = Vec::new();
@@ -128,9 +127,9 @@ impl Process {
         result
     }
 
-    /// Whether thresholds break a promise in truth.
+    /// Whether thresholds truly break a promise.
     pub fn violates(&self, thresholds: &Thresholds, promise: Promise, alpha: Alpha) -> bool {
-        // The allowance is for rounding where the truth is exactly α.
+        // The tolerance is for rounding if the truth is exactly α.
         let above = |gap: &Option<f64>| gap.is_some_and(|gap| gap > alpha.get() + 1e-12);
         let gaps = self.true_gaps(thresholds);
         match promise {
@@ -139,7 +138,7 @@ impl Process {
         }
     }
 
-    /// Processes that a wrong test would be caught on, for a tolerated gap α.
+    /// Processes that reveal a wrong test, for a tolerated gap α.
     pub fn hard_cases(alpha: Alpha) -> Vec<Self> {
         let alpha = alpha.get();
         let atom = |score, weight, gap| Atom {
@@ -147,7 +146,7 @@ impl Process {
             weight,
             gap,
         };
-        // Scores that mean something: high ones are safer.
+        // Meaningful scores: high ones are safer.
         let sound = |low, high| {
             vec![
                 atom(0.3, 1.0, low),
@@ -206,7 +205,7 @@ impl Process {
     }
 }
 
-/// The index drawn in proportion to the weights by a number in [0, 1).
+/// Returns the index that a number in [0, 1) draws in proportion to the weights.
 fn pick(weights: &[f64], uniform: f64) -> usize {
     let mut left = uniform * weights.iter().sum::<f64>();
     for (i, weight) in weights.iter().enumerate() {
@@ -215,7 +214,7 @@ fn pick(weights: &[f64], uniform: f64) -> usize {
         }
         left -= weight;
     }
-    // Rounding: the last that can be drawn at all.
+    // Rounding can get here: return the last index that can be drawn.
     weights.iter().rposition(|&w| w > 0.0).unwrap_or(0)
 }
 

@@ -1,5 +1,5 @@
-//! A stand-in for a classifier at work, to measure with: as many sequences as
-//! wanted, each computed from its number alone.
+//! A substitute for a real classifier, for measurements: any number of sequences, each
+//! computed from its number alone.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, SeedableRng};
@@ -9,9 +9,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// noisy hint, the sign of the sum is the prediction, and the score grows with
 /// its size. Read to the end, about 98 in 100 predictions are right.
 ///
-/// Any sequence can be drawn without the ones before it, and only with
-/// operations that every machine rounds alike: the same seed gives the same
-/// numbers, in any order, anywhere.
+/// Any sequence can be drawn without the ones before it, and only with operations that
+/// every machine rounds alike. So the same seed gives the same numbers, in any order, on
+/// any machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StandIn {
     shortest: usize,
@@ -20,7 +20,7 @@ pub struct StandIn {
     seed: u64,
 }
 
-/// One sequence of a [`StandIn`]; kept to be filled again.
+/// One sequence of a [`StandIn`]; its buffers are reused.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DrawnSequence {
     /// The true class.
@@ -32,14 +32,14 @@ pub struct DrawnSequence {
 }
 
 impl StandIn {
-    /// Sequences of `shortest` to `longest` steps, each number of steps as
-    /// likely as the next; at least one step each.
+    /// Sequences of `shortest` to `longest` steps (at least one), all lengths equally
+    /// likely.
     pub fn new(shortest: usize, longest: usize, seed: u64) -> Self {
         let longest = longest.max(1);
         Self {
             shortest: shortest.clamp(1, longest),
             longest,
-            // The sum is two standard deviations from 0 in the end.
+            // At the end the sum is two standard deviations from 0.
             drift: 2.0 / (longest as f64).sqrt(),
             seed,
         }
@@ -58,8 +58,8 @@ impl StandIn {
         for _ in 0..steps {
             sum += self.drift + noise(rng.next_u64());
             let wrong = u32::from(sum < 0.0);
-            // The odds are exp(2·drift·sum); this curve is near theirs, and
-            // needs no exponential, which machines round differently.
+            // The odds are exp(2·drift·sum). This curve is close, and needs no exponential,
+            // which machines round differently.
             let odds = self.drift * sum.abs();
             into.predictions.push(into.label ^ wrong);
             into.scores
@@ -68,7 +68,7 @@ impl StandIn {
     }
 }
 
-/// About a standard normal number: the sum of the four quarters of a word.
+/// Returns roughly a standard normal number: the sum of the four quarters of a word.
 fn noise(word: u64) -> f64 {
     let quarters: u64 = (0..4).map(|i| word >> (16 * i) & 0xffff).sum();
     (quarters as f64 - 2.0 * 65_535.0) / (65_536.0 / 3_f64.sqrt())

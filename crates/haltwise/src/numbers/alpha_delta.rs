@@ -51,7 +51,7 @@ macro_rules! level {
 }
 
 impl Delta {
-    /// An equal share of it for each of this many; all of it for none or one.
+    /// Divides it into this many equal shares; all of it for none or one.
     pub(crate) fn over(self, parts: usize) -> Self {
         Self(self.0 / parts.max(1) as f64)
     }

@@ -6,21 +6,21 @@
 //! valid p-value for "the gap is above α" (Bates et al. 2021, appendix B), and
 //! an exact one: nothing is asymptotic.
 //!
-//! The function is written out because none to be had keeps 12 digits over the
-//! range that is needed (`m` up to 10⁹, values down to 1e-300): of the first
-//! 1056 entries of `tests/golden/binomial_tail.csv`, SciPy 1.17 misses 60 (by up to
-//! 1.2e-10), the crate statrs 0.19 343 and puruspe 0.4 730, some by orders of
-//! magnitude. They lose digits in differences of log-gammas; here the
-//! probability of one value comes from a saddle-point expansion without such
-//! differences (C. Loader, "Fast and accurate computation of binomial
-//! probabilities", 2000), and the tail from a nested sum of term ratios.
+//! The function is written out because no available one keeps 12 digits over the needed
+//! range (`m` up to 10⁹, values down to 1e-300). Of the first 1056 entries of
+//! `tests/golden/binomial_tail.csv`, SciPy 1.17 misses 60 (by up to 1.2e-10), the crate
+//! statrs 0.19 misses 343 and puruspe 0.4 misses 730, some by orders of magnitude. They
+//! lose digits in differences of log-gammas. Here the probability of one value comes from a
+//! saddle-point expansion without such differences (C. Loader, "Fast and accurate
+//! computation of binomial probabilities", 2000), and the tail from a nested sum of term
+//! ratios.
 
 use libm::{exp, log as ln, log1p as ln_1p};
 
-/// P(X ≤ `k`) for X binomial with `n` trials of success probability `p`,
-/// to 12 significant digits for `n` up to 10⁹ and results down to 1e-300, with
-/// any `p`, however near to 0 or 1: a `p` is taken for the exact number that it
-/// is, so that 1 − 10⁻¹⁶ stands for 1 − 2⁻⁵³.
+/// Returns P(X ≤ `k`) for X binomial with `n` trials of success probability `p`, to 12
+/// significant digits for `n` up to 10⁹ and results down to 1e-300. `p` may be arbitrarily
+/// near to 0 or 1, and is taken as the exact value of the double: 1 − 10⁻¹⁶ stands for 1 −
+/// 2⁻⁵³.
 ///
 /// Costs O(√n) near the mean and less away from it. A `p` outside (0, 1) gives
 /// the limit at the nearer end, NaN gives NaN.
@@ -47,25 +47,24 @@ pub fn binomial_tail(k: u64, n: u64, p: f64) -> f64 {
         let ratio = |j: f64| (kf - j + 1.0) / (nf - kf + j) * odds;
         probability(kf, nf, p) * nested_sum(ratio, kf)
     } else {
-        // Past the mean the tail is one minus what lies above, which falls
-        // from k + 1 up; the difference is at least about a half, so no digit
-        // is lost.
+        // Past the mean, the tail is one minus the upper tail, whose terms fall from k + 1
+        // up. The difference is at least about a half, so no digit is lost.
         let odds = p / q;
         let ratio = |j: f64| (nf - kf - j) / (kf + 1.0 + j) * odds;
         1.0 - probability(kf + 1.0, nf, p) * nested_sum(ratio, nf - kf - 1.0)
     }
 }
 
-/// About how many operations [`binomial_tail`] takes for `n` trials at the most:
-/// the start of [`nested_sum`] where its first ratio is 1 and all trials are terms.
+/// Estimates the most operations that [`binomial_tail`] takes for `n` trials: the start of
+/// [`nested_sum`] if its first ratio is 1 and all trials are terms.
 pub(crate) fn tail_cost(n: u64) -> f64 {
     1.0 + (84.0 * n as f64).sqrt()
 }
 
 /// 1 + r₁(1 + r₂(1 + …)) for falling ratios, at most `terms` of them.
 ///
-/// Evaluated from the inside out, so that rounding errors are damped by every
-/// factor that follows instead of adding up.
+/// It is evaluated from the inside out. Every later factor then damps rounding errors,
+/// which would otherwise add up.
 fn nested_sum(ratio: impl Fn(f64) -> f64, terms: f64) -> f64 {
     if terms < 1.0 {
         return 1.0;
@@ -108,7 +107,7 @@ pub(crate) fn probability(k: f64, n: f64, p: f64) -> f64 {
     exp(correction - deviance) * (n / (std::f64::consts::TAU * k * (n - k))).sqrt()
 }
 
-/// x·ln(x/m) − d with d = x − m known precisely: how far x is from its mean m.
+/// Returns x·ln(x/m) − d with d = x − m known precisely: how far x is from its mean m.
 fn deviance(x: f64, m: f64, d: f64) -> f64 {
     let v = d / (x + m);
     if v.abs() > 0.3 {
@@ -199,7 +198,7 @@ fn where_tail_falls_to(level: f64, k: u64, n: u64) -> f64 {
     let (kf, nf) = (k as f64, n as f64);
     let (mut low, mut high) = (0.0, 1.0);
     let mut p = (kf + 1.0) / (nf + 2.0);
-    // A handful of steps in practice, 100 halvings at the worst.
+    // A few steps in practice, 100 halvings at worst.
     for _ in 0..100 {
         let tail = binomial_tail(k, n, p);
         if tail > level {

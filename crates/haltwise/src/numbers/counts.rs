@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How many sequences halted, and how many of those had a gap. Of losses that
-/// are levels of 1/255, the sum of the levels stands for the gaps.
+/// How many sequences halted, and how many of those had a gap. If losses are levels of
+/// 1/255, the sum of the levels takes the place of the gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Sequences that halted.
     pub halted: u64,
-    /// Those of them where the full prediction is right and the early one wrong.
+    /// Those whose full prediction is right and whose early prediction is wrong.
     pub gaps: u64,
 }
 
 impl Counts {
-    /// Counts kept in one word while they are small, so that one addition
-    /// serves both: halted in the low half, gaps in the high. Sums and
-    /// differences are right modulo 2⁶⁴ as long as the end result fits.
+    /// Packs small counts in one word, so that one addition serves both: halted in the low
+    /// half, gaps in the high half. Sums and differences are right modulo 2⁶⁴ if the end
+    /// result fits.
     #[inline(always)]
     pub(crate) fn one(gap: bool) -> u64 {
         1 | u64::from(gap) << 32
@@ -28,7 +28,7 @@ impl Counts {
         }
     }
 
-    /// The share of the halted that had a gap; `None` if no one halted.
+    /// The share of the halted that had a gap; `None` if none halted.
     pub fn gap(self) -> Option<f64> {
         (self.halted > 0).then(|| self.gaps as f64 / self.halted as f64)
     }
@@ -48,7 +48,7 @@ pub(crate) fn add_counts(left: &mut [Counts], right: &[Counts]) {
     }
 }
 
-/// Whether a number is 0, and so needs no mention where it is stored.
+/// Whether a number is 0; stored forms leave zeros out.
 pub(crate) fn is_zero<T: Default + PartialEq>(n: &T) -> bool {
     *n == T::default()
 }

@@ -12,7 +12,7 @@ use crate::numbers::simd::{LANES, Lanes, ones};
 #[serde(try_from = "f64", into = "f64")]
 pub struct Grid {
     step: f64,
-    /// The thresholds, and ∞ as a sentinel behind the last.
+    /// The thresholds, followed by ∞ as a sentinel.
     edges: Vec<f32>,
 }
 
@@ -88,7 +88,7 @@ impl Grid {
         out.extend_from_slice(&bins[..rest.len()]);
     }
 
-    /// The bins of 64 scores; only those of the lanes in `wanted` are promised.
+    /// The bins of 64 scores; only the lanes in `wanted` are guaranteed.
     #[inline(always)]
     pub(crate) fn bins<S: Simd>(&self, simd: S, scores: &Lanes<f32>, wanted: u64) -> Lanes<u16> {
         let (mut bins, mut unsure) = ([0; LANES], 0);
@@ -104,13 +104,13 @@ impl Grid {
         bins
     }
 
-    /// The bins of 16 scores, and one bit for each that may be off by one.
+    /// The bins of 16 scores, and one bit for each bin that may be off by one.
     #[inline(always)]
     fn guess<S: Simd>(&self, simd: S, scores: &[f32]) -> (u32x16<S>, u64) {
-        // In the sum with 1.5·2²³⁻ᶠ the product stands as a whole number of
-        // units 2⁻ᶠ. The roundings of product, sum and thresholds together move
-        // it by little more than one unit against the edges of its bin: unsure
-        // is what lies less than two from one.
+        // In the sum with 1.5·2²³⁻ᶠ the product becomes a whole number of units 2⁻ᶠ. The
+        // roundings of product, sum and thresholds together move it by little more than one
+        // unit relative to the edges of its bin. So it is unsure if it lies less than two
+        // units from an edge.
         let intervals = self.edges.len() - 2;
         let whole = intervals.ilog2() + 1;
         let f = 22 - whole;

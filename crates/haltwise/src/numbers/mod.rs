@@ -1,4 +1,4 @@
-//! Numbers that are checked at the door, and what is computed from counts alone.
+//! Checked numbers, and functions of counts alone.
 
 pub(crate) mod alpha_delta;
 pub(crate) mod binomial;

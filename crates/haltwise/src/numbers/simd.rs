@@ -1,4 +1,4 @@
-//! Sixty-four sequences at a time: a word of bits beside an array of numbers.
+//! Sixty-four sequences at a time: a word of bits and an array of numbers.
 
 use fearless_simd::prelude::*;
 use fearless_simd::{f32x16, u8x64, u32x16};
@@ -48,16 +48,15 @@ impl Lane for u32 {
     }
 }
 
-/// One bit per lane: does the condition hold? Plain enough for the compiler to
-/// vectorise.
+/// One bit per lane: does the condition hold? Simple enough for the compiler to vectorise.
 #[inline(always)]
 pub(crate) fn mask(holds: impl Fn(usize) -> bool) -> u64 {
     let mut bytes = [0_u8; LANES];
     for (i, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from(holds(i));
     }
-    // Eight bytes of 0 or 1 to eight bits: the product moves byte j's bit to
-    // bit 56 + j, and no two of its partial sums meet.
+    // Turns eight bytes of 0 or 1 into eight bits: the product moves byte j's bit to bit 56
+    // + j, and no two of its partial sums meet.
     let (words, _) = bytes.as_chunks::<8>();
     words.iter().enumerate().fold(0, |bits, (j, &word)| {
         let byte = u64::from_le_bytes(word).wrapping_mul(0x0102_0408_1020_4080) >> 56;

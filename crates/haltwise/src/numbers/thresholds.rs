@@ -4,8 +4,8 @@ pub use haltwise_stream::ThresholdError;
 use haltwise_stream::check_thresholds;
 use serde::{Deserialize, Serialize};
 
-/// One threshold per step; a sequence halts at the first step whose score
-/// reaches its threshold, or at its end. ∞ is never (`null` in JSON).
+/// One threshold per step. A sequence halts at the first step whose score reaches its
+/// threshold, or at its end. ∞ means never (`null` in JSON).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Option<f32>>", into = "Vec<Option<f32>>")]
 pub struct Thresholds(Vec<f32>);
@@ -21,13 +21,12 @@ impl Thresholds {
         Self(values)
     }
 
-    /// Never halt before the end.
+    /// Thresholds that never halt before the end.
     pub fn never(t_max: usize) -> Self {
         Self(vec![f32::INFINITY; t_max])
     }
 
-    /// The same thresholds for sequences of up to `t_max` steps, never halting
-    /// at those that are added.
+    /// Extends the thresholds to `t_max` steps, and never halts at the added steps.
     pub(crate) fn extended(mut self, t_max: usize) -> Self {
         self.0.resize(t_max.max(self.0.len()), f32::INFINITY);
         self
@@ -43,13 +42,14 @@ impl Thresholds {
         self.0.len()
     }
 
-    /// The first step (0-based) at which a sequence reaches its threshold; `None` where none
-    /// does.
+    /// The first step (0-based) at which a sequence reaches its threshold; `None` if there
+    /// is none.
     pub(crate) fn first_reached(&self, scores: &[f32]) -> Option<usize> {
         first(&self.0, scores, |score, threshold| score >= threshold)
     }
 
-    /// The first step (0-based) whose score reaches its threshold, or is none: not in [0, 1].
+    /// The first step (0-based) whose score reaches its threshold or is invalid (not in [0,
+    /// 1]).
     pub(crate) fn first_reached_or_unsound(&self, scores: &[f32]) -> Option<usize> {
         let stops = |score: f32, threshold: f32| {
             // A NaN is in no range.
@@ -68,11 +68,11 @@ impl Thresholds {
     }
 }
 
-/// How many steps are looked at together: as many as a wide register holds.
+/// How many steps are compared together: as many as a wide register holds.
 const TOGETHER: usize = 16;
 
-/// The first place where two numbers are as asked for; behind the end of the shorter list none
-/// are.
+/// The first place where a pair of numbers meets the condition; none past the end of the
+/// shorter list.
 #[inline(always)]
 fn first(thresholds: &[f32], scores: &[f32], asked: impl Fn(f32, f32) -> bool) -> Option<usize> {
     let steps = thresholds.len().min(scores.len());
@@ -84,7 +84,7 @@ fn first(thresholds: &[f32], scores: &[f32], asked: impl Fn(f32, f32) -> bool) -
     let (many, rest) = thresholds.as_chunks::<TOGETHER>();
     let (many_scores, rest_scores) = scores.as_chunks::<TOGETHER>();
     for (i, (thresholds, scores)) in std::iter::zip(many, many_scores).enumerate() {
-        // No early exit, so that it runs as wide as the processor does.
+        // There is no early exit, so the loop runs as wide as the processor does.
         let mut any = 0;
         for (&threshold, &score) in std::iter::zip(thresholds, scores) {
             any |= u32::from(asked(score, threshold));

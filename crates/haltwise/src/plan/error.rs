@@ -5,65 +5,65 @@ use crate::data::words::UnknownWord;
 use crate::numbers::alpha_delta::OutOfRange;
 use crate::numbers::grid::GridError;
 
-/// Why what is asked for cannot be meant.
+/// Why the options are invalid.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A level is none.
+    /// A level is not strictly between 0 and 1.
     Level(OutOfRange),
     /// The grid's step does not divide 1.
     Grid(GridError),
-    /// A share is none.
+    /// A share is out of range.
     Share {
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         found: f64,
     },
     /// A word is not known.
     Word(UnknownWord),
-    /// There is no such option.
+    /// The option does not exist.
     Unknown {
-        /// What was taken for one.
+        /// The name that was given.
         option: String,
     },
-    /// A value is of another kind than the option's.
+    /// The value does not fit the kind of the option.
     Kind {
         /// The option.
         option: &'static str,
-        /// What it takes.
+        /// The kind of value that it takes.
         expected: &'static str,
-        /// What was given.
+        /// The given value.
         found: Value,
     },
-    /// An option has no effect on what else is asked for.
+    /// The option has no effect together with the other options.
     Needless {
         /// The option.
         option: &'static str,
-        /// What it goes with.
+        /// The options that it goes with.
         remedy: &'static str,
     },
     /// A number is not above 0.
     Positive {
         /// The option.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         found: f64,
     },
-    /// Costs are none.
+    /// The costs are invalid.
     Costs,
-    /// Looks that do not follow each other.
+    /// The looks are not in rising order.
     Looks,
     /// An option needs another.
     Needs {
         /// The option.
         option: &'static str,
-        /// What it needs.
+        /// The option that it needs.
         other: &'static str,
-        /// What for.
+        /// The purpose.
         why: &'static str,
     },
-    /// Other traces were given beside a share to cut off.
+    /// Both other traces and a share to set aside were given.
     Both {
         /// The share.
         fraction: &'static str,
@@ -140,7 +140,7 @@ impl PlanError {
 }
 
 impl std::fmt::Display for PlanError {
-    /// With the options spelt as in Python.
+    /// Spells the options as in Python.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.spelt(str::to_owned))
     }

@@ -1,9 +1,8 @@
-//! The plan: what is asked for, checked once.
+//! The plan: a valid set of options, checked once.
 //!
-//! Every door, be it the command line, Python or Spark, fills in an [`Ask`] and
-//! makes a [`Plan`] of it; what does not go together is refused here and nowhere
-//! else, before anything is read. Levels are part of the plan: nobody chooses α
-//! or δ once the evidence is in.
+//! Every door (the command line, Python, Spark) fills in an [`Ask`] and makes a [`Plan`] of
+//! it. Options that do not go together are refused here and nowhere else, before anything
+//! is read. Levels are part of the plan: nobody chooses α or δ after the evidence is in.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,8 +25,7 @@ pub use crate::numbers::grid::{Grid, GridError};
 pub use crate::tables::candidates::AtNever;
 use crate::testing::fixed_sequence::Promise;
 
-/// What is to be done: the promise, and how to come to a rule that keeps it.
-/// Valid once made.
+/// What to do: the promise, and how to find a rule that keeps it. Always valid.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "StoredPlan", into = "StoredPlan")]
 pub struct Plan {
@@ -44,15 +42,15 @@ pub struct Plan {
     looks: Vec<u64>,
 }
 
-/// How one set of traces is split into parts, of which the last certifies.
+/// How one set of traces is split into parts; the last part certifies.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Split {
-    /// The share that is to fit a score, and candidates where the method
-    /// proposes them from the same traces.
+    /// The share that fits a score; also candidates, if the method proposes them from the
+    /// same traces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fit_fraction: Option<f64>,
-    /// The share, of what is left then, that is to screen.
+    /// The share of the rest that screens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screen_fraction: Option<f64>,
     /// The seed of the draw.
@@ -70,9 +68,8 @@ impl Split {
         self.fit_fraction.is_some() || self.screen_fraction.is_some()
     }
 
-    /// The part that screens. Where a part to fit to is drawn before, another
-    /// draw: the same again would take from the rest only what is left of its
-    /// share.
+    /// The part that screens. If a part to fit to is drawn first, this is another draw: the
+    /// same draw would take from the rest only what is left of its share.
     pub(crate) fn screens(&self) -> Option<SetAside> {
         let seed = match self.fit_fraction {
             Some(_) => !self.seed,
@@ -85,14 +82,14 @@ impl Split {
 /// More looks than this leave little of δ for each.
 const MOST_LOOKS: usize = 20;
 
-/// The share that is set aside for fitting, unless said otherwise.
+/// The default share that is set aside for fitting.
 const FIT_FRACTION: f64 = 0.3;
 
-/// The share that screens, unless said otherwise: the paper's half.
+/// The default share that screens: the paper's half.
 const SCREEN_FRACTION: f64 = 0.5;
 
 impl Plan {
-    /// Checks what is asked for.
+    /// Checks the options.
     pub fn new(ask: Ask) -> Result<Self, PlanError> {
         let needless = |given: bool, option, remedy| {
             if given {
@@ -108,7 +105,7 @@ impl Plan {
         };
         let method = ask.method();
         let (fits, screens) = (ask.fits(), method.sets_aside_to_screen());
-        // Other traces go with what the share to cut off would go with.
+        // Other traces need the same options as the share that they replace.
         for (given, option, fraction) in [
             (ask.fit, "fit", "fit_fraction"),
             (ask.screen, "screen", "screen_fraction"),
@@ -181,23 +178,23 @@ impl Plan {
         })
     }
 
-    /// A method with everything else as usual.
+    /// A method with the defaults for everything else.
     pub fn of(method: Method) -> Self {
         let ask = Ask {
             method: Some(method),
             ..Ask::default()
         };
-        // What is usual goes together.
+        // The defaults are valid together.
         Self::new(ask).unwrap_or_else(|_| unreachable!("the defaults are sound"))
     }
 
-    /// The same at other levels: for repeated experiments.
+    /// The same plan at other levels, for repeated experiments.
     pub fn at(mut self, alpha: Alpha, delta: Delta) -> Self {
         (self.alpha, self.delta) = (alpha, delta);
         self
     }
 
-    /// The same with another walk, for comparing with the paper's listing.
+    /// The same plan with another walk, to compare with the paper's listing.
     pub fn walking(mut self, at_never: AtNever) -> Result<Self, PlanError> {
         if self.method != Method::Conditional {
             return Err(PlanError::Needless {
@@ -209,29 +206,29 @@ impl Plan {
         Ok(self)
     }
 
-    /// The same for parts that are separate already.
+    /// The same plan for parts that are already separate.
     pub(crate) fn for_others(mut self) -> Self {
         self.split = Split {
-            // Weights draw by it.
+            // Weights are drawn by it.
             seed: self.split.seed * u64::from(self.terms.weight.is_some()),
             ..Split::default()
         };
         self
     }
 
-    /// The same for sequences that stand for the declared mix already.
+    /// The same plan for sequences that already represent the declared mix.
     pub(crate) fn unweighted(mut self) -> Self {
         self.terms.weight = None;
         self
     }
 
-    /// What is promised, and to whom.
+    /// What the promise is about, and which sequences it covers.
     pub fn terms(&self) -> &Terms {
         &self.terms
     }
 
-    /// Refuses a sequence that lacks what the terms speak of, and leaves out
-    /// whom the weights do: see [`Terms::admit`].
+    /// Refuses a sequence that lacks what the terms need, and leaves out those that the
+    /// weights exclude: see [`Terms::admit`].
     pub(crate) fn admission(&self) -> Admission<'_> {
         Admission {
             terms: &self.terms,
@@ -244,7 +241,7 @@ impl Plan {
         self.method
     }
 
-    /// What is promised, if anything.
+    /// The promise, if there is one.
     pub fn promise(&self) -> Option<Promise> {
         self.promise
     }
@@ -259,8 +256,8 @@ impl Plan {
         self.delta
     }
 
-    /// After how many sequences evidence may be looked at; empty where that is done
-    /// once.
+    /// The numbers of sequences after which evidence may be looked at; empty if there is
+    /// only one look.
     pub fn looks(&self) -> &[u64] {
         &self.looks
     }
@@ -276,7 +273,7 @@ impl Plan {
         &self.grid
     }
 
-    /// What the backward walk does where the candidate is "never".
+    /// What the backward walk does if the candidate is "never".
     pub(crate) fn at_never(&self) -> AtNever {
         self.at_never
     }
@@ -286,7 +283,7 @@ impl Plan {
         self.screen_by
     }
 
-    /// What is to be judged, if that was said.
+    /// The score to judge, if one was requested.
     pub(crate) fn score(&self) -> Option<ScoreSource<()>> {
         self.score
     }
@@ -296,12 +293,12 @@ impl Plan {
         &self.split
     }
 
-    /// Whether sequences are needed to fit to.
+    /// Whether the method needs sequences to fit to.
     pub(crate) fn fits(&self) -> bool {
         self.method.fits() || self.score == Some(ScoreSource::Gap(()))
     }
 
-    /// Whether sequences are needed to screen on.
+    /// Whether the method needs sequences to screen on.
     pub(crate) fn screens(&self) -> bool {
         self.method.screens()
     }

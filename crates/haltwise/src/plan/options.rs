@@ -1,4 +1,4 @@
-//! The one list of options: what can be asked of a calibration.
+//! The one list of options of a calibration.
 //!
 //! [`Ask`] and [`OPTIONS`] are made from one declaration, [`options!`] below. The command line,
 //! Python, Spark, WebAssembly, the TypeScript types, the page's form and the references walk
@@ -15,17 +15,17 @@ use crate::data::words::{Word, words};
 use crate::tables::candidates::FamilyKind;
 use crate::testing::fixed_sequence::Promise;
 
-/// What makes a threshold good enough to be proposed, judged by the screening
-/// sequences halted so far.
+/// What makes a threshold good enough to be proposed, judged on the screening sequences
+/// halted so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScreenBy {
     /// Their gap is at most α.
     #[default]
     Risk,
-    /// The p-value of "the gap is above α" is at most δ: they would pass the
-    /// test that certifying makes on other traces. More cautious at steps by
-    /// which few have halted.
+    /// The p-value of "the gap is above α" is at most δ: they would pass the test that
+    /// certifying makes on other traces. This is more cautious at steps by which few have
+    /// halted.
     #[serde(rename = "p-value")]
     PValue,
 }
@@ -40,8 +40,8 @@ words! { ScreenBy, "screen_by":
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// A learned score and threshold curves, with either promise; halts earlier
-    /// than the paper's.
+    /// A learned score and threshold curves, with either promise; halts earlier than the
+    /// paper's methods.
     #[default]
     Adaptive,
     /// The paper's Algorithms 1 and 2: one threshold per step, the gap
@@ -67,8 +67,8 @@ words! { Method, "method":
 }
 
 impl Method {
-    /// What a rule found this way promises, if anything; `adaptive`, unless
-    /// something else was asked for.
+    /// The promise of a rule found this way, if it has one; for `adaptive`, unless another
+    /// was requested.
     pub fn promise(self) -> Option<Promise> {
         match self {
             Self::Marginal => Some(Promise::Marginal),
@@ -77,7 +77,8 @@ impl Method {
         }
     }
 
-    /// Whether it fits to traces whatever is judged, and takes its thresholds from no grid.
+    /// Whether the method fits to traces for any score, and chooses its thresholds without
+    /// a grid.
     pub(super) fn fits(self) -> bool {
         match self {
             Self::Adaptive => true,
@@ -93,7 +94,7 @@ impl Method {
         }
     }
 
-    /// The one family that it proposes, where its tests alone tell which rule is chosen.
+    /// The one family that it proposes, if its tests alone determine the rule.
     pub(crate) fn family(self) -> Option<FamilyKind> {
         match self {
             Self::Marginal => Some(FamilyKind::OneThreshold),
@@ -102,7 +103,7 @@ impl Method {
         }
     }
 
-    /// Whether what screens must not certify.
+    /// Whether the screening sequences must not certify.
     pub(super) fn sets_aside_to_screen(self) -> bool {
         match self {
             Self::Conditional => true,
@@ -111,27 +112,28 @@ impl Method {
     }
 }
 
-/// What an option is about: how lists of options are ordered.
+/// The topic of an option; lists of options are ordered by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Section {
     /// The rule, and how to find it.
     Rule,
-    /// What is promised, and to whom.
+    /// The promise, and which sequences it covers.
     Promise,
-    /// Evidence that is gathered apart from calibrating; `calibrate` itself takes none of these.
+    /// For evidence that is gathered apart from calibrating; `calibrate` itself has none of
+    /// these.
     Evidence,
 }
 
 /// One option, as it is declared.
 #[derive(Debug)]
 pub struct OptionSpec {
-    /// Its name, in lower case with underscores; doors spell it their way.
+    /// Its name, in lower case with underscores; each door spells it in its own way.
     pub name: &'static str,
-    /// What it takes.
+    /// The kind of value it takes.
     pub kind: Kind,
-    /// What it is without being given: a value, or words.
+    /// Its default: a value, or words.
     pub usual: Option<&'static str>,
-    /// What it is about.
+    /// Its topic.
     pub section: Section,
     help: &'static str,
     is_set: fn(&Ask) -> bool,
@@ -147,7 +149,7 @@ macro_rules! options {
         $(#[doc = $help:literal])+
         $name:ident: $type:ty $(= $usual:literal)? $(where $takes:expr => $otherwise:literal)?;
     )+ )+) => {
-        /// What is asked for, as it came in at a door; `None` is whatever is usual.
+        /// The options as given at a door; `None` means the default.
         #[derive(Debug, Clone, Default)]
         pub struct Ask {
             $($(
@@ -175,7 +177,7 @@ macro_rules! options {
         )+)+];
 
         impl Ask {
-            /// Asks for one more thing: how doors without types fill in what was asked.
+            /// Sets one more option, for doors without types.
             pub fn set(&mut self, name: &str, value: Value) -> Result<(), PlanError> {
                 match name {
                     $($(stringify!($name) => {
@@ -274,22 +276,22 @@ options! {
 }
 
 impl OptionSpec {
-    /// What it does, with options spelt as at a door, and without the last full stop.
+    /// Returns the help, with options spelt as at a door, and without the last full stop.
     pub fn help(&self, spell: impl Fn(&str) -> String) -> String {
         spelt(self.help.trim().trim_end_matches('.'), spell)
     }
 
-    /// Whether this was asked for.
+    /// Whether the option was given.
     pub(super) fn is_set(&self, ask: &Ask) -> bool {
         (self.is_set)(ask)
     }
 
-    /// Why it cannot be asked for beside all else, if it cannot.
+    /// Why the option cannot be combined with the others, if it cannot.
     pub(super) fn refusal(&self, ask: &Ask) -> Option<&'static str> {
         (!(self.takes)(ask)).then_some(self.otherwise)
     }
 
-    /// Whether it may be asked for with a method.
+    /// Whether the option may be given with a method.
     pub fn goes_with(&self, method: Method) -> bool {
         (self.takes)(&Ask {
             method: Some(method),
@@ -300,7 +302,7 @@ impl OptionSpec {
         })
     }
 
-    /// Whether it is taken by a method if nothing else is asked for.
+    /// Whether the option may be given with a method and no other option.
     fn goes_with_alone(&self, method: Method) -> bool {
         (self.takes)(&Ask {
             method: Some(method),
@@ -308,7 +310,7 @@ impl OptionSpec {
         })
     }
 
-    /// What is usual, if that is a value that may always be given.
+    /// The default, if it is a value that may always be given.
     pub fn default_value(&self) -> Option<&'static str> {
         let mut methods = Method::VALUES.iter();
         let always = methods.all(|method| self.goes_with_alone(*method));
@@ -317,7 +319,7 @@ impl OptionSpec {
     }
 }
 
-/// Text in which options are named between backticks, with each spelt as at a door.
+/// Respells the options between backticks in a text as at a door.
 pub fn spelt(text: &str, spell: impl Fn(&str) -> String) -> String {
     let mut out = String::new();
     for (i, part) in text.split('`').enumerate() {
@@ -332,7 +334,7 @@ pub fn spelt(text: &str, spell: impl Fn(&str) -> String) -> String {
     out
 }
 
-/// An option as JavaScript spells it.
+/// Spells an option as in JavaScript.
 pub fn camel_case(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
@@ -343,12 +345,12 @@ pub fn camel_case(name: &str) -> String {
 }
 
 impl Ask {
-    /// How the rule is to be found.
+    /// The method.
     pub fn method(&self) -> Method {
         self.method.unwrap_or_default()
     }
 
-    /// Whether sequences are needed to fit to.
+    /// Whether the method needs sequences to fit to.
     pub(super) fn fits(&self) -> bool {
         self.method().fits() || self.score == Some(ScoreSource::Gap(()))
     }
@@ -358,7 +360,7 @@ impl Ask {
         self.fits() && !self.fit || self.method().sets_aside_to_screen() && !self.screen
     }
 
-    /// The terms that are asked for.
+    /// The terms of the options.
     pub(super) fn terms(&self) -> Result<Terms, PlanError> {
         let positive = |option, found: f64| match found.is_finite() && found > 0.0 {
             true => Ok(found),
@@ -401,7 +403,7 @@ impl Ask {
         })
     }
 
-    /// Asks for such terms, and for nothing else.
+    /// Asks for these terms, and for nothing else.
     pub fn of_terms(terms: Terms) -> Self {
         let mut scale = None;
         let loss = terms.loss.with_scale(|given| {

@@ -1,11 +1,11 @@
-//! A plan as it is stored in a rule or in candidates.
+//! The stored form of a plan, in a rule or in candidates.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Ask, AtNever, Method, Plan, PlanError, Promise, ScreenBy, Terms};
 use crate::data::score::ScoreSource;
 
-/// A plan as it is stored.
+/// The stored form of a plan.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoredPlan {
@@ -74,7 +74,7 @@ impl TryFrom<StoredPlan> for Plan {
             looks: record.looks,
             ..Ask::of_terms(record.terms)
         };
-        // Where no share was to be cut off, the traces were others.
+        // Without a share to set aside, other traces were given.
         ask.fit = ask.fits() && record.fit_fraction.is_none();
         ask.screen = ask.method().sets_aside_to_screen() && record.screen_fraction.is_none();
         match record.at_never {
@@ -84,7 +84,7 @@ impl TryFrom<StoredPlan> for Plan {
     }
 }
 
-/// A thing that has a word, stored as that.
+/// Stores a value by its word.
 mod by_word {
     use serde::de::{Deserialize, Deserializer, Error};
     use serde::ser::Serializer;

@@ -1,4 +1,4 @@
-//! Values of options, at doors that do not know their types.
+//! Values of options, for doors that do not know their types.
 
 use std::fmt;
 
@@ -13,9 +13,9 @@ pub enum Value {
     Number(f64),
     /// A whole number of at least 0.
     Count(u64),
-    /// A word, a column, or costs with commas between them.
+    /// A word, a column, or costs separated by commas.
     Text(String),
-    /// Several.
+    /// Several values.
     List(Vec<Value>),
 }
 
@@ -33,7 +33,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// What an option takes.
+/// The kind of value that an option takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
     /// A number.
@@ -42,7 +42,7 @@ pub enum Kind {
     Count,
     /// Whole numbers of at least 0.
     Counts,
-    /// One of these words; with each, what it means.
+    /// One of these words, each with its meaning.
     Word(&'static [(&'static str, &'static str)]),
     /// The name of a column.
     Column,
@@ -51,7 +51,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether text is such a value.
+    /// Whether text is a value of this kind.
     pub(super) fn is_value(&self, text: &str) -> bool {
         match self {
             Self::Number => text.parse::<f64>().is_ok(),
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    /// What it takes, in words.
+    /// The kind in words.
     fn expected(&self) -> &'static str {
         match self {
             Self::Number => "a number",
@@ -78,7 +78,7 @@ impl Kind {
 pub(super) trait Worth: Sized {
     const KIND: Kind;
 
-    /// The value; `None` if it is of another kind.
+    /// Converts the value; `None` if it is of another kind.
     fn of(value: &Value) -> Result<Option<Self>, PlanError>;
 }
 
@@ -154,7 +154,7 @@ pub(super) trait Field: Sized {
     /// Whether it was given.
     fn is_set(&self) -> bool;
 
-    /// Its content from a value, or why there is none.
+    /// Reads the content from a value, or returns why it cannot.
     fn read(option: &'static str, value: Value) -> Result<Self, PlanError>;
 }
 

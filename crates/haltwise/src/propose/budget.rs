@@ -1,5 +1,5 @@
-//! How many gaps the test will grant, by how many have halted, and how closely a curve is
-//! kept to that.
+//! How many gaps the test allows for a number of halted sequences, and how closely a curve
+//! keeps to that.
 
 use libm::log as ln;
 
@@ -7,38 +7,38 @@ use crate::numbers::binomial::binomial_tail;
 use crate::testing::betting::{Bets, Profile};
 use crate::testing::fixed_sequence::rho;
 
-/// The p-values that a family's curves are screened for, in units of the level that
-/// they aim at: the first is the reference, the others are ever bolder.
+/// The p-values that a family's curves are screened for, in units of the level that they
+/// aim at. The first is the reference; each later one is bolder.
 pub(super) const LEVELS: [f64; 4] = [0.5, 2.0, 8.0, 50.0];
 
-/// The same for the cautious curves before the reference, which are held to it
-/// once half of all have halted: that is where bolder ones tend to fail.
+/// The same for the cautious curves before the reference. They are held to it once half of
+/// all sequences have halted, where bolder curves tend to fail.
 pub(super) const STRICT_LEVELS: [f64; 3] = [1e-3, 1e-2, 1e-1];
 
-/// Each of them is screened with this many standard deviations of caution less.
+/// Each of them is screened with this many fewer standard deviations of caution.
 const LESS_CAUTION: f64 = 0.4;
 
-/// Counts are raised by this many standard deviations: the certifying traces may
-/// be less kind than the fitting ones.
+/// Counts are raised by this many standard deviations, because the certifying traces may be
+/// harder than the fitting ones.
 const CAUTION: f64 = 0.7;
 
-/// This many more for the cautious curves, from the one next to the reference on,
-/// and this many less for the bold ones, where a thousand times as many certify
-/// as fit; where as many do, nothing. Many traces tell a gap just above α from
-/// one just below, which the fitting traces cannot.
+/// This many more for the cautious curves, from the one next to the reference on, and this
+/// many less for the bold ones, if a thousand times as many traces certify as fit; nothing
+/// if as many certify as fit. Many traces tell a gap just above α from one just below; the
+/// fitting traces cannot.
 const MORE_CAUTION: [f64; 3] = [0.7, 1.4, 2.1];
 
-/// For a p-value: how many gaps among this many halted give it.
+/// For a p-value: how many gaps among a number of halted sequences give it.
 pub(super) struct Budget {
-    /// Numbers of halted, rising, and the gaps; between two of them, linear.
+    /// Numbers of halted sequences, rising, and their gaps; linear in between.
     knots: Vec<(f64, f64)>,
 }
 
 impl Budget {
-    /// Up to this many halted there is a knot at each number.
+    /// Up to this many halted sequences, every number has a knot.
     const DENSE: u64 = 256;
 
-    /// The gaps that the test of a kind will grant.
+    /// Computes the gaps that a kind of test allows.
     pub(super) fn of(kind: Kind<'_>, most: usize, level: f64) -> Self {
         match kind {
             Kind::Binomial(alpha) => Self::new(most, level, alpha),
@@ -48,7 +48,7 @@ impl Budget {
                 alpha,
                 level: of_labels,
             } => {
-                // Of each ρ, the numbers of halted for which it is taken.
+                // For each ρ, the numbers of halted sequences that use it.
                 let mut budgets: Vec<(f64, Self)> = Vec::new();
                 let mut knot = |halted: u64| {
                     let halted = halted as f64;
@@ -88,7 +88,7 @@ impl Budget {
     }
 
     pub(super) fn new(most: usize, level: f64, alpha: f64) -> Self {
-        // This many halted without a gap are just enough.
+        // This many halted sequences without a gap are just enough.
         let enough = ln(level) / ln(1.0 - alpha);
         let tail = |gaps: u64, halted: u64| binomial_tail(gaps, halted, alpha);
         let mut knots = vec![(0.0, -1.0)];
@@ -100,7 +100,7 @@ impl Budget {
             let gaps = match passing.checked_sub(1) {
                 None => halted as f64 / enough - 1.0,
                 Some(last) => {
-                    // Between the last count that passes and the next, by the
+                    // Interpolates between the last count that passes and the next, in the
                     // logarithm of the p-value.
                     let log = |gaps| ln(tail(gaps, halted).max(1e-300));
                     let (below, above) = (log(last), log(passing));
@@ -120,9 +120,9 @@ impl Budget {
     }
 }
 
-/// The first number, from one on, that does not pass, where none after it does:
-/// by ever larger strides, then between the last two. A tail costs O(√n), and
-/// with millions of halted the next number is tens of thousands away.
+/// Returns the first number, from one on, that does not pass, if none after it passes. It
+/// searches by increasing strides, then between the last two. A tail costs O(√n), and with
+/// millions of halted sequences the next number is tens of thousands away.
 fn first_failing(from: u64, passes: impl Fn(u64) -> bool) -> u64 {
     if !passes(from) {
         return from;
@@ -141,8 +141,8 @@ fn first_failing(from: u64, passes: impl Fn(u64) -> bool) -> u64 {
     passing + 1
 }
 
-/// A budget that is another's until this many have halted, and the caution with
-/// which it is kept to.
+/// A limit that follows one budget until this many have halted, then another, and the
+/// caution with which a curve is kept to it.
 pub(super) struct Limit<'l> {
     pub(super) early: &'l Budget,
     pub(super) late: &'l Budget,
@@ -159,8 +159,7 @@ impl Limit<'_> {
     }
 }
 
-/// How a test will be made: of gaps against α, or by bets at α and δ where such
-/// losses are expected.
+/// The kind of test: of gaps against α, or by bets at α and δ for such expected losses.
 #[derive(Clone, Copy)]
 pub(super) enum Kind<'k> {
     Binomial(f64),
@@ -181,7 +180,7 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// `first` is the level that curves are screened for.
+    /// Computes the budgets; `first` is the level that curves are screened for.
     pub(super) fn new(certifying: usize, first: f64, kind: Kind<'_>) -> Self {
         let budget = |level: f64| {
             let level = (level * first).min(0.5);
@@ -194,8 +193,8 @@ impl Levels {
         }
     }
 
-    /// The limit of a bold curve, or of the reference, where this many certify
-    /// for each that fits.
+    /// The limit of a bold curve, or of the reference; `scale` is the number of certifying
+    /// traces per fitting trace.
     pub(super) fn bold(&self, i: usize, scale: f64) -> Limit<'_> {
         let less = i.checked_sub(1).map_or(0.0, |i| MORE_CAUTION[i]);
         Limit {
@@ -206,7 +205,8 @@ impl Levels {
         }
     }
 
-    /// The limit of a cautious curve, where this many certify for each that fits.
+    /// The limit of a cautious curve; `scale` is the number of certifying traces per
+    /// fitting trace.
     pub(super) fn strict(&self, i: usize, scale: f64) -> Limit<'_> {
         let more = MORE_CAUTION[STRICT_LEVELS.len() - 1 - i];
         Limit {
@@ -218,12 +218,12 @@ impl Levels {
     }
 }
 
-/// Which limit a curve is held to, in every group.
+/// The limit that a curve is held to, in every group.
 pub(super) enum Limited {
-    /// That of a bold curve, or of the reference, which is the first.
+    /// The limit of a bold curve, or of the reference, which is the first.
     Bold(usize),
     Strict(usize),
-    /// Bolder than any, as if the fitting traces had been unkind.
+    /// Bolder than any other, as if the fitting traces had been too hard.
     Bolder(usize),
 }
 
@@ -245,7 +245,7 @@ impl Limited {
     }
 }
 
-/// Whether many certify for each that fits: 0 if one does, 1 if a thousand do.
+/// Measures how many traces certify per fitting trace: 0 for one, 1 for a thousand.
 fn many(scale: f64) -> f64 {
     (libm::log10(scale) / 3.0).clamp(0.0, 1.0)
 }
@@ -273,7 +273,7 @@ mod tests {
             if floor >= 0.0 && halted <= 256 {
                 assert!(binomial_tail(floor as u64, halted, 0.1) <= level);
             }
-            // Beyond the dense part, interpolating may be off by a little.
+            // Beyond the dense part, interpolation may be slightly off.
             let slack = if halted <= 256 { 0 } else { 1 };
             assert!(binomial_tail(ceiling.max(0.0) as u64 + slack, halted, 0.1) > level);
         }

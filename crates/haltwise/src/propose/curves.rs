@@ -1,4 +1,4 @@
-//! The search for cheap threshold curves, and the families that are spun from the best.
+//! The search for cheap threshold curves, and the families built from the best one.
 
 use std::collections::HashMap;
 
@@ -19,20 +19,20 @@ use crate::tables::halting::halts_of_block;
 use crate::tables::table::count_rule;
 use crate::testing::fixed_sequence::Promise;
 
-/// Where the gap is promised on average, curves before the strictest are higher by
-/// so much, in log-odds, than the one behind them.
+/// If the gap is promised on average, curves before the strictest are this much higher, in
+/// log-odds, than the curve after them.
 const STRICTER: [f64; 3] = [0.5, 1.0, 2.0];
 
-/// This many curves are bolder than any that promise to pass.
+/// This many curves are bolder than any that is expected to pass.
 const BOLDER_LEVELS: usize = 6;
 
-/// Rules of a walk before it comes to where its curve opens.
+/// How many rules a walk has before it reaches the step where its curve opens.
 const WALK_LINKS: u32 = 10;
 
 /// The sizes of the steps from one curve of a family to the next.
 const FINE: [f64; 3] = [0.5, 0.25, 0.12];
 
-/// Rules between two curves of a family, the first curve included.
+/// How many rules there are between two curves of a family, including the first curve.
 const PER_LINK: usize = 4;
 
 /// The price of a gap over budget, in units of its standard deviation.
@@ -41,7 +41,7 @@ const OVER_BUDGET: f64 = 5.0;
 /// The price of a curve that is not flat.
 const NOT_FLAT: f64 = 0.002;
 
-/// How many halt at each step under thresholds, and what they lose.
+/// Returns how many halt at each step under thresholds, and what they lose.
 fn halted_at(traces: &Traces, curve: &[f32]) -> Vec<Counts> {
     let thresholds = traces.thresholds(curve);
     if traces.measure().binary {
@@ -61,7 +61,7 @@ fn halted_at(traces: &Traces, curve: &[f32]) -> Vec<Counts> {
     counts
 }
 
-/// Where a curve opens, the log-odds at its knots, and its price.
+/// The step where a curve opens, the log-odds at its knots, and its price.
 #[derive(Debug, Clone)]
 pub(super) struct Start {
     pub(super) opens: usize,
@@ -72,16 +72,17 @@ pub(super) struct Start {
 /// The fitting traces, and what curves are screened for.
 pub(super) struct Screen<'v> {
     pub(super) source: &'v ScoreSource,
-    /// One threshold, ever lower, in log-odds, where the score was made for that.
+    /// A series of falling thresholds, each for all steps, in log-odds, if the score was
+    /// made for that.
     pub(super) falling: &'v [f64],
     pub(super) promise: Promise,
     groups: Vec<Screened<'v>>,
-    /// What has been spent by each step.
+    /// The total cost up to each step.
     pub(super) costs: Option<&'v [f64]>,
     pub(super) t_max: usize,
     /// The logarithm of each step, counted from 1.
     pub(super) logs: Vec<f64>,
-    /// How many fitting traces there are.
+    /// The number of fitting traces.
     pub(super) len: usize,
     /// Certifying traces per fitting trace.
     pub(super) scale: f64,
@@ -148,14 +149,14 @@ impl<'v> Screen<'v> {
         thresholds
     }
 
-    /// The price of a curve: its mean halt time or cost, and a penalty where it
-    /// is over budget in any group.
+    /// The price of a curve: its mean halt time or cost, and a penalty if it is over budget
+    /// in any group.
     fn value(&self, opens: usize, knots: &[f64], limit: &Limited) -> f64 {
         let curve = self.curve(opens, knots);
         let (mut spent, mut worst) = (0.0, 0.0_f64);
         let (tested_from, not_flat) = match self.promise {
             Promise::Conditional => (opens, NOT_FLAT),
-            // Nothing but the sum of all steps can go wrong.
+            // Only the sum of all steps is tested.
             Promise::Marginal => (self.t_max - 1, NOT_FLAT / 4.0),
         };
         for group in &self.groups {
@@ -188,7 +189,7 @@ impl<'v> Screen<'v> {
         let n = wanted.min(left).max(1);
         let mut search = self.search(opens, &Limited::Bold(0));
         let mut flat = |level: i32| search.start(vec![f64::from(level) / 4.0; n]);
-        // From even odds down to a thousandth.
+        // Tries even odds down to a thousandth.
         let mut best = flat(-4);
         for other in (-3..28).map(flat) {
             if other.value < best.value {
@@ -214,8 +215,7 @@ impl<'v> Screen<'v> {
         search.descend(start.knots.clone(), &FINE, 3)
     }
 
-    /// The best step to open at, sought on a coarse grid and then around its
-    /// best.
+    /// Finds the best step to open at: on a coarse grid, then around the best one there.
     pub(super) fn best_start(&self) -> Start {
         if !self.falling.is_empty() {
             let mut search = self.search(0, &Limited::Bold(0));
@@ -251,12 +251,12 @@ impl<'v> Screen<'v> {
                 .map(|&knot| self.curve(0, &[knot]))
                 .collect(),
         };
-        // What does not differ from the rule before needs no second test.
+        // A rule equal to the one before needs no second test.
         rules.dedup();
         rules.into_iter().map(Thresholds::from_valid).collect()
     }
 
-    /// From the strictest to the boldest, some between each two.
+    /// Orders curves from the strictest to the boldest, with some between each two.
     fn ever_bolder(&self, start: &Start) -> Vec<Vec<f32>> {
         let descend = |from: &Start, limit| self.descend(from, &limit);
         let mut chain = vec![start.clone()];
@@ -264,7 +264,7 @@ impl<'v> Screen<'v> {
             chain.insert(0, descend(&chain[0], Limited::Strict(i)));
         }
         if self.promise == Promise::Marginal {
-            // On average over all, who halts hardly anyone passes.
+            // For the average over all, a rule passes if it halts hardly any sequence.
             for stricter in STRICTER {
                 let knots = chain[0].knots.iter().map(|knot| knot + stricter);
                 let knots = knots.collect();
@@ -274,7 +274,7 @@ impl<'v> Screen<'v> {
         for i in 1..LEVELS.len() {
             chain.push(descend(&chain[chain.len() - 1], Limited::Bold(i)));
         }
-        // Should the fitting traces have been unkind: also from an earlier step on.
+        // In case the fitting traces were too hard: also open from an earlier step on.
         let grid = start_steps(self.t_max);
         for i in 0..BOLDER_LEVELS {
             let last = &chain[chain.len() - 1];
@@ -306,11 +306,11 @@ impl<'v> Screen<'v> {
         rules
     }
 
-    /// One curve, a little bolder than the reference, from ever earlier steps on;
-    /// before it opens, as high as there.
+    /// One curve, a little bolder than the reference, that opens at earlier and earlier
+    /// steps; before it opens, its threshold is as high as there.
     ///
-    /// Where the first rule of the other family fails, be it too bold or so strict
-    /// that too few halt, so do all. Here the first is safe, and each only adds
+    /// In the other family, if the first rule fails, all fail. It may be too bold, or so
+    /// strict that too few halt. Here the first rule is safe, and each later rule only adds
     /// halts before those of the last.
     fn walk(&self, start: &Start) -> Vec<Vec<f32>> {
         let Start { opens, knots, .. } = self.descend(start, &Limited::Bold(1));
@@ -341,13 +341,13 @@ struct Search<'s, 'v> {
     screen: &'s Screen<'v>,
     opens: usize,
     limit: &'s Limited,
-    /// The price of every curve that was looked at, by the bits of its knots: a quarter
-    /// of all looks are at curves that were seen before.
+    /// The price of every curve that was looked at, by the bits of its knots. A quarter of
+    /// all looks are at curves that were seen before.
     known: HashMap<Vec<u64>, f64>,
 }
 
 impl Search<'_, '_> {
-    /// A curve with its price.
+    /// Returns a curve with its price.
     fn start(&mut self, knots: Vec<f64>) -> Start {
         let bits = knots.iter().map(|knot| knot.to_bits()).collect();
         let price = || self.screen.value(self.opens, &knots, self.limit);
@@ -359,8 +359,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Goes from one curve to ever cheaper ones: a knot, all knots, or two
-    /// neighbours against each other, up or down, in steps of falling size.
+    /// Goes from one curve to cheaper and cheaper ones. It moves one knot, all knots, or
+    /// two neighbours against each other, up or down, in steps of falling size.
     fn descend(&mut self, knots: Vec<f64>, sizes: &[f64], sweeps: usize) -> Start {
         let n = knots.len();
         let mut directions: Vec<Vec<f64>> = Vec::new();
@@ -402,10 +402,10 @@ impl Search<'_, '_> {
     }
 }
 
-/// Those who halt at about the same step side by side, as far as can be told without a
-/// curve: by the step at which their scores are first as high as those of three quarters
-/// ever get. Nothing that is counted depends on the order, but words of sequences that
-/// halt together are counted in less time.
+/// Sorts sequences so that those that halt at about the same step are neighbours. This is
+/// estimated without a curve: by the step at which their scores first reach the level that
+/// three quarters of them ever reach. No count depends on the order, but words of sequences
+/// that halt together are counted faster.
 fn as_they_halt(members: &[usize], scores: &[Vec<f32>]) -> Vec<usize> {
     let highest = |&i: &usize| scores[i].iter().copied().fold(0.0, f32::max);
     let mut heights: Vec<f32> = members.iter().map(highest).collect();
@@ -421,18 +421,18 @@ fn logs_of_steps(t_max: usize) -> Vec<f64> {
     (1..=t_max).map(|t| ln(t as f64)).collect()
 }
 
-/// How the rules of a family follow each other.
+/// The order of the rules in a family.
 #[derive(Clone, Copy)]
 pub(super) enum Order {
-    /// Ever bolder curves.
+    /// Bolder and bolder curves.
     Boldness,
-    /// One curve, from ever earlier steps on.
+    /// One curve that opens at earlier and earlier steps.
     Walk,
-    /// One threshold for all steps, ever lower.
+    /// One threshold for all steps, lower and lower.
     Falling,
 }
 
-/// The place of the cheapest, the first of equals.
+/// The place of the cheapest start (the first of equals).
 fn cheapest(starts: &[Start]) -> usize {
     let mut best = 0;
     for (i, start) in starts.iter().enumerate() {
@@ -443,7 +443,7 @@ fn cheapest(starts: &[Start]) -> usize {
     best
 }
 
-/// Up to three steps on either side of a step of the grid, before the next.
+/// Returns up to three steps on either side of a step of the grid, before the next one.
 fn around(grid: &[usize], i: usize) -> Vec<usize> {
     let before = if i > 0 { grid[i - 1] } else { grid[i] };
     let after = grid.get(i + 1).copied().unwrap_or(grid[i]);
@@ -454,8 +454,7 @@ fn around(grid: &[usize], i: usize) -> Vec<usize> {
     steps
 }
 
-/// The (0-based) steps at which curves are tried to open, further apart the
-/// later they are.
+/// The (0-based) steps at which curves try to open; later steps are further apart.
 fn start_steps(t_max: usize) -> Vec<usize> {
     let before = (0.6 * t_max as f64 - 1.0).max(1.0);
     let mut steps = vec![0];
@@ -499,7 +498,7 @@ mod tests {
     fn who_halts_at_about_the_same_step_stands_together() {
         let scores = [[0.1, 0.9], [0.9, 0.9], [0.2, 0.1], [0.3, 0.8], [0.8, 0.2]];
         let scores = scores.map(|scores| scores.to_vec());
-        // Three quarters come to 0.8: two of them at once, two at the second step.
+        // Three quarters of the sequences reach 0.8: two at once, two at the second step.
         assert_eq!(as_they_halt(&[0, 1, 2, 3, 4], &scores), [1, 4, 0, 3, 2]);
         assert_eq!(as_they_halt(&[3, 1], &scores), [1, 3]);
         assert_eq!(as_they_halt(&[], &scores), [0; 0]);

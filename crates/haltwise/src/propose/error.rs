@@ -1,4 +1,4 @@
-//! Why no rule can be had.
+//! Why there can be no rule.
 
 use crate::data::sequence_error::SequenceError;
 use crate::tables::error::EvidenceError;
@@ -8,19 +8,19 @@ use haltwise_stream::StepError;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrateError {
-    /// There is nothing to work on.
+    /// There are no sequences.
     #[error("there are no {0} traces; give more, or a set of their own for each part")]
     Empty(&'static str),
-    /// One set is to be split, and is too small for it.
+    /// The set is too small to be split.
     #[error(
         "{n} {are} too few to split in two: there are no {missing} traces; give more, or a set of \
          their own for each part",
         are = if *.n == 1 { "trace is" } else { "traces are" }
     )]
     TooFew {
-        /// How many there are.
+        /// How many sequences there are.
         n: u64,
-        /// What part would be empty.
+        /// The part that would be empty.
         missing: &'static str,
     },
     /// There is nothing to learn a score from.
@@ -40,7 +40,7 @@ pub enum CalibrateError {
          with few: choose it, fill the labels in, or choose the loss disagreement, which needs none"
     )]
     FewLabels,
-    /// The column to promise by has but one value.
+    /// The column to promise by has only one value.
     #[error(
         "all sequences have the same value in the column `{by}`, so a promise by it is the plain \
          one; leave it out, or name another column"
@@ -57,7 +57,7 @@ pub enum CalibrateError {
         /// The column.
         by: String,
     },
-    /// A group is in one part and not in the other.
+    /// A group is missing from one of the parts.
     #[error(
         "the value {group:?} of `{by}` is not among the {role} traces, so nothing can be proposed \
          for it; merge rare values, or leave its sequences out"
@@ -67,7 +67,7 @@ pub enum CalibrateError {
         by: String,
         /// The value.
         group: String,
-        /// What it is missing from.
+        /// The part that it is missing from.
         role: &'static str,
     },
     /// Units do not fit into memory.
@@ -76,29 +76,29 @@ pub enum CalibrateError {
          memory allowed; allow more (--memory)"
     )]
     UnitsNeedMemory,
-    /// Two sets do not have as many classes.
+    /// Two sets have different numbers of classes.
     #[error(
         "the traces to {role} have {found} class probabilities per step, those to certify on \
          {expected}; both must come from the same classifier"
     )]
     Classes {
-        /// What the other set is for.
+        /// The purpose of the other set.
         role: &'static str,
-        /// How many it has.
+        /// The number of its classes.
         found: String,
-        /// How many those to certify on have.
+        /// The number of classes of the certifying set.
         expected: String,
     },
     /// The method promises nothing, so there is nothing to certify.
     #[error("the method screen-only makes no promise to certify")]
     NoPromise,
-    /// One set is to fit a score and to screen, and cannot do both.
+    /// One set would have to fit a score and to screen.
     #[error(
         "the learned score is fitted to other traces than thresholds are screened on: give one \
          set, and it is split, or choose another score"
     )]
     TwoParts,
-    /// The evidence cannot be gathered or relied on.
+    /// The evidence cannot be gathered or trusted.
     #[error(transparent)]
     Evidence(#[from] EvidenceError),
     /// A step has no score of the kind that is wanted.

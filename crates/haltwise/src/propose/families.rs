@@ -1,20 +1,19 @@
 //! Proposing candidate rules (the screening of the method `adaptive`).
 //!
-//! A rule is a threshold curve: log-odds that are linear in the logarithm of
-//! the step between a few knots, "never" before a first step. On the fitting
-//! traces the curve is sought that halts earliest on average while, by every
-//! step, the gaps stay within the budget that the test on the certifying traces
-//! will grant: how many gaps among this many halted still give a p-value below
-//! δ's share. From that curve families are spun, each in the order in which it
-//! will be tested: stricter curves before it, bolder ones behind it; and the curve
-//! from ever earlier steps on. Beside them stand rules that depend on no trace at
-//! all, so that every trace may certify them: thresholds of the score that the traces
-//! came with, and the clock.
+//! A rule is a threshold curve: log-odds that are linear in the logarithm of the step
+//! between a few knots, and "never" before a first step. On the fitting traces, the search
+//! finds the curve that halts earliest on average while, by every step, the gaps stay
+//! within a budget. The budget is what the test on the certifying traces will allow: how
+//! many gaps among this many halted still give a p-value below δ's share. Families are
+//! built from that curve, each in the order in which it will be tested: stricter curves
+//! before it, bolder ones after it; and the curve opening at earlier and earlier steps.
+//! Other families depend on no trace at all, so that every trace may certify them:
+//! thresholds of the score that the traces came with, and the clock.
 //!
-//! All of this is a heuristic and may look at the fitting traces as it likes.
-//! The guarantee comes from certifying, which asks only that the score, the
-//! families, their order and their shares of δ were fixed without the
-//! certifying traces; see `docs/validity.md`.
+//! All of this is a heuristic, and may look at the fitting traces without restriction. The
+//! guarantee comes from certifying, which asks only that the score, the families, their
+//! order and their shares of δ were fixed without the certifying traces; see
+//! `docs/validity.md`.
 
 use haltwise_stream::StepError;
 use rayon::prelude::*;
@@ -42,29 +41,27 @@ use crate::testing::fixed_sequence::{Promise, Proof};
 pub(crate) struct Family {
     pub(crate) kind: FamilyKind,
     pub(crate) share: f64,
-    /// What is judged, where that is not the proposal's score.
+    /// The score to judge, if it is not the proposal's score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) score: Option<ScoreSource>,
     pub(crate) candidates: Candidates,
 }
 
-/// What was fitted and proposed.
+/// The result of fitting and proposing.
 #[derive(Debug)]
 pub(crate) struct Proposed {
     pub(crate) score: ScoreSource,
     pub(crate) families: Vec<Family>,
     pub(crate) proof: Proof,
-    /// What has been spent by each step, on average; `None` where every step
-    /// costs as much.
+    /// The mean total cost up to each step; `None` if every step costs the same.
     pub(crate) costs: Option<Vec<f64>>,
 }
 
 /// Fits a score and proposes candidates for certifying on traces that look like
 /// these.
 ///
-/// Of the certifying traces only their number, their groups and the longest
-/// length are used, which say nothing about gaps; curves never halt at steps that
-/// no fitting trace has.
+/// Only the number, the groups and the longest length of the certifying traces are used,
+/// which say nothing about gaps. Curves never halt at steps that no fitting trace has.
 pub(crate) fn propose(
     fitting: &Fitting,
     plan: &Plan,
@@ -81,8 +78,8 @@ pub(crate) fn propose(
     let fixed = wanted.and_then(ScoreSource::plain);
     let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
     let shares = Shares::of(plan, certifying, outputs.len());
-    // Where curves have a small share, a rule that is bold enough for half of δ is still
-    // the better guess.
+    // If curves have a small share, a rule that is bold enough for half of δ is still the
+    // better guess.
     let aim = shares.best.max(0.5) * plan.level().get();
     let (proof, views) = views(outputs, plan, promise, certifying, &plain_source, aim)?;
     let target = match plan.terms().loss {
@@ -92,7 +89,7 @@ pub(crate) fn propose(
     let learned = match fixed {
         Some(_) => None,
         None => {
-            // With few labels, the test counts something else than what is learned.
+            // With few labels, the test counts something other than what is learned.
             let refines = refines(plan, outputs.len()) && matches!(target, Target::Loss(_));
             let aim = refines.then(|| Aim {
                 loss: views[0].granted(),
@@ -119,7 +116,7 @@ pub(crate) fn propose(
             falling: learned.falling,
         });
     }
-    // Of all scores, the one whose best curve is the cheapest.
+    // Choose the score whose best curve is the cheapest.
     let spent = costs.as_deref();
     let screens = |view: usize| {
         let view = &views[view];
@@ -132,8 +129,7 @@ pub(crate) fn propose(
     let Some((screen, start)) = screens(0).reduce(cheaper) else {
         unreachable!("there is a score");
     };
-    // Curves for the first test and, where there are others, for whichever of them
-    // promises most.
+    // Curves for the first test and, if there are others, for the most promising of them.
     let others = (1..views.len()).flat_map(screens);
     let other = others.filter(|(other, _)| other.source == screen.source);
     let other = other.reduce(cheaper);
@@ -179,20 +175,21 @@ pub(super) struct ScoredSource {
     pub(super) source: ScoreSource,
     /// For each fitting trace, one per step.
     pub(super) scores: Vec<Vec<f32>>,
-    /// One threshold, ever lower, in log-odds, where the score was made for that.
+    /// A series of falling thresholds, each for all steps, in log-odds, if the score was
+    /// made for that.
     pub(super) falling: Vec<f64>,
 }
 
-/// A way to screen, and its best curve.
+/// A screen, and its best curve.
 type Best<'v> = (Screen<'v>, Start);
 
-/// The one whose best curve is the cheaper, the first of equals.
+/// Returns the cheaper of the two best curves, the first of equals.
 fn cheaper<'v>(a: Best<'v>, b: Best<'v>) -> Best<'v> {
     if b.1.value < a.1.value { b } else { a }
 }
 
-/// What has been spent by each step, on average over the sequences that have
-/// it; rising, also where fewer and fewer do.
+/// The mean total cost up to each step, over the sequences that reach it. It rises even if
+/// fewer and fewer sequences do.
 fn costs(outputs: &Outputs, terms: &Terms, t_max: usize) -> Option<Vec<f64>> {
     Some(match terms.cost.as_ref()? {
         Cost::Steps(costs) => Cost::spent(Cost::of_steps(costs, t_max)),

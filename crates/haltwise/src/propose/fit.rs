@@ -1,15 +1,15 @@
 //! Fitting the gap score to traces that certifying never sees.
 //!
-//! A ridge logistic regression of the gap on the features of a step, in two
-//! passes: the first over all steps alike, the second mostly over those where a
-//! rule would have to decide, still running and near the level that α asks for. Where an
-//! average is aimed at, it is then refined (`stopping.rs`).
+//! A ridge logistic regression of the gap on the features of a step, in two passes. The
+//! first weighs all steps alike; the second weighs mostly those where a rule would have to
+//! decide: still running, and near the level that α asks for. If the aim is an average, the
+//! score is then refined (`refine.rs`).
 //!
-//! Candidates are screened on the same traces. Screened with scores that were
-//! fitted to them, they would look better than they are, so for screening each
-//! sequence is scored by a fit that left it and a fifth of the others out
-//! (cross-fitting; roughly, as that fit is two steps away from the full one). None of
-//! this touches the guarantee: that needs only that the certifying traces took no part.
+//! Candidates are screened on the same traces. With scores that were fitted to those
+//! traces, they would look better than they are. So for screening, each sequence is scored
+//! by a fit that left out a fifth of the sequences, including this one (cross-fitting;
+//! approximate, because that fit is two steps away from the full one). None of this touches
+//! the guarantee, which needs only that the certifying traces took no part.
 
 use rayon::prelude::*;
 
@@ -23,16 +23,16 @@ use crate::propose::logistic::Rows;
 use crate::propose::refine::{Falling, Stopping};
 use haltwise_stream::{Features, StepError, log_odds};
 
-/// Steps of a sequence that are fitted to, at the most.
+/// The most steps of a sequence that are fitted to.
 const FITTED_STEPS: usize = 24;
 
-/// Parts of which one is left out at a time.
+/// The number of parts; one is left out at a time.
 const FOLDS: usize = 5;
 
-/// Newton steps of a fit, at the most.
+/// The most Newton steps of a fit.
 const ITERATIONS: usize = 12;
 
-/// Below this many sequences, the fit is held back more, and fewer things are
+/// Below this many sequences, the fit is regularised more, and fewer coefficients are
 /// fitted.
 pub(crate) const FEW: usize = 500;
 
@@ -41,13 +41,13 @@ fn ridge(sequences: usize) -> f64 {
     if sequences < FEW { 50.0 } else { 10.0 }
 }
 
-/// What is foreseen: how likely a loss is, or how large.
+/// The target of the prediction: how likely a loss is, or how large.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Target {
     Loss(Loss),
-    /// The gap where not all have a label: without one, a disagreement counts as
-    /// a gap as often as it is one with a label. Where most have none, the
-    /// disagreement, of which far more is known.
+    /// The gap if not all sequences have a label. Without a label, a disagreement counts as
+    /// a gap in the share in which it is one with a label. If most have no label, the
+    /// disagreement itself, about which far more is known.
     FewLabels,
 }
 
@@ -85,9 +85,9 @@ impl Target {
     }
 }
 
-/// Of the labelled disagreements, over all steps, the share whose full prediction
-/// is right; raised by a standard deviation, as few labels tell little, and a half
-/// and more where there are none.
+/// The share of labelled disagreements, over all steps, whose full prediction is right. It
+/// is raised by a standard deviation, because few labels say little, and is a half or more
+/// if there are none.
 pub(crate) fn right_share(outputs: &Outputs) -> f64 {
     let (mut disagreements, mut gaps, mut sequences) = (1.0, 0.5, 1.0);
     for i in (0..outputs.len()).filter(|&i| outputs.is_labelled(i)) {
@@ -102,17 +102,17 @@ pub(crate) fn right_share(outputs: &Outputs) -> f64 {
     (share + (share * (1.0 - share) / sequences).sqrt()).min(1.0)
 }
 
-/// What a score is refined for, where the loss is promised on average.
+/// The aim of refining a score, if the loss is promised on average.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Aim<'a> {
     /// The loss that a rule may have.
     pub(crate) loss: f64,
-    /// What has been spent by each step; `None` where each costs as much.
+    /// The total cost up to each step; `None` if every step costs the same.
     pub(crate) costs: Option<&'a [f64]>,
 }
 
 impl Aim<'_> {
-    /// The share of all costs that has been spent by each of so many steps.
+    /// The share of all costs that is spent by each of `t_max` steps.
     fn spent(&self, t_max: usize) -> Vec<f64> {
         let by = |t: usize| self.costs.map_or((t + 1) as f64, |costs| costs[t]);
         let all = by(t_max - 1).max(f64::MIN_POSITIVE);
@@ -125,12 +125,12 @@ pub(crate) struct Fit {
     pub(crate) score: GapScore,
     /// For each sequence, one score per step, by a fit that left it out.
     pub(crate) held_out: Vec<Vec<f32>>,
-    /// One threshold for all steps, ever lower, in log-odds, if the score is refined.
+    /// A series of falling thresholds, each for all steps, in log-odds, if the score is
+    /// refined.
     pub(crate) falling: Vec<f64>,
 }
 
-/// Fits the gap score; `None` where there is nothing to learn from: no gap at
-/// all.
+/// Fits the gap score; `None` if there is nothing to learn from, because there is no gap.
 pub(crate) fn fit(
     fitting: &Fitting,
     alpha: Alpha,
@@ -185,8 +185,8 @@ pub(crate) fn fit(
     Ok(Some(fit))
 }
 
-/// The 0-based steps to fit to: all but the last, or some of them, closer
-/// together where a sequence begins.
+/// The 0-based steps to fit to: all except the last, or a selection that is denser at the
+/// beginning.
 fn fitted_steps(t_max: usize) -> Vec<usize> {
     let before_last = t_max.saturating_sub(1);
     if before_last <= FITTED_STEPS {
@@ -206,8 +206,8 @@ struct Scale {
 }
 
 impl Scale {
-    /// The score of standardised coefficients, on features as they are. The
-    /// regression is of the gap, the score is of none: hence the signs.
+    /// The score with standardised coefficients, on raw features. The regression predicts
+    /// the gap and the score its absence: hence the signs.
     fn score(&self, features: Features, beta: &[f64]) -> GapScore {
         let weights = std::iter::zip(beta, &self.deviation).map(|(b, d)| -b / d);
         let weights: Vec<f64> = weights.collect();
@@ -219,17 +219,17 @@ impl Scale {
     }
 }
 
-/// The features of the steps that are fitted to, and where a gap would be.
+/// The features of the fitted steps, and whether each has a gap.
 struct Table {
     width: usize,
-    /// Row by row, a 1 behind each.
+    /// Row by row, each followed by a 1.
     values: Vec<f32>,
     gaps: Vec<f32>,
 }
 
 impl Table {
-    /// The given steps of each sequence, except its last, where there is no gap
-    /// to foresee; and the sequence that each row belongs to.
+    /// Collects the given steps of each sequence, except its last, where there is no gap to
+    /// predict; and the sequence that each row belongs to.
     fn new(
         outputs: &Outputs,
         features: Features,
@@ -286,7 +286,7 @@ impl Table {
         }
         for deviation in &mut deviation {
             *deviation = deviation.sqrt();
-            // A feature that never varies says nothing; its weight stays 0.
+            // A feature that never varies carries no information; its weight stays 0.
             if *deviation < 1e-6 {
                 *deviation = 1.0;
             }
@@ -300,8 +300,8 @@ impl Table {
     }
 }
 
-/// How much each fitted row counts in the second pass: most where a rule would
-/// still be running and the score is near the level that α asks for.
+/// The weight of each fitted row in the second pass: largest where a rule would still be
+/// running and the score is near the level that α asks for.
 fn decision_weights(
     outputs: &Outputs,
     score: &GapScore,
@@ -345,9 +345,9 @@ mod tests {
     use rand::rngs::Xoshiro256PlusPlus;
     use rand::{RngExt, SeedableRng};
 
-    /// A third of the sequences is hopeless: never right, with low confidence,
-    /// so stopping them costs nothing. The others are right at the end, and
-    /// before it three times in five, however sure they look.
+    /// A third of the sequences is hopeless: never right, with low confidence, so stopping
+    /// them costs nothing. The others are right at the end, and before it three times in
+    /// five, however sure they look.
     fn drawn(n: usize, seed: u64) -> Fitting {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut outputs = Outputs::new();
@@ -436,7 +436,7 @@ mod tests {
         );
         assert_ne!(refined.score, plain.score);
         assert_ne!(refined.held_out, plain.held_out);
-        // Where all is spent at once, nothing is bought by stopping.
+        // If all cost is spent at once, stopping saves nothing.
         let at_once = [1.0; 6];
         let for_nothing = fitted(Some(Aim {
             costs: Some(&at_once),

@@ -1,9 +1,9 @@
 //! Logistic regression with a ridge, by Newton's method.
 //!
-//! Small and dense: some dozens of columns, some ten thousand rows. Rows are
-//! worked through in chunks of a fixed size, whose sums are added in their
-//! order, and nothing is fused or reordered by the vector code: the result is
-//! the same for any number of threads and any CPU.
+//! The problem is small and dense: a few dozen columns, some ten thousand rows. Rows are
+//! processed in chunks of a fixed size, whose sums are added in order, and the vector code
+//! fuses or reorders nothing. So the result is the same for any number of threads and any
+//! CPU.
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use rayon::prelude::*;
 /// Rows per unit of work.
 const CHUNK: usize = 1024;
 
-/// The penalty on the last column, the intercept: next to none.
+/// The penalty on the last column, the intercept: almost none.
 const INTERCEPT_RIDGE: f64 = 1e-6;
 
-/// Newton steps are halved no more often than to this share.
+/// Newton steps are halved at most down to this share.
 const SHORTEST_STEP: f64 = 1e-3;
 
-/// What is to be fitted: rows of equal width, whose last column is 1, and for
-/// each the outcome: 1 if it occurred, 0 if not, or how likely that is.
+/// The data of a fit: rows of equal width, whose last column is 1, and the outcome of each:
+/// 1 if it occurred, 0 if not, or its probability.
 pub(crate) struct Rows {
     width: usize,
     values: Vec<f32>,
@@ -37,8 +37,8 @@ impl Rows {
         }
     }
 
-    /// The coefficients that maximise the weighted, penalised likelihood,
-    /// reached from `start` in this many Newton steps at the most.
+    /// Returns the coefficients that maximise the weighted, penalised likelihood, reached
+    /// from `start` in at most this many Newton steps.
     pub(crate) fn fit(
         &self,
         weights: &[f64],
@@ -67,7 +67,7 @@ impl Rows {
                 }
                 share /= 2.0;
             };
-            // A step that only makes it worse, or no number at all: stay.
+            // Do not move if the step makes the loss larger or not a number.
             if next_loss
                 .partial_cmp(&loss)
                 .is_none_or(|order| order.is_gt())
@@ -83,10 +83,10 @@ impl Rows {
         beta
     }
 
-    /// For each of some parts of the rows, what the coefficients become without it, where
-    /// `beta` are those of all rows and each row belongs to one part: two Newton steps
-    /// away, both with the curvature at `beta`. That takes one look at each row for all
-    /// parts, and for each part one at slopes alone, and leaves next to nothing to gain.
+    /// Returns the coefficients without each of some parts of the rows, where `beta` are
+    /// those of all rows and each row belongs to one part. They are two Newton steps away,
+    /// both with the curvature at `beta`. That takes one pass over each row for all parts,
+    /// and one pass over slopes alone for each part, and leaves almost nothing to gain.
     pub(crate) fn without_each(
         &self,
         weights: &[f64],
@@ -114,7 +114,7 @@ impl Rows {
         (0..parts).map(without).collect()
     }
 
-    /// The coefficients after a Newton step; the same where there is none to take.
+    /// Takes a Newton step; returns the same coefficients if there is none.
     fn moved(&self, sums: &Sums, ridge: f64, beta: &[f64]) -> Vec<f64> {
         match self.step(sums.clone(), ridge, beta) {
             Some(step) => std::iter::zip(beta, step).map(|(b, s)| b - s).collect(),
@@ -122,7 +122,7 @@ impl Rows {
         }
     }
 
-    /// Newton's step, to be taken away from the coefficients.
+    /// Newton's step, to be subtracted from the coefficients.
     fn step(&self, mut sums: Sums, ridge: f64, beta: &[f64]) -> Option<Vec<f64>> {
         for (i, slope) in sums.slope.iter_mut().enumerate() {
             let ridge = self.ridge_of(i, ridge);
@@ -140,8 +140,8 @@ impl Rows {
         }
     }
 
-    /// Maps the chunks of rows that carry weight, in parallel; the results come
-    /// in the order of the rows.
+    /// Maps the chunks of rows that have weight, in parallel; the results are in the order
+    /// of the rows.
     fn chunks<T: Send>(
         &self,
         weights: &[f64],
@@ -189,8 +189,8 @@ impl Rows {
         total
     }
 
-    /// The first and second derivatives of the loss; of the latter, a symmetric
-    /// matrix, the lower triangle.
+    /// The first and second derivatives of the loss; the second is a symmetric matrix,
+    /// given by its lower triangle.
     fn derivatives(&self, weights: &[f64], beta: &[f64]) -> Sums {
         let parts = self.chunks(weights, |values, outcomes, weights| {
             self.sums(values, |r, row| match weights[r] {
@@ -207,7 +207,7 @@ impl Rows {
         self.total(&parts)
     }
 
-    /// The sum of each row times itself, a matrix, times what it bends; the lower
+    /// The sum of each row's outer product with itself, times the row's bend; the lower
     /// triangle.
     pub(crate) fn curvature(&self, bends: &[f64]) -> Vec<f64> {
         let parts = self.chunks(bends, |values, _, bends| {
@@ -223,8 +223,7 @@ impl Rows {
         total
     }
 
-    /// The sums over some rows, compiled once for each instruction set that a CPU may
-    /// have.
+    /// The sums over some rows. Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
     fn sums(&self, values: &[f32], terms: impl Fn(usize, &[f32]) -> (f64, f64)) -> Sums {
         let mut sums = Sums::new(self.width);
@@ -233,17 +232,17 @@ impl Rows {
         sums
     }
 
-    /// How many columns a row has.
+    /// The number of columns.
     pub(crate) fn width(&self) -> usize {
         self.width
     }
 
-    /// Some of the rows, one behind the other.
+    /// The values of some of the rows, one after the other.
     pub(crate) fn values(&self, rows: Range<usize>) -> &[f32] {
         &self.values[rows.start * self.width..rows.end * self.width]
     }
 
-    /// What is foreseen of each row.
+    /// The outcome of each row.
     pub(crate) fn outcomes(&self) -> &[f32] {
         &self.outcomes
     }
@@ -255,7 +254,7 @@ pub(crate) fn add(left: &mut [f64], right: &[f64]) {
     }
 }
 
-/// How likely the outcome of a row is.
+/// The probability of a row's outcome.
 #[inline(always)]
 fn chance(row: &[f32], beta: &[f64]) -> f64 {
     1.0 / (1.0 + libm::exp(-dot(row, beta)))
@@ -285,7 +284,7 @@ impl Sums {
         add(&mut self.curvature, &other.curvature);
     }
 
-    /// Adds rows, given what each pulls and bends.
+    /// Adds rows, given the pull and the bend of each.
     #[inline(always)]
     fn add_rows(&mut self, values: &[f32], terms: impl Fn(usize, &[f32]) -> (f64, f64)) {
         let width = self.slope.len();
@@ -335,8 +334,8 @@ pub(crate) fn dot(row: &[f32], beta: &[f64]) -> f64 {
     (strands[0] + strands[1]) + (strands[2] + strands[3]) + tail.sum::<f64>()
 }
 
-/// Solves A·x = b for a symmetric, positive definite A given by its lower
-/// triangle (Cholesky); `None` if it is not so.
+/// Solves A·x = b for a symmetric, positive definite A given by its lower triangle
+/// (Cholesky); `None` if A is not positive definite.
 pub(crate) fn solve(mut a: Vec<f64>, mut b: Vec<f64>) -> Option<Vec<f64>> {
     let n = b.len();
     for i in 0..n {
@@ -393,7 +392,7 @@ mod tests {
         for (found, truth) in std::iter::zip(&beta, [1.0, -2.0, 0.5]) {
             assert!((found - truth).abs() < 0.05, "{beta:?}");
         }
-        // At the optimum the slope, penalty included, is nil.
+        // At the optimum the slope, including the penalty, is zero.
         let sums = rows.derivatives(&vec![1.0; 60_000], &beta);
         for (i, slope) in sums.slope.iter().enumerate().take(2) {
             assert!((slope + 1e-3 * beta[i]).abs() < 1.0, "{slope}");

@@ -1,5 +1,5 @@
-//! All that is fixed before certifying: the score, the candidate rules, their order and their
-//! shares of delta.
+//! The proposal: everything that is fixed before certifying, which is the score, the
+//! candidate rules, their order and their shares of delta.
 
 mod budget;
 mod curves;

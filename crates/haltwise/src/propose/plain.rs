@@ -6,26 +6,27 @@ use libm::log as ln;
 
 use crate::numbers::thresholds::Thresholds;
 
-/// Thresholds that get ever lower are this many, and fall so far, in log-odds, while
-/// the time since the beginning grows e-fold.
+/// The number of falling thresholds, and how far each falls, in log-odds, while the time
+/// since the beginning grows e-fold.
 const LOWER_LEVELS: u8 = 200;
 const LOWER_FALLS: f64 = 0.15;
 
-/// Up to this step the clock may strike at each; after it, at ever fewer.
+/// Up to this step the clock may strike at each; after it, at fewer and fewer.
 const CLOCK_STEPS: usize = 384;
 
 /// Thresholds of the plain score, the same for all data.
 #[derive(Clone, Copy)]
 pub(super) enum Plain {
-    /// One curve that falls a little over time, ever lower.
+    /// One curve that falls a little over time, lower and lower.
     Lower,
-    /// A threshold that falls from the step on at which it opens: ever earlier ones.
+    /// A threshold that falls from the step on at which it opens; it opens at earlier and
+    /// earlier steps.
     Walk {
-        /// Where it opens.
+        /// The step where it opens.
         from: f64,
         /// How far its log-odds fall while the time since the beginning grows e-fold.
         falls: f64,
-        /// Past so many times the step where it opens, everyone halts.
+        /// At this multiple of the step where it opens, every sequence halts.
         closes: Option<f64>,
     },
 }
@@ -37,7 +38,7 @@ pub(super) const GENTLE: Plain = Plain::falling(0.87, 0.5);
 /// For scores that are never far from even odds.
 pub(super) const LOW: Plain = Plain::falling(0.6, 0.15);
 
-/// The clock, and before it strikes who is sure.
+/// The clock; before it strikes, sequences with a high score halt.
 pub(super) const CLOSING: Plain = Plain::Walk {
     from: 0.8,
     falls: 0.0,
@@ -54,8 +55,8 @@ impl Plain {
         }
     }
 
-    /// The rules in the order of their tests. At each step they are what they are
-    /// however long sequences may be.
+    /// The rules in the order of their tests. Their thresholds at a step do not depend on
+    /// how long sequences may be.
     pub(super) fn rules(self, t_max: usize) -> Vec<Thresholds> {
         let (from, falls, closes) = match self {
             Self::Lower => return ever_lower(t_max),
@@ -79,24 +80,23 @@ impl Plain {
     }
 }
 
-/// A threshold whose log-odds were `from` and have fallen since time was so many times
-/// shorter.
+/// A threshold whose log-odds were `from` and have fallen while time grew by this factor.
 fn fallen(from: f64, falls: f64, times: f64) -> f32 {
     probability(from - falls * ln(times))
 }
 
-/// Everyone halts at one step, from the last but one back.
+/// Rules under which every sequence halts at one step, from the last but one back.
 pub(super) fn clock(t_max: usize) -> Vec<Thresholds> {
     let after = |step: usize| step + 1 + step.saturating_sub(CLOCK_STEPS) / 64;
     opening(t_max, after, |_, _| 0.0)
 }
 
-/// Rules that open at ever earlier steps, given by where one opens and its threshold
+/// Rules that open at earlier and earlier steps, given the opening step and the threshold
 /// at a step.
 ///
-/// They do not depend on the data, although they begin at the longest sequence: a
-/// rule that would open later halts no one early, has no gap and so the least
-/// p-value there can be; it passes whenever any other would.
+/// They do not depend on the data, although they begin at the longest sequence. A rule that
+/// would open later halts no sequence early, so it has no gap and the least possible
+/// p-value: it passes whenever any other would.
 fn opening(
     t_max: usize,
     after: impl Fn(usize) -> usize,
@@ -114,8 +114,9 @@ fn opening(
     steps.into_iter().rev().map(rule).collect()
 }
 
-/// Thresholds for all steps that fall a little over time, so that who hovers just
-/// below one is halted later; from 1 down to 0 at the first step, and these two at all.
+/// Thresholds for all steps that fall a little over time, so that a sequence just below one
+/// is halted later. They go from 1 down to 0 at the first step, and include these two for
+/// all steps.
 fn ever_lower(t_max: usize) -> Vec<Thresholds> {
     let rule = |level: u8| {
         let first = log_odds(f64::from(level) / f64::from(LOWER_LEVELS));
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(rules[0].values(), [never, never, 0.0, 0.0]);
         assert_eq!(rules[2].values(), [0.0; 4]);
         assert!(clock(5000).len() < 2 * CLOCK_STEPS);
-        // Longer sequences only add rules in front.
+        // Longer sequences only add rules at the front.
         let (few, many) = (clock(900), clock(1000));
         let opens = |rule: &Thresholds| rule.opens().unwrap();
         let many: Vec<usize> = many.iter().map(opens).collect();

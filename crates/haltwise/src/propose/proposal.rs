@@ -1,11 +1,9 @@
-//! The proposal: everything that is fixed before certifying. From here on it is
-//! a constant, and the certifying sequences may be anywhere, and too many for
-//! one machine.
+//! The proposal: everything that is fixed before certifying. From here on it is constant.
+//! The certifying sequences may be anywhere, and may be too many for one machine.
 //!
-//! Every method is one: the paper's marginal is one family with all of δ (one
-//! threshold, ever lower), so is the paper's conditional (the backward walk);
-//! `adaptive` is families of curves, of plain thresholds and the clock at shares
-//! of δ.
+//! Every method makes a proposal. The paper's marginal is one family with all of δ (one
+//! threshold, lower and lower). So is the paper's conditional (the backward walk).
+//! `adaptive` has families of curves, of plain thresholds and the clock, at shares of δ.
 
 use std::sync::OnceLock;
 
@@ -32,13 +30,13 @@ use crate::tables::error::EvidenceError;
 use crate::testing::betting::Profile;
 use crate::testing::fixed_sequence::{Proof, Tally};
 
-/// What is fixed before certifying: the plan with its levels, the score, and
-/// the families of candidates in the order of their tests.
+/// Everything that is fixed before certifying: the plan with its levels, the score, and the
+/// families of candidates in the order of their tests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "StoredProposal", into = "StoredProposal")]
 pub struct Proposal {
     record: StoredProposal,
-    /// What tells it from other proposals, once that was asked for.
+    /// The digest that identifies it, once requested.
     digest: OnceLock<Fingerprint>,
 }
 
@@ -57,7 +55,7 @@ impl Proposal {
     }
 }
 
-/// A proposal as it is stored.
+/// The stored form of a proposal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoredProposal {
@@ -71,32 +69,30 @@ pub(crate) struct StoredProposal {
     /// The sequences that were screened on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     screened_on: Option<SetSummary>,
-    /// The set that evidence is to be gathered from, all of it, where that is
-    /// known.
+    /// The whole set that evidence is to be gathered from, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     all: Option<SetSummary>,
     /// The part of that set that was set aside, and must not certify.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aside: Option<Aside>,
-    /// A sample of the sequences that it was made from, which must not certify:
-    /// those of other sets or, where looks are planned, what was set aside.
+    /// A sample of the sequences that the proposal was made from, which must not certify:
+    /// those of other sets or, if looks are planned, those set aside.
     #[serde(default, skip_serializing_if = "Others::is_empty")]
     others: Others,
-    /// The groups that the promise is to hold for, sorted; none where it is for
-    /// all together.
+    /// The groups that the promise covers separately, sorted; none if it is for all
+    /// together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     groups: Vec<String>,
-    /// How p-values will come about.
+    /// How p-values will be computed.
     #[serde(default, skip_serializing_if = "Proof::is_binomial")]
     proof: Proof,
-    /// What has been spent by each step, on average; `None` where every step
-    /// costs as much.
+    /// The mean total cost up to each step; `None` if every step costs the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     costs: Option<Vec<f64>>,
     families: Vec<Family>,
 }
 
-/// What was set aside of the set that certifies.
+/// The part of the certifying set that was set aside.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Aside {
@@ -104,11 +100,11 @@ pub(crate) struct Aside {
     pub(crate) fit: Option<SetAside>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) screen: Option<SetAside>,
-    /// All of it.
+    /// All of the set aside sequences.
     pub(crate) set: SetSummary,
 }
 
-/// What a sequence is for.
+/// The role of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Fit,
@@ -117,7 +113,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// The role of a sequence in a set of which parts were set aside.
+    /// Returns the role of a sequence in a set, parts of which were set aside.
     pub(crate) fn of(key: Key, fit: Option<SetAside>, screen: Option<SetAside>) -> Self {
         let has = |part: Option<SetAside>| part.is_some_and(|part| part.has(key));
         if has(fit) {
@@ -130,7 +126,7 @@ impl Role {
     }
 }
 
-/// Refuses terms that these sequences cannot be held to.
+/// Refuses terms that do not fit these sequences.
 pub(crate) fn check_terms(plan: &Plan, certifying: &Survey) -> Result<(), CalibrateError> {
     let terms = plan.terms();
     if terms.loss.needs_label() && certifying.unlabelled > 0 {
@@ -151,8 +147,8 @@ pub(crate) fn check_terms(plan: &Plan, certifying: &Survey) -> Result<(), Calibr
     }
 }
 
-/// The score that a plan judges, where it must be known before screening; the
-/// method `adaptive` chooses its own.
+/// The score that a plan judges, if it must be known before screening; the method
+/// `adaptive` chooses its own.
 pub(crate) fn score_of(
     plan: &Plan,
     fitting: Option<&Fitting>,
@@ -174,9 +170,9 @@ pub(crate) fn score_of(
 }
 
 impl Plan {
-    /// Fixes what will be certified where no set is at hand, or many parts of one are: for
-    /// sequences that look like these. Only how many there are and how long is used, which says
-    /// nothing about gaps. Nothing is screened on.
+    /// Fixes what will be certified without a set at hand, or for many parts of one: for
+    /// sequences that look like these. Only their number and their lengths are used, which
+    /// say nothing about gaps. Nothing is screened on.
     pub fn fix(
         &self,
         fitting: Option<&Fitting>,
@@ -195,8 +191,8 @@ impl Plan {
 }
 
 impl Proposal {
-    /// Fixes the families from what fits and what screens, which has the score
-    /// that is to be judged.
+    /// Fixes the families from the fitting and the screening sequences; the latter have the
+    /// score that will be judged.
     pub(crate) fn new(
         plan: &Plan,
         score: ScoreSource,
@@ -211,7 +207,7 @@ impl Proposal {
         let terms = plan.terms();
         let (alpha, delta, t_max) = (plan.alpha(), plan.level(), certifying.longest);
         let by_unit = terms.unit.is_some();
-        // Where nothing is known about losses, bets expect nothing.
+        // If nothing is known about losses, bets expect nothing.
         let mut proof = match terms.loss.is_binary() && !by_unit {
             true => Proof::Binomial,
             false => Proof::Bets(Profile::default()),
@@ -278,8 +274,8 @@ impl Proposal {
         }))
     }
 
-    /// Records the set that evidence is to be gathered from, and which part of it
-    /// was set aside.
+    /// Records the set that evidence is to be gathered from, and which part of it was set
+    /// aside.
     pub(crate) fn of_all(mut self, all: SetSummary, aside: Option<Aside>) -> Self {
         (self.record.all, self.record.aside) = (Some(all), aside);
         Self::of(self.record)
@@ -291,13 +287,13 @@ impl Proposal {
         Self::of(self.record)
     }
 
-    /// Records the classifier that the traces are of, where it is known.
+    /// Records the classifier that produced the traces, if known.
     pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
         self.record.classifier = classifier;
         Self::of(self.record)
     }
 
-    /// What was asked for.
+    /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.record.plan
     }
@@ -312,7 +308,7 @@ impl Proposal {
         self.candidates().map(Candidates::t_max).max().unwrap_or(0)
     }
 
-    /// How many candidates there are, in all families.
+    /// The number of candidates in all families.
     pub fn rules(&self) -> usize {
         self.candidates().map(Candidates::len).sum()
     }
@@ -324,7 +320,7 @@ impl Proposal {
             .flat_map(|candidates| (0..candidates.len()).filter_map(|c| candidates.rule(c)))
     }
 
-    /// The sequences that it was made from: fitted to, and screened on.
+    /// The sequences that the proposal was made from: fitted to, and screened on.
     pub fn made_from(&self) -> impl Iterator<Item = SetSummary> {
         self.record
             .fitted_on
@@ -332,13 +328,12 @@ impl Proposal {
             .chain(self.record.screened_on)
     }
 
-    /// The set that evidence is to be gathered from, all of it, where that is
-    /// known.
+    /// The whole set that evidence is to be gathered from, if known.
     pub fn all(&self) -> Option<SetSummary> {
         self.record.all
     }
 
-    /// What was set aside of that set.
+    /// The part of that set that was set aside.
     pub(crate) fn set_aside(&self) -> Option<SetSummary> {
         self.record.aside.map(|aside| aside.set)
     }
@@ -357,14 +352,14 @@ impl Proposal {
         self.record.families.iter().map(|family| &family.candidates)
     }
 
-    /// All scores that candidates judge: first the one that most do.
+    /// All scores that candidates judge, beginning with the one that most of them judge.
     pub(crate) fn sources(&self) -> Vec<&ScoreSource> {
         let other = self.families().iter().find_map(|f| f.score.as_ref());
         std::iter::once(self.score()).chain(other).collect()
     }
 
-    /// Whether what was fitted to helps to certify families that do not depend on
-    /// it. It may where nothing about their tests was learned from it, such as bets.
+    /// Whether the fitting traces help to certify families that do not depend on them. They
+    /// may if nothing about the tests, such as bets, was learned from them.
     pub(crate) fn fitted_help(&self) -> bool {
         let learned = matches!(self.proof(), Proof::Bets(_));
         let fixed = !learned && self.plan().terms().loss.is_binary();
@@ -375,10 +370,10 @@ impl Proposal {
                 .any(|family| family.kind.is_same_for_all_data())
     }
 
-    /// Whether a sequence without a label is refused, whatever it is for, as it was when
-    /// the proposal was made. Without a label its gap is unknown. The exact binomial
-    /// test and the bets would count it as no gap, and certify rules that lose far more
-    /// than alpha. Only a proof for few labels tells the two apart.
+    /// Whether a sequence without a label is refused in any role, as it was when the
+    /// proposal was made. Without a label its gap is unknown. The exact binomial test and
+    /// the bets would count it as no gap, and certify rules that lose far more than alpha.
+    /// Only a proof for few labels tells the two apart.
     pub(crate) fn needs_labels(&self) -> bool {
         let of_all = match self.proof() {
             Proof::Binomial | Proof::Bets(_) => true,
@@ -387,23 +382,23 @@ impl Proposal {
         of_all && self.plan().terms().loss.needs_label()
     }
 
-    /// The groups that the promise is to hold for, sorted; none where it is for
-    /// all together.
+    /// The groups that the promise covers separately, sorted; none if it is for all
+    /// together.
     pub fn groups(&self) -> &[String] {
         &self.record.groups
     }
 
-    /// How p-values will come about.
+    /// How p-values will be computed.
     pub(crate) fn proof(&self) -> &Proof {
         &self.record.proof
     }
 
-    /// What has been spent by each step, on average.
+    /// The mean total cost up to each step.
     pub(crate) fn costs(&self) -> Option<&[f64]> {
         self.record.costs.as_deref()
     }
 
-    /// What is counted in each group.
+    /// The tallies of each group.
     pub(crate) fn tallies(&self) -> Vec<Tally> {
         let terms = self.plan().terms();
         self.proof().tallies(terms.loss, terms.unit.is_some())
@@ -420,7 +415,7 @@ impl Proposal {
         found.map_err(|_| EvidenceError::NewGroup(group.to_owned()))
     }
 
-    /// What the sequence of this key is for.
+    /// The role of the sequence with this key.
     pub(crate) fn role(&self, key: Key) -> Role {
         self.record.aside.map_or(Role::Certify, |aside| {
             Role::of(key, aside.fit, aside.screen)
@@ -432,16 +427,15 @@ impl Proposal {
         &self.record.others
     }
 
-    /// What tells it from other proposals.
+    /// The digest that identifies the proposal.
     pub(crate) fn digest(&self) -> Fingerprint {
         *self.digest.get_or_init(|| {
-            // A record of numbers, words and lists of them: it has a text.
+            // Numbers, words and lists of them can always be serialised.
             Fingerprint::of(&serde_json::to_vec(&self.record).unwrap_or_default())
         })
     }
 
-    /// The thresholds that were screened, uncertified. The rule promises
-    /// nothing.
+    /// The screened thresholds, uncertified. The rule promises nothing.
     pub(crate) fn screened_rule(&self, survey: &Survey) -> Rule {
         let mut record = self.rule_record(survey);
         let last = self.candidates().next();

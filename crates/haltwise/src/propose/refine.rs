@@ -1,9 +1,9 @@
 //! Refining a learned score for the promise on average.
 //!
-//! A regression foresees losses everywhere as well as it can. A rule needs less, and
-//! more: to stop each sequence where that is cheapest, which also depends on what the
-//! steps to come will bring. So, from the coefficients of the regression, one goes
-//! downhill on what it costs to stop by them.
+//! A regression predicts losses everywhere as well as it can. A rule needs less, and more:
+//! to stop each sequence where that is cheapest, which also depends on later steps. So
+//! refining starts at the coefficients of the regression and descends on the cost of
+//! stopping by them.
 //!
 //! The cost of stopping at a step is the time spent plus λ times the loss. At each step
 //! that a sequence reaches, it is stopped with a probability that rises with its score,
@@ -12,12 +12,12 @@
 //! p = 1 / (1 + exp(−κ·(score − θ))),
 //! ```
 //!
-//! so that what a sequence costs on average from a step on is V = p·cost + (1 − p)·V′,
-//! with the V′ of the next step, and is smooth in the coefficients. θ is where the score
-//! keeps the gap that is aimed at, λ how much time a bit of that gap buys there: the
-//! multiplier of "as early as possible within this gap".
+//! so the mean cost of a sequence from a step on is V = p·cost + (1 − p)·V′, with the V′ of
+//! the next step, and is smooth in the coefficients. θ is the threshold where the score
+//! keeps the gap that is aimed at. λ is how much time a small increase of that gap saves
+//! there: the multiplier of "as early as possible within this gap".
 //!
-//! Nothing of this touches the guarantee: the score is still fixed before certifying.
+//! The guarantee is not affected: the score is still fixed before certifying.
 
 use std::ops::Range;
 
@@ -30,42 +30,42 @@ use haltwise_stream::log_odds;
 /// κ: how sharply stopping depends on the score, whose log-odds it multiplies.
 const SHARPNESS: f64 = 1.5;
 
-/// Steps downhill. Few, on purpose: the way to the very bottom is learned by heart.
+/// The number of steps downhill. It is small on purpose: the very bottom is overfitted.
 const STEPS: usize = 6;
 
-/// The first length that is tried of each, and the shortest.
+/// The first length that each step tries, and the shortest.
 const LENGTHS: [f64; 2] = [2.0, 0.01];
 
-/// A sequence that comes to a step no more often than this does not come there.
+/// A sequence that reaches a step with at most this probability counts as not reaching it.
 const HARDLY: f64 = 1e-6;
 
-/// Thresholds lie close together from where they lose this share of the loss that is aimed
-/// at to where they lose this multiple of it.
+/// Thresholds are dense from where they lose this share of the loss that is aimed at, to
+/// where they lose this multiple of it.
 const AROUND: [f64; 2] = [0.3, 2.5];
 
 /// The steps between these two.
 const LINKS: u32 = 160;
 
-/// By how much the thresholds before them are higher, in log-odds.
+/// How much higher the thresholds before them are, in log-odds.
 const STRICTER: [f64; 4] = [4.0, 2.0, 1.0, 0.5];
 
 /// Sequences per unit of work.
 const CHUNK: usize = 32;
 
-/// What it costs to stop sequences.
+/// The cost of stopping sequences.
 pub(crate) struct Stopping<'r> {
     rows: &'r Rows,
     /// The rows of each sequence, in the order of its steps.
     sequences: Vec<Range<usize>>,
     /// The time spent by each row.
     spent: Vec<f64>,
-    /// What each sequence costs that is read to its end.
+    /// The cost of each sequence if it is read to its end.
     ends: Vec<f64>,
     trade: Trade,
 }
 
-/// Where scores stop sequences so that a loss is kept, and how much time a bit of that loss
-/// buys.
+/// The threshold where scores stop sequences with the intended loss, and how much time a
+/// small increase of that loss saves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Trade {
     /// θ, in log-odds.
@@ -74,18 +74,18 @@ pub(crate) struct Trade {
     multiplier: f64,
 }
 
-/// What one threshold for all steps does to some sequences, as it falls.
+/// The effect of one threshold for all steps on some sequences, as it falls.
 pub(crate) struct Falling {
-    /// At each score that it reaches: that, the mean loss, and the mean time spent.
+    /// Each score that it reaches, with the mean loss and the mean time spent there.
     path: Vec<(f32, f64, f64)>,
 }
 
 impl Falling {
-    /// Of the scores and the losses at each step of each sequence, and the time spent by
-    /// each step.
+    /// Follows the threshold, given the scores and the losses at each step of each
+    /// sequence, and the time spent by each step.
     pub(crate) fn new(scores: &[Vec<f32>], losses: &[Vec<f32>], spent: &[f64]) -> Self {
-        // It reaches a sequence's records: the highest, which comes last, and then ever
-        // earlier ones.
+        // It reaches a sequence's records: the highest, which comes last, and then earlier
+        // and earlier ones.
         let mut records: Vec<(f32, usize, usize)> = Vec::new();
         for (i, scores) in scores.iter().enumerate() {
             let mut highest = f32::NEG_INFINITY;
@@ -100,7 +100,7 @@ impl Falling {
         let n = scores.len() as f64;
         let mut at: Vec<usize> = losses.iter().map(|losses| losses.len() - 1).collect();
         let mut time = at.iter().map(|&t| spent[t]).sum::<f64>() / n;
-        // At the end there may be losses, too, where they are given.
+        // Given losses may also be positive at the end.
         let at_end = losses.iter().filter_map(|losses| losses.last());
         let mut lost = at_end.map(|&loss| f64::from(loss)).sum::<f64>() / n;
         let mut path: Vec<(f32, f64, f64)> = Vec::with_capacity(records.len());
@@ -108,21 +108,21 @@ impl Falling {
             lost += f64::from(losses[i][t] - losses[i][at[i]]) / n;
             time += (spent[t] - spent[at[i]]) / n;
             at[i] = t;
-            // Whoever has the same score is reached at once.
+            // Sequences with the same score are reached together.
             path.pop_if(|last| last.0 == score);
             path.push((score, lost, time));
         }
         Self { path }
     }
 
-    /// Where it first loses so much; or, where it never does, its end.
+    /// The point where it first loses this much; its end if it never does.
     fn losing(&self, loss: f64) -> Option<(f32, f64, f64)> {
         let first = self.path.iter().find(|(_, lost, _)| *lost >= loss);
         first.or(self.path.last()).copied()
     }
 
-    /// What a little more loss buys where it loses about so much; `None` where nothing
-    /// is lost, or nothing is bought.
+    /// How much time a small increase of the loss saves near this loss; `None` if nothing
+    /// is lost or nothing is saved.
     pub(crate) fn trade(&self, loss: f64) -> Option<Trade> {
         let after = self.losing(1.3 * loss)?;
         let before = self.losing(0.5 * after.1)?;
@@ -134,8 +134,9 @@ impl Falling {
         })
     }
 
-    /// Ever lower thresholds, in log-odds: from one that stops hardly anyone, past those
-    /// that lose about so much, to one that loses far too much, or stops all at once.
+    /// Lower and lower thresholds, in log-odds: from one that stops hardly any sequence,
+    /// past those with about this loss, to one that loses far too much or stops all at
+    /// once.
     pub(crate) fn thresholds(&self, loss: f64) -> Vec<f64> {
         let at = |times: f64| Some(log_odds(f64::from(self.losing(times * loss)?.0)));
         let [from, to] = AROUND.map(|times| at(times).unwrap_or(0.0));
@@ -145,15 +146,15 @@ impl Falling {
     }
 }
 
-/// A row of a sequence that may be stopped.
+/// A row where a sequence may be stopped.
 struct Stop {
-    /// How likely it is stopped there, if it comes there.
+    /// The probability of stopping there, if the sequence reaches it.
     chance: f64,
-    /// How what it costs changes with the score there.
+    /// The derivative of the cost by the score there.
     pull: f64,
 }
 
-/// What stopping costs, and how that changes with the coefficients.
+/// The cost of stopping, and its derivative by the coefficients.
 struct Look {
     cost: f64,
     slope: Vec<f64>,
@@ -169,8 +170,8 @@ impl Look {
 }
 
 impl<'r> Stopping<'r> {
-    /// Of rows that are these steps of each sequence, as far as they come before its last;
-    /// with the losses at all of its steps.
+    /// Makes it from rows that are these steps of each sequence, if they come before its
+    /// last; with the losses at all of its steps.
     pub(crate) fn new(
         rows: &'r Rows,
         steps: &[usize],
@@ -195,9 +196,9 @@ impl<'r> Stopping<'r> {
         }
     }
 
-    /// Coefficients near these by which stopping costs less; and, for each of some that
-    /// were fitted without a part of the sequences, which are dealt out in turn, the same
-    /// without that part.
+    /// Returns coefficients near these with a lower cost of stopping. Also returns the same
+    /// for each of some coefficients that were fitted without a part of the sequences
+    /// (parts are dealt out in turn), without that part.
     pub(crate) fn cross_refined(
         &self,
         beta: &[f64],
@@ -216,10 +217,11 @@ impl<'r> Stopping<'r> {
         )
     }
 
-    /// Coefficients near these by which stopping the sequences that are kept costs less.
+    /// Returns coefficients near these with a lower cost of stopping the sequences that are
+    /// kept.
     ///
-    /// `curvature`, that of all sequences, makes steps of a sensible length in all
-    /// directions; `ridge` holds back the way from `beta`.
+    /// `curvature`, that of all sequences, gives steps of a sensible length in all
+    /// directions; `ridge` holds the coefficients near `beta`.
     fn refined(
         &self,
         beta: &[f64],
@@ -268,15 +270,15 @@ impl<'r> Stopping<'r> {
         now
     }
 
-    /// How sharply the cost may bend, at coefficients, with what each row adds to the
-    /// score; the lower triangle.
+    /// A bound on how sharply the cost may bend, at coefficients, with the share of each
+    /// row in the score; the lower triangle.
     fn curvature(&self, beta: &[f64]) -> Vec<f64> {
         let all = (0..self.sequences.len()).into_par_iter();
         let bends = all.flat_map_iter(|i| {
             let mut stops = Vec::new();
             self.stop(i, beta, &mut stops);
             let bends = stops.into_iter().map(|stop| SHARPNESS * stop.pull.abs());
-            // Rows that are hardly ever reached bend nothing.
+            // Rows that are hardly ever reached do not bend it.
             let rest = std::iter::repeat(0.0);
             bends.chain(rest).take(self.sequences[i].len())
         });
@@ -318,15 +320,15 @@ impl<'r> Stopping<'r> {
         }
     }
 
-    /// What a sequence costs on average, and what each of its rows has to do with that,
-    /// as far as it may come.
+    /// The mean cost of a sequence, and the contribution of each of its rows, as far as the
+    /// sequence may come.
     #[inline(always)]
     fn stop(&self, i: usize, beta: &[f64], stops: &mut Vec<Stop>) -> f64 {
         let rows = self.sequences[i].clone();
         stops.clear();
         let mut reached = 1.0;
         for row in self.rows.values(rows.clone()).chunks_exact(beta.len()) {
-            // The regression is of the loss, the score is of none: hence the sign.
+            // The regression predicts the loss and the score its absence: hence the sign.
             let score = -dot(row, beta);
             let odds = SHARPNESS * (score - self.trade.threshold);
             let chance = 1.0 / (1.0 + libm::exp(-odds));
@@ -375,7 +377,7 @@ mod tests {
         of_equal_lengths(rows, &[0.2, 0.4, 0.6, 0.8, 1.0], trade)
     }
 
-    /// All with a step more than they have rows, where nothing is lost.
+    /// All sequences have one step more than rows; the last step loses nothing.
     fn of_equal_lengths<'r>(rows: &'r Rows, spent: &[f64], trade: Trade) -> Stopping<'r> {
         let losses = vec![vec![0.0; STEPS + 1]; rows.outcomes().len() / STEPS];
         Stopping::new(rows, &[0, 1, 2, 3], &losses, spent, trade)
@@ -414,7 +416,8 @@ mod tests {
         assert!(all != parts[0] && parts[0] != parts[1]);
     }
 
-    /// Who has but one step costs what that does; rows are those before the last step.
+    /// A sequence with only one step costs what that step does; rows are the steps before
+    /// the last.
     #[test]
     fn sequences_may_differ_in_length_and_lose_at_their_end() {
         let row = [1.0, 1.0];
@@ -451,8 +454,9 @@ mod tests {
         assert!(way(&free) > 0.01 && way(&held) < 1e-6);
     }
 
-    /// Sequences of two kinds are as likely to lose by stopping at once. One kind is
-    /// told a step later, the other only at the end: to wait for the one pays.
+    /// Sequences of two kinds are equally likely to lose by stopping at once. One kind
+    /// becomes known a step later, the other only at the end: waiting pays for the first
+    /// kind.
     #[test]
     fn who_will_soon_be_told_is_waited_for() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
@@ -484,7 +488,7 @@ mod tests {
     fn a_falling_threshold_is_followed_to_the_number() {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
         let lengths = [3_usize, 5, 1, 4, 5, 5, 2, 5];
-        // With ties, and with losses at the end.
+        // The scores have ties, and there are losses at the end.
         let mut score = |_| f32::from(rng.random_range(1..20_u8)) / 20.0;
         let scores = lengths.map(|n| (0..n).map(&mut score).collect::<Vec<f32>>());
         let mut lost = |_| f32::from(rng.random_range(0..3_u8)) / 2.0;
@@ -507,7 +511,8 @@ mod tests {
 
     #[test]
     fn a_trade_is_the_time_that_more_loss_buys() {
-        // Ten sequences halt at once, from the surest on; the last five lose.
+        // Ten sequences halt at once, the one with the highest score first; the last five
+        // lose.
         let scores: Vec<Vec<f32>> = (1..=10)
             .map(|i| vec![0.95 - 0.05 * i as f32, 0.0])
             .collect();

@@ -1,15 +1,15 @@
 //! Screening (the paper's Algorithm 1): propose one threshold per step.
 //!
-//! Going forward in time, each step gets the smallest threshold of the grid
-//! that keeps the gap among all sequences halted so far at α or below; or, as
-//! the paper's section 4.1 remarks one could, that makes the p-value of "it is
-//! above α" at most δ. Either is a heuristic: the thresholds are fitted to the
-//! screening traces and promise nothing until they are certified on others.
+//! Going forward in time, each step gets the smallest threshold of the grid that keeps the
+//! gap among all sequences halted so far at α or below; or, as the paper's section 4.1
+//! suggests, that makes the p-value of "it is above α" at most δ. Either is a heuristic:
+//! the thresholds are fitted to the screening traces and promise nothing until they are
+//! certified on others.
 //!
-//! The paper's listing tries every threshold at every step over every
-//! sequence. Here each running sequence is put into its bin of the grid once
-//! per step; the counts for a threshold are then suffix sums over the bins, and
-//! the smallest good one is found in a single scan: O(T·(n + G)).
+//! The paper's listing tries every threshold at every step over every sequence. Here each
+//! running sequence is put into its bin of the grid once per step. The counts for a
+//! threshold are then suffix sums over the bins, and a single scan finds the smallest good
+//! one: O(T·(n + G)).
 
 use fearless_simd::prelude::*;
 use fearless_simd::{dispatch, mask16x32, u16x32};
@@ -27,7 +27,7 @@ use crate::tables::table::MOST_BLOCKS;
 use crate::testing::fixed_sequence::{p_value, p_value_bound};
 
 impl ScreenBy {
-    /// Whether that holds; `None` where no one has halted.
+    /// Whether that holds; `None` if no sequence has halted.
     fn good(self, halted: Counts, alpha: Alpha, delta: Delta) -> Option<bool> {
         // A quotient, not gaps ≤ α·halted: dividing rounds 3/30 to the same
         // double as the literal 0.1, multiplying does not.
@@ -35,9 +35,8 @@ impl ScreenBy {
         let delta = delta.get();
         Some(match self {
             Self::Risk => gap <= alpha.get(),
-            // A tail costs O(√n), so it is computed only where two bounds leave
-            // the question open. From its mean on, a binomial's tail is a half
-            // or more.
+            // A tail costs O(√n), so it is computed only if two bounds leave the question
+            // open. From its mean on, a binomial's tail is a half or more.
             Self::PValue if gap >= alpha.get() && delta < 0.5 => false,
             Self::PValue if p_value_bound(halted, alpha) <= delta => true,
             Self::PValue => p_value(halted, alpha) <= delta,
@@ -53,7 +52,7 @@ pub(crate) fn screen(
     grid: &Grid,
     by: ScreenBy,
 ) -> Thresholds {
-    // Where losses are levels, their sum stands for the gaps.
+    // If losses are levels, their sum takes the place of the gaps.
     let whole = groups.first().map_or(1, |traces| traces.measure().unit());
     let good = |halted: Counts| {
         let gaps = halted.gaps.div_ceil(whole);
@@ -105,7 +104,8 @@ fn screen_groups(
             .map(|(group, bins)| smallest_good(bins, group.halted, &good))
             .reduce(|one, other| Some(one?.max(other?)))
             .flatten();
-        // Good at different thresholds, they need not all be at the largest.
+        // Groups may be good at different thresholds, and need not all be good at the
+        // largest.
         let fits = |k: &usize| {
             std::iter::zip(&screened, &bins).all(|(group, bins)| {
                 let mut halted = group.halted;
@@ -117,7 +117,7 @@ fn screen_groups(
             1 => chosen,
             _ => chosen.and_then(|k| (k..grid.thresholds().len()).find(fits)),
         };
-        // With no good threshold, only those at their end halt.
+        // Without a good threshold, only sequences at their end halt.
         for (group, bins) in std::iter::zip(&mut screened, &bins) {
             for &bin in &bins[choice.unwrap_or(bins.len() - 1)..] {
                 group.halted += bin;
@@ -128,7 +128,7 @@ fn screen_groups(
     Thresholds::from_valid(thresholds)
 }
 
-/// A group that is screened on.
+/// A group to screen on.
 struct Screened<'a> {
     traces: &'a Traces,
     bins_of: BinsOf<'a>,
@@ -136,7 +136,7 @@ struct Screened<'a> {
     halted: Counts,
 }
 
-/// The blocks that one task goes through at each step.
+/// The blocks that one task processes at each step.
 struct Part<'a> {
     blocks: &'a [Block],
     /// The sequences of each block that have not halted yet, one bit each.
@@ -145,7 +145,7 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// A few parts for each thread, so that a slow one does not hold up all.
+    /// Makes a few parts for each thread, so that a slow thread does not hold up all.
     fn all(blocks: &'a [Block], grid: &Grid) -> Vec<Self> {
         let size = blocks.len().div_ceil(4 * rayon::current_num_threads());
         let valid = |block: &Block| (0..block.words()).map(|word| block.valid(word)).collect();
@@ -160,11 +160,11 @@ impl<'a> Part<'a> {
             .collect()
     }
 
-    /// Drops the sequences that halt at the step before `t`, then counts the
-    /// others by the bin of their score at step `t`.
+    /// Drops the sequences that halt at the step before `t`, then counts the others by the
+    /// bin of their score at step `t`.
     ///
-    /// A sequence at its own last step halts there whatever its score: it goes
-    /// into the extra bin above all thresholds.
+    /// A sequence at its own last step halts there whatever its score, so it goes into the
+    /// extra bin above all thresholds.
     fn advance(&mut self, t: usize, before: Threshold, bins_of: &BinsOf<'_>) -> Vec<Counts> {
         let level = fearless_simd::Level::new();
         for (block, running) in std::iter::zip(self.blocks, &mut self.running) {
@@ -177,9 +177,9 @@ impl<'a> Part<'a> {
     }
 }
 
-/// How many counters there are of the same thing. Sequences side by side often
-/// fall into the same bin, and a counter that was just added to is not at hand
-/// for some time; so each eighth lane has its own.
+/// The number of copies of each counter. Neighbouring sequences often fall into the same
+/// bin, and a counter that was just added to is not available for some time; so each eighth
+/// lane has its own copy.
 const COPIES: usize = 8;
 
 /// Fewer running sequences in a word than this are faster counted one by one.
@@ -188,13 +188,13 @@ const FEW: u32 = 8;
 /// Counts by bin and gap.
 struct Tally {
     thresholds: usize,
-    /// At 2·bin those without a gap, at the next place those with one. Behind
-    /// the last bin, lanes that have halted: adding them to cells that no one
-    /// reads is faster than leaving them out.
+    /// Cell 2·bin counts those without a gap, the next cell those with one. Lanes that have
+    /// halted go past the last bin: adding them to cells that are never read is faster than
+    /// leaving them out.
     cells: Vec<[u32; COPIES]>,
-    /// Those at their own end, and what they lose.
+    /// Sequences at their own end, and their losses.
     ended: Counts,
-    /// The sum of levels by bin, where losses are levels.
+    /// The sum of levels by bin, if losses are levels.
     levels: Vec<u64>,
 }
 
@@ -209,7 +209,7 @@ impl Tally {
         }
     }
 
-    /// Counts one block, and takes from `running` who does not go on.
+    /// Counts one block, and removes the sequences that stop from `running`.
     ///
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
@@ -274,7 +274,7 @@ impl Tally {
         self.ended += ended;
     }
 
-    /// The counts by bin, behind them the ended; and begins anew.
+    /// Returns the counts by bin, followed by those at their end, and starts anew.
     fn take(&mut self) -> Vec<Counts> {
         let sum = |cell: &[u32; COPIES]| cell.iter().copied().map(u64::from).sum::<u64>();
         let (pairs, _) = self.cells[..2 * self.thresholds].as_chunks::<2>();
@@ -293,8 +293,8 @@ impl Tally {
     }
 }
 
-/// The cells of 64 sequences: by bin and gap for those that are `counted`, from
-/// `aside` on for the others.
+/// The cells of 64 sequences: by bin and gap for those that are `counted`, from `aside` on
+/// for the others.
 #[inline(always)]
 fn cells_of<S: Simd>(
     simd: S,
@@ -316,11 +316,10 @@ fn cells_of<S: Simd>(
     cells
 }
 
-/// The bins of scores, be they exact or binned already.
+/// The bins of scores, exact or already binned.
 struct BinsOf<'a> {
     grid: &'a Grid,
-    /// The bins of a set that is binned already, where that was on another
-    /// grid.
+    /// The new bin for each old bin, if the set was already binned on another grid.
     table: Vec<u16>,
 }
 
@@ -332,8 +331,8 @@ impl<'a> BinsOf<'a> {
         Self { grid, table }
     }
 
-    /// The bin of one score. Never inlined: beside it, the loop over whole words
-    /// would be compiled less well.
+    /// The bin of one score. Never inlined: inlining it would make the loop over whole
+    /// words slower.
     #[inline(never)]
     fn one(&self, row: &Row<'_>, word: usize, i: usize) -> usize {
         match row {
@@ -343,7 +342,7 @@ impl<'a> BinsOf<'a> {
         }
     }
 
-    /// The bins of what is binned already.
+    /// The new bins of scores that are already binned.
     #[inline(always)]
     fn again(&self, bins: &Lanes<u8>) -> Lanes<u16> {
         if self.table.is_empty() {
@@ -372,8 +371,7 @@ fn advance_all(
     parts.par_iter_mut().map(advance).reduce(zero, add)
 }
 
-/// The lowest bin such that it is good if all from it up halt; `None` if there
-/// is none.
+/// The lowest bin such that halting all from it up is good; `None` if there is none.
 fn smallest_good(
     bins: &[Counts],
     before: Counts,
@@ -383,11 +381,11 @@ fn smallest_good(
     for &bin in bins {
         halted += bin;
     }
-    // The last bin holds the ended, who halt with any threshold.
+    // The last bin holds the sequences at their end, which halt with any threshold.
     let mut lowered = true;
     for (k, bin) in bins[..bins.len() - 1].iter().enumerate() {
-        // Where no one would halt, no one does with any larger threshold; and
-        // behind an empty bin the question is the one just answered.
+        // If no sequence would halt, none does with a larger threshold. After an empty bin,
+        // the answer is the same as for that bin.
         if lowered && good(halted)? {
             return Some(k);
         }

@@ -9,23 +9,24 @@ use crate::testing::fixed_sequence::Promise;
 
 /// The shares of δ: see [`propose`](super::families::propose).
 ///
-/// They follow from the promise, from how many traces there are and from whether labels are
-/// missing, and from nothing else. Fitting traces may help to certify the families that are
-/// the same for all data. So nothing about those families may depend on what any trace says,
-/// least of all their levels.
+/// They follow from the promise, the number of traces and whether labels are missing, and
+/// from nothing else. Fitting traces may help to certify the families that are the same for
+/// all data. So nothing about those families may depend on the content of any trace, least
+/// of all their levels.
 #[derive(Clone, Copy)]
 pub(super) struct Shares {
-    /// Of the best curves.
+    /// The share of the best curves.
     pub(super) best: f64,
-    /// Of the walk along the best curve, or of the curves for another test.
+    /// The share of the walk along the best curve, or of the curves for another test.
     pub(super) second: f64,
-    /// Of all thresholds on the plain score together. Each of their families has an equal part.
+    /// The share of all thresholds on the plain score together, in equal parts for each of
+    /// their families.
     plain: f64,
     pub(super) clock: f64,
 }
 
-/// From this many fitting traces on, curves are worth more than all that needs no fit, and a
-/// score can be refined.
+/// From this many fitting traces on, curves are worth more than all rules that need no fit,
+/// and a score can be refined.
 const MANY_FITTED: usize = 300;
 
 /// The shares, by the number of fitting traces at which they end. With few fitting traces,
@@ -51,7 +52,7 @@ impl Shares {
     }
 
     pub(super) fn of(plan: &Plan, certifying: &Survey, fitted: usize) -> Self {
-        // The test that uses the labels there are counts disagreements, of which there are many.
+        // The test that uses the available labels counts disagreements, which are many.
         let fitted = match few_labels(plan, certifying) {
             true => MANY_FITTED,
             false => fitted,
@@ -82,15 +83,15 @@ impl Shares {
     }
 }
 
-/// Whether a learned score is refined: for the average over all, which groups may not
-/// share, from so many traces that it does not learn them by heart.
+/// Whether a learned score is refined. This is done for the average over all, which groups
+/// may not share, and from enough traces that the score does not overfit.
 pub(super) fn refines(plan: &Plan, fitted: usize) -> bool {
     let learns = plan.score().and_then(ScoreSource::plain).is_none();
     let over_all = plan.promise() == Some(Promise::Marginal) && plan.terms().by.is_none();
     learns && over_all && fitted >= MANY_FITTED
 }
 
-/// Whether labels are needed that not all certifying traces have.
+/// Whether labels are needed and some certifying traces have none.
 pub(super) fn few_labels(plan: &Plan, certifying: &Survey) -> bool {
     plan.terms().loss == Loss::Gap && certifying.unlabelled > 0
 }

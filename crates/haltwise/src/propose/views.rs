@@ -1,4 +1,4 @@
-//! How the test will be made, and the ways to look at the fitting traces for it.
+//! How the test will be made, and the corresponding views of the fitting traces.
 
 use haltwise_stream::StepError;
 
@@ -17,11 +17,10 @@ use crate::tables::by_level::members;
 use crate::testing::betting::Profile;
 use crate::testing::fixed_sequence::{Promise, Proof, few_labels_shares};
 
-/// The labelled alone are looked at from this many on.
+/// From this many labelled traces on, they are also viewed alone.
 const LABELLED: usize = 150;
 
-/// A way of looking at the fitting traces: with what losses, and within which
-/// budgets in each group.
+/// A view of the fitting traces: which losses count, and which budgets apply in each group.
 pub(super) struct View {
     pub(super) promise: Promise,
     pub(super) measure: Measure,
@@ -29,7 +28,7 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The mean loss that the test will grant every group once all have halted.
+    /// The mean loss that the test allows in every group once all have halted.
     pub(super) fn granted(&self) -> f64 {
         let of_group = |Group { levels, .. }: &Group| {
             let all = levels.certifying as f64;
@@ -39,14 +38,14 @@ impl View {
     }
 }
 
-/// The sequences of a group, and what the test will grant it.
+/// The sequences of a group, and what the test allows it.
 pub(super) struct Group {
     pub(super) members: Vec<usize>,
     pub(super) levels: Levels,
 }
 
-/// How the test will be made, and the ways to look at the fitting traces for it:
-/// of several, the one that promises most is taken.
+/// Returns how the test will be made, and the views of the fitting traces for it. If there
+/// are several views, the most promising one is chosen.
 pub(super) fn views(
     outputs: &Outputs,
     plan: &Plan,
@@ -58,7 +57,7 @@ pub(super) fn views(
     let (terms, alpha, delta) = (plan.terms(), plan.alpha().get(), plan.level().get());
     let groups = members_of_groups(outputs, terms, certifying);
     let total: u64 = certifying.groups.values().sum();
-    // How many of each group will certify, in sequences.
+    // How many sequences of each group will certify.
     let of_group = |name: &str| match certifying.groups.get(name) {
         Some(&n) => n as f64 * certifying.sequences() as f64 / total as f64,
         None => certifying.sequences() as f64,
@@ -97,7 +96,7 @@ pub(super) fn views(
             level: delta * of_both / 2.0,
         };
         let mut views = vec![free, view(disagreements, false, (of_both, kind))];
-        // From a handful of labelled traces, curves cannot be told apart.
+        // A handful of labelled traces cannot tell curves apart.
         if outputs.labelled() >= LABELLED {
             let alone = (of_alone, Kind::Binomial(alpha));
             views.push(view(Measure::default(), true, alone));
@@ -110,7 +109,7 @@ pub(super) fn views(
         return Ok((proof, views));
     }
     if loss.is_binary() && terms.unit.is_none() {
-        // Where fitting traces lack labels, a disagreement may be a gap.
+        // A disagreement may be a gap if fitting traces lack labels.
         let seen = match loss {
             Loss::Gap if !all_labelled(outputs) => Loss::Disagreement,
             loss => loss,
@@ -139,7 +138,7 @@ pub(super) fn all_labelled(outputs: &Outputs) -> bool {
     outputs.labelled() == outputs.len()
 }
 
-/// The sequences of each group; of one without a name where there are none.
+/// The sequences of each group; without groups, one group without a name.
 fn members_of_groups(
     outputs: &Outputs,
     terms: &Terms,
@@ -160,7 +159,7 @@ fn members_of_groups(
     groups
 }
 
-/// How many units these sequences are of.
+/// The number of units of these sequences.
 fn units(outputs: &Outputs, members: &[usize]) -> usize {
     let mut keys: Vec<_> = members.iter().map(|&i| outputs.key(i)).collect();
     keys.sort_unstable();
@@ -168,10 +167,10 @@ fn units(outputs: &Outputs, members: &[usize]) -> usize {
     keys.len()
 }
 
-/// The losses that bets are to expect: about those where a rule will be tested,
-/// with a mean of some three fifths of α. They are taken from the first step where
-/// all could stop at that price; or else from the cheapest, with this many more
-/// losses of 0 that the price is right.
+/// The losses that bets are to expect: about those where a rule will be tested, with a mean
+/// of about three fifths of α. They are taken from the first step where all sequences could
+/// stop at that price. If there is none, they are taken from the cheapest step, with as
+/// many additional losses of 0 as make the price right.
 pub(crate) fn profile(traces: &Traces, alpha: Alpha, by_unit: bool) -> Profile {
     let whole = (u64::from(TOP) / traces.measure().unit()) as u8;
     let units = by_unit.then(|| members(traces));

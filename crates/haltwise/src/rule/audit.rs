@@ -1,8 +1,8 @@
 //! The audit when a rule is read: whether its record contradicts itself.
 //!
-//! What can be checked without the traces is: that every p-value follows from its counts, that
-//! the tests were made in the method's order until one failed, and that the thresholds are those
-//! that the tests certified.
+//! It checks what can be checked without the traces: that every p-value follows from its
+//! counts, that the tests were made in the method's order until one failed, and that the
+//! thresholds are those that the tests certified.
 
 use super::{FamilyKind, RuleRecord, Test, TestedFamily};
 use crate::data::identity::{Fingerprint, SetSummary};
@@ -14,8 +14,7 @@ use crate::tables::candidates::spend_delta;
 use crate::tables::table::MOST_SEQUENCES;
 use crate::testing::fixed_sequence::Judge;
 
-/// The most tests of `adaptive`, many times what it proposes for any number of
-/// steps.
+/// The most tests of `adaptive`: many times what it proposes for any number of steps.
 const MOST_ADAPTIVE_TESTS: usize = 100_000;
 
 /// The most operations spent on recomputing p-values: seconds, and enough for
@@ -88,8 +87,8 @@ impl RuleRecord {
             .or_else(|| self.thresholds_contradiction())
     }
 
-    /// More tests, or more work to recompute their p-values, than any calibration
-    /// leaves behind: a file may ask for minutes of it.
+    /// Refuses more tests, or more work to recompute their p-values, than any calibration
+    /// produces: a file could ask for minutes of it.
     pub(super) fn excess(&self) -> Option<String> {
         let most = match (self.method.family(), &self.grid_step) {
             (Some(FamilyKind::OneThreshold), Some(grid)) => grid.thresholds().len(),
@@ -118,7 +117,7 @@ impl RuleRecord {
         for family in &self.families {
             let with_fitted = family.kind.is_same_for_all_data()
                 && self.split.is_some_and(|split| split.fit_fraction.is_some());
-            // Of later sequences, too, some were set aside.
+            // Some of the later sequences were also set aside.
             let on_both = match &self.looks {
                 Some(looks) => looks.sequences,
                 None => certified.saturating_add(fitted),
@@ -140,7 +139,7 @@ impl RuleRecord {
         fewer.then(|| "its families have fewer tests than the trail".into())
     }
 
-    /// Tests that stand in the trail behind this many others: each follows from its
+    /// Checks tests that follow this many others in the trail: each follows from its
     /// counts, at its share of δ, until one failed.
     fn family_contradiction(
         &self,
@@ -198,7 +197,7 @@ impl RuleRecord {
         (!sealed).then(|| "its score or its thresholds are not those that were certified".into())
     }
 
-    /// The digest of score and thresholds: the bytes of their numbers. It guards
+    /// The digest of score and thresholds, taken over the bytes of their numbers. It guards
     /// against mix-ups, not against forgery.
     pub(crate) fn digest(&self) -> Fingerprint {
         let mut bytes = Vec::new();
@@ -208,8 +207,8 @@ impl RuleRecord {
         Fingerprint::of(&bytes)
     }
 
-    /// The thresholds that a walk down the grid ends with; `None` where the
-    /// trail is no such walk.
+    /// The thresholds at the end of a walk down the grid; `None` if the trail is no such
+    /// walk.
     fn marginal_thresholds(&self) -> Option<Vec<f32>> {
         let grid = self.grid_step.as_ref()?.thresholds().iter().rev();
         let tested = self.trail.iter().map(|test| test.threshold);
@@ -225,8 +224,7 @@ impl RuleRecord {
         (in_order && on_all).then(|| vec![chosen; self.t_max])
     }
 
-    /// The thresholds that a backward walk ends with; `None` where the trail
-    /// is no such walk.
+    /// The thresholds at the end of a backward walk; `None` if the trail is no such walk.
     fn walked_thresholds(&self) -> Option<Vec<f32>> {
         let mut thresholds = vec![f32::INFINITY; self.t_max];
         let mut before = self.t_max + 1;
@@ -271,7 +269,7 @@ impl RuleRecord {
             return Some("counts more than there is");
         }
         let p = judge.p_value(&found);
-        // Stored digits round-trip; the allowance is for other versions' sums.
+        // Stored digits round-trip; the tolerance allows for other versions' sums.
         let agrees = (test.p_value - p).abs() <= 1e-9 * p;
         if !agrees {
             return Some("has a p-value that does not follow from its counts");

@@ -21,13 +21,13 @@ pub use crate::testing::fixed_sequence::{Labelled, Promise, Proof, Test, halted_
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TestedFamily {
-    /// What kind of rules it consists of.
+    /// The kind of rules in it.
     pub kind: FamilyKind,
     /// Its share of δ.
     pub share: f64,
-    /// On how many sequences it was tested.
+    /// The number of sequences it was tested on.
     pub sequences: u64,
-    /// How many of its candidates were tested: as many entries of the trail.
+    /// How many of its candidates were tested; each is one entry of the trail.
     pub tests: usize,
 }
 
@@ -37,17 +37,16 @@ pub struct TestedFamily {
 pub struct Expected {
     /// The mean of halt step / t_max.
     pub t_avg: f64,
-    /// The share of sequences with a gap; of other losses, their mean.
+    /// The share of sequences with a gap; for other losses, their mean.
     pub gap: f64,
-    /// The mean cost of a sequence, where costs were given, as far as it follows
-    /// from the halt step.
+    /// The mean cost of a sequence, if costs were given, as far as the halt step determines
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,
 }
 
 impl Expected {
-    /// What a rule did to those who halted at each step, and what has been spent
-    /// by each.
+    /// Estimates it from what halted at each step, and from the cost up to each step.
     pub(crate) fn of(halted_at: &[Counts], costs: Option<&[f64]>) -> Self {
         let (mut total, mut steps, mut spent) = (Counts::default(), 0.0, 0.0);
         for (t, &counts) in halted_at.iter().enumerate() {
@@ -62,30 +61,28 @@ impl Expected {
         }
     }
 
-    /// Whether a rule may be chosen before another: by the cost, or else the halt time;
-    /// where that is the same, by what is lost.
+    /// Whether a rule may be chosen before another: by the cost, or else the halt time; if
+    /// these are equal, by the loss.
     pub(crate) fn is_no_worse(&self, other: &Self) -> bool {
         let price = |of: &Self| (of.cost.unwrap_or(of.t_avg), of.gap);
         price(self) <= price(other)
     }
 }
 
-/// How long the sequences were that a rule was calibrated on.
+/// The lengths of the sequences that a rule was calibrated on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lengths {
-    /// All had as many steps, so that a stream is over there.
+    /// All had the same number of steps, so a stream ends there.
     Equal,
-    /// Some were shorter than others, so that a stream may be longer than any of
-    /// them.
+    /// Some were shorter than others, so a stream may be longer than any of them.
     Unequal,
 }
 
-/// A stopping rule with the record of how it came about.
+/// A stopping rule with the record of how it was made.
 ///
-/// Made by certifying a [`Proposal`](crate::Proposal), or read back from where
-/// it was stored; never assembled by hand, so that [`promise`](Self::promise) can
-/// be relied on.
+/// A rule is made by certifying a [`Proposal`](crate::Proposal), or read back from storage.
+/// It is never assembled by hand, so you can rely on its [`promise`](Self::promise).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "RuleRecord", into = "RuleRecord")]
 pub struct Rule(RuleRecord);
@@ -100,15 +97,15 @@ pub(crate) struct RuleRecord {
     /// The groups that the promise holds for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) groups: Vec<String>,
-    /// How the p-values came about.
+    /// How the p-values were computed.
     #[serde(default, skip_serializing_if = "Proof::is_binomial")]
     pub(crate) proof: Proof,
     pub(crate) alpha: Alpha,
     pub(crate) delta: Delta,
-    /// The looks at the evidence, where more than one was planned.
+    /// The looks at the evidence, if more than one was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) looks: Option<Looks>,
-    /// What the paper's methods choose thresholds from; `adaptive` has none.
+    /// The grid that the paper's methods choose thresholds from; `adaptive` has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) grid_step: Option<Grid>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,14 +129,14 @@ pub(crate) struct RuleRecord {
     pub(crate) split: Option<Split>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) classifier: Option<Classifier>,
-    /// The families, whose tests follow each other in the trail.
+    /// The families; their tests follow each other in the trail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) families: Vec<TestedFamily>,
-    /// The place in the trail, counted from 1, of the rule that was chosen among
-    /// all that passed.
+    /// The place in the trail, counted from 1, of the rule that was chosen among all that
+    /// passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) chosen: Option<usize>,
-    /// The digest of score and thresholds, of which the trail has but some
+    /// The digest of score and thresholds, because the trail has only some of their
     /// numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seal: Option<Fingerprint>,
@@ -151,24 +148,24 @@ pub(crate) struct RuleRecord {
 
 /// Looks at evidence while it grows.
 ///
-/// At each of K looks that were planned, all evidence so far is tested at δ/K.
-/// Whatever is promised at any of them fails with probability δ at the most (union
-/// bound), so the rule of the last look made may be used, whatever the ones before
-/// it said. That needs each look to be made once: the same one again on other
-/// evidence is another test, at a level that was not spent on it.
+/// At each of the K planned looks, all evidence so far is tested at δ/K. The probability
+/// that a promise made at any of them fails is δ at most (union bound), so the rule of the
+/// last look may be used, whatever the earlier looks said. This needs each look to be made
+/// once: the same look on other evidence is another test, at a level that was not spent on
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Looks {
-    /// After how many sequences, those set aside among them, each was planned.
+    /// After how many sequences each look was planned, including those set aside.
     pub planned: Vec<u64>,
-    /// Which one this is, counted from 1.
+    /// Which look this is, counted from 1.
     pub made: usize,
     /// How many sequences there were.
     pub sequences: u64,
 }
 
 impl Looks {
-    /// The look that is due; `None` where none are planned.
+    /// The look that is due; `None` if none are planned.
     pub(crate) fn of(planned: &[u64], sequences: u64) -> Option<Self> {
         (!planned.is_empty()).then(|| Self {
             planned: planned.to_vec(),
@@ -189,8 +186,7 @@ impl Looks {
 pub struct RuleError(String);
 
 impl Rule {
-    /// How many of the sequences that it was made from a rule
-    /// [remembers](Self::remembers).
+    /// How many of the sequences that it was made from a rule [remembers](Self::remembers).
     pub const REMEMBERED: usize = Sketch::OF_A_RULE;
 
     pub(crate) fn from_record(record: RuleRecord) -> Self {
@@ -207,24 +203,22 @@ impl Rule {
         self.0.t_max
     }
 
-    /// What becomes of a sequence that is longer than `t_max`: if true, it is
-    /// read to its end, for past `t_max` the rule never halts. That is how it was
-    /// certified, so the promise holds for sequences of any length. If false, it
-    /// halts at `t_max`, because all sequences that were calibrated on ended there,
-    /// or because the rule does not say whether they did; the promise is then about
-    /// sequences of up to `t_max` steps.
+    /// What happens to a sequence that is longer than `t_max`. If true, it is read to its
+    /// end, because past `t_max` the rule never halts. The rule was certified that way, so
+    /// the promise holds for sequences of any length. If false, the sequence halts at
+    /// `t_max`, because all calibration sequences ended there, or because the rule does not
+    /// say whether they did. The promise is then about sequences of up to `t_max` steps.
     pub fn reads_on(&self) -> bool {
         self.0.lengths == Some(Lengths::Unequal)
     }
 
-    /// Whether the sequences that were calibrated on were of one length, where
-    /// it is known.
+    /// Whether the calibration sequences were of one length, if known.
     pub fn lengths(&self) -> Option<Lengths> {
         self.0.lengths
     }
 
-    /// How many class probabilities a step had while calibrating, where it is
-    /// known; those of a live stream must be as many.
+    /// How many class probabilities a step had in calibration, if known; a live stream must
+    /// have the same number.
     pub fn classes(&self) -> Option<usize> {
         self.0.classes
     }
@@ -234,28 +228,28 @@ impl Rule {
         self.0.method
     }
 
-    /// What is promised with probability 1 − δ; `None` if the rule was only
+    /// The promise, which holds with probability 1 − δ; `None` if the rule was only
     /// screened.
     pub fn promise(&self) -> Option<Promise> {
         self.0.promise
     }
 
-    /// What the promise is about, and for whom it holds.
+    /// What the promise is about, and which sequences it covers.
     pub fn terms(&self) -> &Terms {
         &self.0.terms
     }
 
-    /// The groups that it holds for; none where it is for all together.
+    /// The groups that the promise holds for; none if it is for all together.
     pub fn groups(&self) -> &[String] {
         &self.0.groups
     }
 
-    /// How the p-values came about.
+    /// How the p-values were computed.
     pub fn proof(&self) -> &Proof {
         &self.0.proof
     }
 
-    /// The seed that weights draw by.
+    /// How sequences are admitted, with the seed that weights draw by.
     pub(crate) fn admission(&self) -> Admission<'_> {
         Admission {
             terms: &self.0.terms,
@@ -268,13 +262,13 @@ impl Rule {
         self.0.alpha
     }
 
-    /// The probability with which the promise may fail at one look; δ where one was
+    /// The probability with which the promise may fail at one look; δ if only one was
     /// planned.
     pub fn level(&self) -> Delta {
         self.0.level()
     }
 
-    /// Which look at the evidence it is from, where more than one was planned.
+    /// The look at the evidence that the rule is from, if more than one was planned.
     pub fn looks(&self) -> Option<&Looks> {
         self.0.looks.as_ref()
     }
@@ -289,7 +283,7 @@ impl Rule {
         self.0.grid_step.as_ref()
     }
 
-    /// How the score of a live stream is to be computed.
+    /// How to compute the score of a live stream.
     pub fn source(&self) -> &ScoreSource {
         &self.0.score
     }
@@ -304,17 +298,16 @@ impl Rule {
         self.0.late_accuracy
     }
 
-    /// Whether a sequence of this fingerprint is known to be among those that
-    /// the rule was made from. A sample of them is remembered, so that a few
-    /// sequences may pass unnoticed, but not many.
+    /// Whether a sequence with this fingerprint is known to be among those that the rule
+    /// was made from. The rule remembers a sample, so a few sequences may pass unnoticed,
+    /// but not many.
     pub fn remembers(&self, fingerprint: Fingerprint) -> bool {
         let nobody = Key::new(None, 0);
         self.0.sketch.meet(nobody, fingerprint, false) != Met::No
     }
 
-    /// Whether this rule, in the place of one before it, would be another look at the
-    /// sequences of that one, together with others, that was not planned: then δ is
-    /// spent twice.
+    /// Whether replacing an earlier rule by this one would be an unplanned look at that
+    /// rule's sequences together with others. Then δ is spent twice.
     pub fn looks_again(&self, before: &Self) -> bool {
         let (new, old) = (&self.0, &before.0);
         let asked =
@@ -327,8 +320,8 @@ impl Rule {
         same && !later && new.sketch != old.sketch && new.sketch.shared(&old.sketch) > 0.03
     }
 
-    /// Whether these are the very sequences that the rule was made from, or a
-    /// part that they were split into.
+    /// Whether these are exactly the sequences that the rule was made from, or one of the
+    /// parts that they were split into.
     pub fn made_from(&self, set: SetSummary) -> bool {
         let parts = [self.fitted_on(), self.screened_on(), self.certified_on()];
         let all: SetSummary = parts.into_iter().flatten().sum();
@@ -355,7 +348,7 @@ impl Rule {
         self.0.split
     }
 
-    /// The classifier whose traces the rule was made from, where it is known.
+    /// The classifier whose traces the rule was made from, if known.
     pub fn classifier(&self) -> Option<&Classifier> {
         self.0.classifier.as_ref()
     }
@@ -388,8 +381,7 @@ impl Rule {
         Some(families.find(|(_, tests)| made_it(tests))?.0)
     }
 
-    /// The test, in the trail, of the rule that was chosen; `None` if none
-    /// passed.
+    /// The test of the chosen rule in the trail; `None` if none passed.
     pub fn chosen(&self) -> Option<&Test> {
         self.0.trail.get(self.0.chosen?.checked_sub(1)?)
     }

@@ -1,5 +1,5 @@
-//! Counting where a loss is a level, or where the sequences of a unit count as
-//! one: the sums that bets need, per candidate and step.
+//! Counts losses that are levels, and units whose sequences count as one: the sums that
+//! bets need, per candidate and step.
 
 use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
@@ -14,13 +14,13 @@ use crate::tables::candidates::Candidates;
 use crate::tables::halting::{Halt, halts};
 use crate::tables::moments::Moments;
 
-/// What halted at each step under one rule.
+/// The counts at each step under one rule.
 struct Row {
     counts: Vec<Counts>,
     moments: Vec<Moments>,
 }
 
-/// Any rules, one after the other.
+/// Counts any rules, one after the other.
 pub(crate) fn count_each(
     candidates: &Candidates,
     traces: &Traces,
@@ -72,12 +72,12 @@ fn add_rows(
     }
 }
 
-/// Units: the loss of a unit by a step is the mean over those of its sequences
-/// that have halted by then, and each unit that has any counts as one.
+/// Counts units. The loss of a unit by a step is the mean over those of its sequences that
+/// have halted by then, and each unit that has any counts as one.
 ///
-/// Units are independent draws, whatever goes on inside them, and the mean is in
-/// [0, 1]: so the bets' test holds for the mean over units, conditional on how
-/// many units have halted a sequence.
+/// Units are independent draws, whatever the dependence inside them, and the mean is in [0,
+/// 1]. So the bets' test holds for the mean over units, conditional on how many units have
+/// halted a sequence.
 pub(crate) fn count_units(
     candidates: &Candidates,
     traces: &Traces,
@@ -105,13 +105,13 @@ pub(crate) fn count_units(
     add_rows(candidates, of_rule, counts, moments);
 }
 
-/// The positions of the sequences of each unit.
+/// Returns the positions of the sequences of each unit.
 pub(crate) fn members(traces: &Traces) -> Vec<Vec<usize>> {
     let keys = traces.blocks.iter().flat_map(|block| &block.keys);
     by_key(keys.copied().zip(0..))
 }
 
-/// The sums over units at each step: what is new there, or has changed.
+/// Sums over units at each step: what is new there, or has changed.
 fn unit_moments(members: &[Vec<usize>], halts: &[Halt], whole: u64, t_max: usize) -> Vec<Moments> {
     let mut moments = vec![Moments::default(); t_max];
     let mut of_unit = Vec::new();
@@ -132,9 +132,9 @@ fn unit_moments(members: &[Vec<usize>], halts: &[Halt], whole: u64, t_max: usize
     moments
 }
 
-/// A backward walk, as for gaps (`table.rs`): opening a step only moves to it
-/// those who reach its threshold and halted later; of each rule only the
-/// difference to the one before is noted.
+/// Counts a backward walk, as for gaps (`table.rs`). Opening a step only moves to it the
+/// sequences that reach its threshold and halted later. For each rule only the difference
+/// to the rule before is recorded.
 pub(crate) fn count_walk(
     candidates: &Candidates,
     traces: &Traces,
@@ -196,7 +196,7 @@ pub(crate) fn count_walk(
     }
 }
 
-/// Where each sequence of a block halts, and what it loses there.
+/// Where each sequence of a block halts, and its loss there.
 struct Walk {
     step: Vec<Lanes<u32>>,
     level: Vec<Lanes<u8>>,
@@ -227,8 +227,8 @@ impl Walk {
         }
     }
 
-    /// Moves to step `t` all that halt later and whose score reaches the
-    /// threshold. Compiled once for each instruction set that a CPU may have.
+    /// Moves to step `t` all that halt later and whose score reaches the threshold.
+    /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
     fn open<S: Simd>(
         &mut self,

@@ -1,8 +1,8 @@
 //! Candidate rules in the order in which they are tested.
 //!
-//! The order must be fixed without a look at the certifying traces; that, and
-//! stopping at the first failure, is what makes testing many rules as safe as
-//! testing one (fixed sequence testing; see [`certify`](mod@crate::testing::fixed_sequence)).
+//! The order must be fixed without a look at the certifying traces. This, and stopping at
+//! the first failure, makes testing many rules as safe as testing one (fixed sequence
+//! testing; see [`certify`](mod@crate::testing::fixed_sequence)).
 
 use serde::{Deserialize, Serialize};
 
@@ -13,47 +13,47 @@ use crate::numbers::thresholds::Thresholds;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtNever {
-    /// Skip it: the rule is the one already rejected, there is nothing to test.
+    /// Skip it: the rule equals the one before, so there is nothing to test.
     #[default]
     Skip,
-    /// Test it all the same, as the paper's listing does. Where no sequence has
-    /// halted by that step, the test cannot be passed and the walk ends.
+    /// Test it anyway, as the paper's listing does. If no sequence has halted by that step,
+    /// the test cannot be passed and the walk ends.
     Stop,
 }
 
-/// What kind of rules a family consists of.
+/// The kinds of rules that families consist of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FamilyKind {
-    /// One threshold for all steps, ever lower.
+    /// One threshold for all steps, lower and lower.
     OneThreshold,
     /// A threshold per step, revealed from the last step back.
     Backward,
     /// Threshold curves.
     Curves,
-    /// Thresholds of the score that the traces came with, the same for all data.
+    /// Thresholds on the score that came with the traces, the same for all data.
     Plain,
-    /// Everyone halts at one step, whatever the score.
+    /// Every sequence halts at one step, whatever the score.
     Clock,
 }
 
 impl FamilyKind {
-    /// Whether each rule halts every sequence no later than the rules before it,
-    /// so that the last to pass is the one to take.
+    /// Whether each rule halts every sequence no later than the rules before it, so that
+    /// the last to pass is the one to choose.
     pub(crate) fn is_nested(self) -> bool {
         matches!(self, Self::OneThreshold | Self::Backward)
     }
 
-    /// Whether the family is the same for all data, so that the fitting traces
-    /// may help to certify it where they were drawn like the others.
+    /// Whether the family is the same for all data. Then the fitting traces may help to
+    /// certify it if they were drawn like the certifying ones.
     pub(crate) fn is_same_for_all_data(self) -> bool {
         matches!(self, Self::Plain | Self::Clock)
     }
 }
 
-/// Whether shares of δ are such, and no more than all of it.
+/// Whether these are valid shares of δ that sum to at most all of it.
 pub(crate) fn spend_delta(shares: impl Iterator<Item = f64> + Clone) -> bool {
-    // The allowance is for the rounding of their sum.
+    // The tolerance is for the rounding of their sum.
     shares.clone().all(|share| share > 0.0) && shares.sum::<f64>() <= 1.0 + 1e-12
 }
 
@@ -91,8 +91,8 @@ impl Candidates {
         Family::Backward(screened.clone(), at_never).into()
     }
 
-    /// Any list of rules, tested in the order given; shorter rules never halt
-    /// at the steps they lack.
+    /// Any list of rules, tested in the order given; a shorter rule never halts at the
+    /// steps it lacks.
     pub(crate) fn list(rules: impl IntoIterator<Item = Thresholds>) -> Self {
         Family::List(rules.into_iter().collect()).into()
     }
@@ -116,7 +116,7 @@ impl Candidates {
         self.t_max
     }
 
-    /// The rule tested in place `c`, counted from 0; `None` past the last.
+    /// The rule in place `c`, counted from 0; `None` past the last.
     pub(crate) fn rule(&self, c: usize) -> Option<Thresholds> {
         match &self.family {
             Family::OneThreshold(grid, _) => {
@@ -133,9 +133,8 @@ impl Candidates {
         }
     }
 
-    /// The (0-based) first step at which rule `c` may halt a sequence before
-    /// its end: the earliest that needs a test. It follows from the rule, and
-    /// is never taken from a file.
+    /// The (0-based) first step at which rule `c` may halt a sequence before its end: the
+    /// earliest that needs a test. It is computed from the rule, never read from a file.
     pub(crate) fn opens(&self, c: usize) -> usize {
         match &self.family {
             Family::OneThreshold(..) => 0,

@@ -1,21 +1,21 @@
-//! Why counts are refused.
+//! Reasons to refuse counts.
 
 use super::table::MOST_CELLS;
 use crate::data::score::ScoreSource;
 
-/// Why traces cannot be counted, or counts not be relied on.
+/// Why traces cannot be counted, or counts cannot be trusted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EvidenceError {
-    /// They were gathered for different proposals.
+    /// The counts were gathered for different proposals.
     #[error("the evidence was gathered for other candidate rules, or at other levels")]
     OtherProposal,
     /// The traces have another score than the candidates judge.
     #[error("the scores were computed in another way: {found}, not {expected}")]
     OtherScore {
-        /// How they were.
+        /// The score of the traces.
         found: String,
-        /// How they should have been.
+        /// The score that the candidates judge.
         expected: String,
     },
     /// A sequence has more steps than the candidates have thresholds.
@@ -46,13 +46,13 @@ pub enum EvidenceError {
     /// There is no evidence.
     #[error("there are no certifying traces; give more, or a set of their own for each part")]
     None,
-    /// The candidates were made from the very sequences that were counted.
+    /// The candidates were made from exactly the sequences that were counted.
     #[error(
         "the candidates were made from these very traces, which voids the guarantee; gather \
          evidence from others, or give one set, and it is split"
     )]
     Same,
-    /// Some sequences were fitted to or screened on, and counted.
+    /// Some counted sequences had been fitted to or screened on.
     #[error(
         "{0} of the sequences to certify on, with the same ids, {is} also among those that the \
          candidates were made from, which voids the guarantee; drop them from one, or give one \
@@ -65,7 +65,7 @@ pub enum EvidenceError {
          may count only once; leave them out of one of the parts"
     )]
     Twice(u64),
-    /// What was left out is not what the candidates were made from.
+    /// The candidates were made from other sequences than those left out.
     #[error(
         "other sequences were left out than those that the candidates were made from, so some of \
          those may have been counted, which voids the guarantee; {remedy}"
@@ -85,7 +85,7 @@ pub enum EvidenceError {
         /// How many there are.
         expected: u64,
     },
-    /// Less than the first look that was planned.
+    /// There are fewer sequences than at the first planned look.
     #[error(
         "the first look is planned after {first} sequences, and {found} are there; count more of \
          them before certifying"
@@ -108,27 +108,27 @@ pub enum EvidenceError {
          for it; merge rare groups, or leave its sequences out"
     )]
     NewGroup(String),
-    /// A sequence without a label, where the gap of every sequence is counted.
+    /// A sequence has no label, and the gap of every sequence is counted.
     #[error(
         "a sequence has no label, so its gap is unknown, and these candidates need all labels. Add \
          the label, or propose again: with --loss disagreement, which needs no labels, or with \
          --method adaptive from sequences of which a random part has labels"
     )]
     Unlabelled,
-    /// Traces were given without what the terms speak of.
+    /// The traces lack a column that the terms need.
     #[error(
         "these traces keep scores and gaps only; for other losses, groups, units or weights give \
          the sequences themselves"
     )]
     NoTerms,
-    /// As many sequences as were read, but others.
+    /// As many sequences as were read, but different ones.
     #[error("the traces are not those that were read while screening; screen again")]
     Changed,
 }
 
 impl EvidenceError {
     pub(crate) fn other_score(found: &ScoreSource, expected: &ScoreSource) -> Self {
-        // Two learned scores read alike, and are not the same.
+        // Two learned scores can have the same description and differ.
         let are_learned = [found, expected]
             .iter()
             .all(|s| matches!(s, ScoreSource::Gap(_)));

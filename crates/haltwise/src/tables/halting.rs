@@ -1,4 +1,4 @@
-//! Where a rule halts each sequence, and what that costs.
+//! Finds where a rule halts each sequence, and what that costs.
 
 use fearless_simd::{Simd, dispatch};
 use rayon::prelude::*;
@@ -15,12 +15,12 @@ pub(crate) struct Halt {
     pub(crate) step: u32,
     pub(crate) early_is_right: bool,
     pub(crate) full_is_right: bool,
-    /// What is lost, as it is [counted](crate::data::loss::Measure::counted).
+    /// The loss, as it is [counted](crate::data::loss::Measure::counted).
     pub(crate) loss: u8,
 }
 
-/// Where each sequence halts, in input order. Past the last threshold none does
-/// before its end.
+/// Returns where each sequence halts, in input order. Past the last threshold no sequence
+/// halts before its end.
 pub(crate) fn halts(thresholds: &Thresholds, traces: &Traces) -> Vec<Halt> {
     let thresholds = traces.thresholds(thresholds.values());
     let per_block = |block| halts_of_block(&thresholds, block);

@@ -1,15 +1,15 @@
-//! Sums of losses and of their powers: all that bets on a mean need.
+//! Sums of losses and of their powers: the only input of bets on a mean.
 
 use serde::{Deserialize, Serialize};
 
 use crate::data::loss::TOP;
 
-/// How many were tested, and the sums of their losses' first three powers, in
-/// levels of 1/255. Of units that halt step by step, the sums may also fall.
+/// The number tested, and the sums of their losses' first three powers, in levels of 1/255.
+/// With units that halt step by step, the sums may also fall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moments {
-    /// How many: sequences, or units of them.
+    /// The number of sequences, or of units of them.
     pub units: u64,
     /// Σ level, Σ level², Σ level³.
     pub sums: [i64; 3],
@@ -25,8 +25,7 @@ impl Moments {
         }
     }
 
-    /// One unit whose mean loss was of one level, if it had any, and is now of
-    /// another.
+    /// One unit whose mean loss had one level, if it had any, and now has another.
     pub(crate) fn moved(from: Option<u8>, to: u8) -> Self {
         let before = from.map_or([0; 3], powers);
         let now = powers(to);
@@ -36,7 +35,7 @@ impl Moments {
         }
     }
 
-    /// The mean loss; `None` of none.
+    /// The mean loss; `None` if there is no unit.
     pub fn mean(self) -> Option<f64> {
         let most = self.units as f64 * f64::from(TOP);
         (self.units > 0).then(|| self.sums[0] as f64 / most)
@@ -52,7 +51,7 @@ impl Moments {
             && (second..=second * top).contains(&third)
     }
 
-    /// The same of 1 − loss.
+    /// The same for 1 − loss.
     pub(crate) fn complement(self) -> Self {
         let (n, top) = (self.units as i64, i64::from(TOP));
         let [a, b, c] = self.sums;

@@ -1,7 +1,6 @@
-//! The counts that certifying reads, for one family of candidates: per rule and
-//! step, how many sequences halted there, and how many of those had a gap. Where
-//! losses are levels, or sequences come in units, also the sums that bets need
-//! (`levels.rs`).
+//! The counts that certifying reads, for one family of candidates: per rule and step, how
+//! many sequences halted there, and how many of those had a gap. If losses are levels, or
+//! sequences come in units, the table also holds the sums that bets need (`by_level.rs`).
 //!
 //! Counts of disjoint sets of traces add up to the counts of their union, so
 //! they can be gathered in parts, anywhere, and certified without the traces.
@@ -32,11 +31,12 @@ pub(crate) struct Table {
     sequences: u64,
     /// One row of `t_max` counts per candidate: halted at each step.
     counts: Vec<Counts>,
-    /// The same of the sums that bets need; empty where none are needed.
+    /// The same for the sums that bets need; empty if none are needed.
     moments: Vec<Moments>,
 }
 
-/// What is counted: sequences with losses of 0 and 1, with levels, or units.
+/// The kind of what is counted: sequences with losses of 0 and 1, sequences with levels, or
+/// units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tallied {
     Bits,
@@ -48,12 +48,12 @@ pub(crate) enum Tallied {
 /// gibibyte.
 pub(super) const MOST_CELLS: usize = 1 << 26;
 
-/// More sequences than any set has; what claims more is damaged. Bounds the
+/// More sequences than any set has: data that claim more are damaged. The bound limits the
 /// time of a p-value and keeps sums of counts from overflowing.
 pub(crate) const MOST_SEQUENCES: u64 = 1 << 40;
 
 impl Table {
-    /// No counts yet.
+    /// Starts with no counts.
     pub(crate) fn none(candidates: &Candidates, tallied: Tallied) -> Result<Self, EvidenceError> {
         let (rules, t_max) = (candidates.len(), candidates.t_max());
         let cells = rules.saturating_mul(t_max);
@@ -72,9 +72,9 @@ impl Table {
         })
     }
 
-    /// Counts more traces, which must be others than those counted before. On
-    /// an error nothing is counted. Costs O(n·T) for one threshold or a backward
-    /// walk, whatever the number of candidates.
+    /// Counts more traces, which must differ from those counted before. On an error nothing
+    /// is counted. Costs O(n·T) for one threshold or a backward walk, whatever the number
+    /// of candidates.
     pub(crate) fn count(
         &mut self,
         candidates: &Candidates,
@@ -106,9 +106,9 @@ impl Table {
         Ok(())
     }
 
-    /// The counts of many parts of one set, given by positions: for repeated
-    /// experiments, where parts overlap. Each candidate is applied to the set
-    /// once, whatever the number of parts.
+    /// Counts many parts of one set, given by positions: for repeated experiments with
+    /// overlapping parts. Each candidate is applied to the set once, whatever the number of
+    /// parts.
     pub(crate) fn count_parts(
         candidates: &Candidates,
         traces: &Traces,
@@ -155,8 +155,7 @@ impl Table {
             && self.moments.is_empty() == (tallied == Tallied::Bits)
     }
 
-    /// For candidate `c` (counted from 0), the sums at each step; empty where
-    /// none are kept.
+    /// The sums at each step for candidate `c` (counted from 0); empty if none are kept.
     pub(crate) fn moments_at(&self, c: usize) -> &[Moments] {
         self.moments
             .get(c * self.t_max..(c + 1) * self.t_max)
@@ -187,8 +186,8 @@ impl Table {
         (0..self.rules).map(|c| self.halted_at(c))
     }
 
-    /// For candidate `c` (counted from 0), who halted at each step; empty past
-    /// the last candidate.
+    /// The counts at each step for candidate `c` (counted from 0); empty past the last
+    /// candidate.
     pub(crate) fn halted_at(&self, c: usize) -> &[Counts] {
         self.counts
             .get(c * self.t_max..(c + 1) * self.t_max)
@@ -208,7 +207,7 @@ fn check(candidates: &Candidates, traces: &Traces) -> Result<(), EvidenceError> 
     }
 }
 
-/// Counts every block and adds it all up.
+/// Counts every block and adds the results.
 fn add_blocks(
     traces: &Traces,
     counts: &mut [Counts],
@@ -230,11 +229,11 @@ fn add_blocks(
     add_counts(counts, &traces.sum_blocks(zero, count, sum));
 }
 
-/// One threshold for all steps: a sequence halts under threshold `k` at the
-/// first step whose score reaches bin `k`, so its halt step is a staircase made
-/// by its running maximum. Each time that climbs, from bin `from` to bin `to`,
-/// the step is the halt step of all thresholds in `from + 1..=to`; marking the
-/// two ends of that range and taking suffix sums afterwards counts them all.
+/// Counts one threshold for all steps. Under threshold `k`, a sequence halts at the first
+/// step whose score reaches bin `k`, so its halt step is a staircase made by its running
+/// maximum. Each time that maximum climbs, from bin `from` to bin `to`, the step is the
+/// halt step of all thresholds in `from + 1..=to`. Marking the two ends of that range, and
+/// taking suffix sums afterwards, counts them all.
 fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Counts]) {
     match block.scores(0) {
         Row::Exact(_) => {
@@ -257,8 +256,8 @@ fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Coun
     }
 }
 
-/// Counts staircases over scores of either kind. `edges` are the thresholds,
-/// and behind them one that no score reaches.
+/// Counts staircases over scores of either kind. `edges` are the thresholds, followed by
+/// one that no score reaches.
 fn climb<'a, S: Copy + PartialOrd + 'a>(
     block: &Block,
     edges: &[S],
@@ -269,8 +268,8 @@ fn climb<'a, S: Copy + PartialOrd + 'a>(
 ) {
     let top = edges.len() - 2;
     let mut marks = vec![0_u64; top + 1];
-    // The threshold each sequence has to reach next to climb, and its index,
-    // which is also how many thresholds it has reached.
+    // The threshold that each sequence must reach next to climb, and its index, which is
+    // also the number of thresholds it has reached.
     let mut next: Vec<Lanes<S>> = vec![[edges[0]; LANES]; block.words()];
     let mut reached: Vec<Lanes<u16>> = vec![[0; LANES]; block.words()];
     for t in 0..block.steps {
@@ -307,7 +306,7 @@ fn climb<'a, S: Copy + PartialOrd + 'a>(
     }
 }
 
-/// Any rules, one after the other.
+/// Counts any rules, one after the other.
 fn count_each(block: &Block, rules: &[Thresholds], traces: &Traces, counts: &mut [Counts]) {
     let t_max = rules.first().map_or(1, Thresholds::t_max);
     for (rule, counts) in std::iter::zip(rules, counts.chunks_exact_mut(t_max)) {
@@ -319,7 +318,7 @@ fn count_each(block: &Block, rules: &[Thresholds], traces: &Traces, counts: &mut
     }
 }
 
-/// Adds who halts at each step under one rule, packed as by [`Counts::one`].
+/// Adds what halts at each step under one rule, packed as by [`Counts::one`].
 pub(crate) fn count_rule(block: &Block, thresholds: &[Threshold], packed: &mut [u64]) {
     let level = fearless_simd::Level::new();
     dispatch!(level, simd => count_rule_in(simd, block, thresholds, packed));
@@ -351,11 +350,10 @@ fn count_rule_in<S: Simd>(simd: S, block: &Block, thresholds: &[Threshold], pack
     }
 }
 
-/// A backward walk. A rule only lowers thresholds of the one before it, so a
-/// sequence can only move to an earlier halt step, and only to the step that
-/// was lowered: it is enough to look at that. The whole walk reads each score
-/// once, and notes of each rule only how its counts differ from those of the
-/// rule before.
+/// Counts a backward walk. A rule only lowers thresholds of the one before it, so a
+/// sequence can only move to an earlier halt step, and only to the step that was lowered.
+/// So it is enough to look at that step. The whole walk reads each score once, and records
+/// for each rule only how its counts differ from those of the rule before.
 fn count_walk(candidates: &Candidates, traces: &Traces, counts: &mut [Counts]) {
     let t_max = candidates.t_max();
     let opening = |c| Opening {
@@ -363,7 +361,7 @@ fn count_walk(candidates: &Candidates, traces: &Traces, counts: &mut [Counts]) {
         threshold: traces.threshold(candidates.opening_threshold(c)),
     };
     let openings: Vec<Opening> = (0..candidates.len()).map(opening).collect();
-    // The counts of the rule that never halts early, then all differences.
+    // The counts of the rule that never halts early, followed by all differences.
     let zero = || vec![0_u64; (openings.len() + 1) * t_max];
     let walk = |mut moved: Vec<u64>, block: &Block| {
         Halts::at_end(block, &mut moved).walk(block, &openings, &mut moved, t_max);
@@ -392,7 +390,7 @@ fn count_walk(candidates: &Candidates, traces: &Traces, counts: &mut [Counts]) {
     }
 }
 
-/// How many blocks have no more sequences than 32 bits can count.
+/// The most blocks whose sequences 32 bits can count.
 pub(crate) const MOST_BLOCKS: usize = 1 << 19;
 
 /// How many steps are compared with their thresholds at a time: long runs of
@@ -409,7 +407,7 @@ struct Opening {
 struct Halts {
     /// The step opened last.
     latest_step: usize,
-    /// Who halts there.
+    /// The sequences that halt there.
     at_latest: Vec<u64>,
     /// The halt step of each other sequence.
     step: Vec<Lanes<u32>>,
@@ -418,8 +416,8 @@ struct Halts {
 }
 
 impl Halts {
-    /// Every sequence at its own last step, where there is no gap, but may be
-    /// another loss.
+    /// Starts with every sequence at its own last step. There is no gap there, but there
+    /// may be another loss.
     fn at_end(block: &Block, halted: &mut [u64]) -> Self {
         let last = block.steps - 1;
         let mut gap = vec![0; block.words()];
@@ -444,7 +442,7 @@ impl Halts {
         }
     }
 
-    /// Opens one step after the other, and notes who moves.
+    /// Opens one step after the other, and records which sequences move.
     fn walk(mut self, block: &Block, openings: &[Opening], moved: &mut [u64], t_max: usize) {
         let level = fearless_simd::Level::new();
         let mut reached = vec![0; AHEAD * block.words()];
@@ -454,7 +452,7 @@ impl Halts {
             let rules = moved.chunks_exact_mut(t_max);
             let reached = reached.chunks_exact(block.words());
             for ((opening, moved), reached) in openings.iter().zip(rules).zip(reached) {
-                // At its last step everyone halts anyway.
+                // At its last step every sequence halts anyway.
                 if opening.t + 1 < block.steps && opening.threshold.exact < f32::INFINITY {
                     dispatch!(level, simd => self.move_to(simd, block, opening.t, reached, moved));
                 }
@@ -483,7 +481,8 @@ impl Halts {
         let words = self.at_latest.iter_mut().zip(&mut self.gap);
         let words = words.zip(std::iter::zip(&mut self.step, reached));
         for (word, ((at_latest, gap), (step, &reached))) in words.enumerate() {
-            // Steps are opened from the last back: who has not ended halts later.
+            // Steps are opened from the last back, so a sequence that has not ended halts
+            // later.
             let later = if block.equal_lengths {
                 block.valid(word)
             } else {
@@ -493,10 +492,10 @@ impl Halts {
             left += pack(moves & *at_latest, *gap);
             let with_gap = moves & *gap;
             for i in ones(moves ^ *at_latest) {
-                // Who comes is taken from where it was; who stays behind is at
-                // the latest step from now on. The same for both, without a
-                // branch: of who stays behind nothing is taken, and the step of
-                // who comes is not read before it stays behind in its turn.
+                // A sequence that moves is subtracted from where it was; a sequence that
+                // stays is at the latest step from now on. Both take the same path, without
+                // a branch: a sequence that stays subtracts nothing, and the step of one
+                // that moves is not read before it stays in its turn.
                 let from = &mut moved[step[i] as usize];
                 *from = from.wrapping_sub((moves >> i & 1) | (with_gap >> i & 1) << 32);
                 step[i] = latest as u32;
@@ -511,8 +510,8 @@ impl Halts {
     }
 }
 
-/// Who reaches each of some thresholds, from the last of them back, as they lie
-/// in memory. Compiled once for each instruction set that a CPU may have.
+/// Finds which sequences reach each of some thresholds, from the last threshold back, as
+/// they lie in memory. Compiled once for each instruction set that a CPU may have.
 #[inline(always)]
 fn reach<S: Simd>(simd: S, block: &Block, openings: &[Opening], reached: &mut [u64]) {
     let rows = reached.chunks_exact_mut(block.words());
@@ -530,7 +529,7 @@ fn pack(sequences: u64, gaps: u64) -> u64 {
     u64::from(sequences.count_ones()) | u64::from((sequences & gaps).count_ones()) << 32
 }
 
-/// Counts as they are stored.
+/// The stored form of the counts.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredTable {
@@ -561,8 +560,8 @@ impl From<Table> for StoredTable {
 impl TryFrom<StoredTable> for Table {
     type Error = EvidenceError;
 
-    /// Every sequence halts exactly once under every candidate, and no more
-    /// gaps than halts: a table for which that does not hold is not evidence.
+    /// Every sequence halts exactly once under every candidate, and there are no more gaps
+    /// than halts. A table that breaks this is not evidence.
     fn try_from(stored: StoredTable) -> Result<Self, EvidenceError> {
         let damaged = |what| Err(EvidenceError::Damaged(what));
         let (rules, t_max) = (stored.halted.len(), stored.t_max);

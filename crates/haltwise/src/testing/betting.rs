@@ -1,19 +1,18 @@
 //! Testing the mean of a loss in [0, 1] by betting against it, from four sums.
 //!
-//! Let X₁ … Xₙ be independent losses with mean above α. For any ν in
-//! (0, 1/(1 − α)) the product of the factors 1 − ν(Xᵢ − α) has mean 1 at the
-//! most, so it is an e-value, and 1/product is a p-value (Markov). That stays
-//! true if each factor is made smaller. Here its logarithm f(x) is replaced by
-//! the cubic q that meets it at 0 and 1 and touches it at some m: the remainder
-//! is f⁗(ξ)/24 · x(x − 1)(x − m)², and f⁗ < 0, so q ≤ f on [0, 1], with equality
-//! at 0, m and 1. A sum of cubics needs only n, ΣX, ΣX² and ΣX³. Those are whole
-//! numbers once losses are whole levels, so evidence adds up to the bit, in any
-//! order, and a p-value follows from four numbers that a rule can record.
+//! Let X₁ … Xₙ be independent losses with mean above α. For any ν in (0, 1/(1 − α)) the
+//! product of the factors 1 − ν(Xᵢ − α) has mean 1 at the most, so it is an e-value, and
+//! 1/product is a p-value (Markov). That stays true if each factor is made smaller. Here
+//! its logarithm f(x) is replaced by the cubic q that meets it at 0 and 1 and touches it at
+//! some m: the remainder is f⁗(ξ)/24 · x(x − 1)(x − m)², and f⁗ < 0, so q ≤ f on [0, 1],
+//! with equality at 0, m and 1. A sum of cubics needs only n, ΣX, ΣX² and ΣX³. These are
+//! whole numbers if losses are whole levels, so evidence adds up exactly, in any order, and
+//! a p-value follows from four numbers that a rule can record.
 //!
-//! ν and m must not depend on the losses that are tested. They follow from n,
-//! which the test is conditional on, from α and δ, and from the losses that the
-//! fitting traces led to expect (the profile). A bad guess costs power, never
-//! validity. Several bets are averaged: a mean of e-values is an e-value.
+//! ν and m must not depend on the losses that are tested. They follow from n (the test is
+//! conditional on n), from α and δ, and from the losses that the fitting traces led to
+//! expect (the profile). A bad guess costs power, never validity. Several bets are
+//! averaged: a mean of e-values is an e-value.
 
 use libm::{exp, log as ln, log1p as ln_1p};
 use serde::{Deserialize, Serialize};
@@ -22,8 +21,7 @@ use crate::data::loss::TOP;
 use crate::numbers::alpha_delta::{Alpha, Delta};
 use crate::tables::moments::Moments;
 
-/// The losses that are expected: values and their shares. Empty where nothing
-/// is known.
+/// The expected losses: values and their shares. Empty if nothing is known.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
 pub struct Profile(Vec<(f64, f64)>);
@@ -32,7 +30,7 @@ pub struct Profile(Vec<(f64, f64)>);
 const MOST_VALUES: usize = 32;
 
 impl Profile {
-    /// From losses that were seen, as levels.
+    /// Makes the profile of observed losses, given as levels.
     pub(crate) fn of(levels: impl IntoIterator<Item = u8>) -> Self {
         let mut counts = [0_u64; MOST_VALUES];
         let mut sums = [0_u64; MOST_VALUES];
@@ -59,7 +57,7 @@ impl Profile {
         self.0.iter().map(|&(x, share)| share * of(x)).sum()
     }
 
-    /// Whether nothing but 0 and 1 is expected.
+    /// Whether only 0 and 1 are expected.
     pub(crate) fn is_binary(&self) -> bool {
         !self.0.is_empty() && self.0.iter().all(|&(x, _)| x == 0.0 || x == 1.0)
     }
@@ -84,18 +82,18 @@ impl From<Profile> for Vec<(f64, f64)> {
     }
 }
 
-/// The share of the wealth that follows the profile; the rest guards against a
-/// profile that misleads.
+/// The share of the wealth that follows the profile; the rest guards against a misleading
+/// profile.
 const ON_PROFILE: f64 = 0.8;
 
-/// How many bets are tried, and how many places to touch.
+/// How many bets are tried, and how many points where the cubic touches.
 const NUS: usize = 48;
 const TOUCHES: usize = 19;
 
 /// The bets for numbers of losses up to some number.
 #[derive(Debug)]
 pub(crate) struct Bets {
-    /// Per half of a binary order of magnitude of n: the logarithm of each bet's
+    /// For each half of a binary order of magnitude of n: the logarithm of each bet's
     /// share, and its cubic in the level.
     by_size: Vec<Vec<(f64, [f64; 4])>>,
 }
@@ -109,14 +107,14 @@ impl Bets {
         }
     }
 
-    /// The same for exactly this many, where nothing is expected.
+    /// The bets for exactly this many losses, if nothing is expected.
     fn expecting_nothing(alpha: f64, delta: f64, units: u64) -> Self {
         Self {
             by_size: vec![of_size(&Profile::default(), alpha, delta)(size(units))],
         }
     }
 
-    /// The same for the levels of a plan.
+    /// The bets at the levels of a plan.
     pub(crate) fn at(profile: &Profile, alpha: Alpha, delta: Delta, most: u64) -> Self {
         Self::new(profile, alpha.get(), delta.get(), most)
     }
@@ -141,8 +139,8 @@ impl Bets {
         exp(-(largest + ln(sum))).min(1.0)
     }
 
-    /// About how large the sum of this many losses may be for a p-value, if their
-    /// powers stand to each other as in the profile.
+    /// Estimates how large the sum of this many losses may be for a p-value, if the ratios
+    /// of their powers are those of the profile.
     pub(crate) fn budget(&self, profile: &Profile, units: f64, level: f64) -> f64 {
         let (weight, q) = self.of(units as u64)[0];
         let first = profile.mean(|x| x).max(1e-9);
@@ -183,17 +181,16 @@ fn of_size(profile: &Profile, alpha: f64, delta: f64) -> impl Fn(usize) -> Vec<(
     }
 }
 
-/// Which bets are for this many losses.
+/// The index of the bets for this many losses.
 fn size(units: u64) -> usize {
     (2.0 * libm::log2(units.max(1) as f64)).floor() as usize
 }
 
-/// The cubic, in levels, of the bet with which n losses like these would most
-/// likely pass.
+/// The cubic, in levels, of the bet that would most likely pass with n losses like these.
 fn best(profile: &Profile, n: f64, alpha: f64, delta: f64) -> [f64; 4] {
     let top = 0.999 / (1.0 - alpha);
     let nus = (1..=NUS).map(|j| top * (j as f64 / NUS as f64).powi(3));
-    // How many standard deviations the mean of Σf is above what passes.
+    // How many standard deviations the mean of Σf is above the passing level.
     let margin = |nu: f64| {
         let f = |x: f64| ln_1p(-nu * (x - alpha));
         let mean = profile.mean(f);
@@ -208,7 +205,7 @@ fn best(profile: &Profile, n: f64, alpha: f64, delta: f64) -> [f64; 4] {
     };
     let q = cubic(nu, alpha, first_largest(touches, growth));
     let per_level = |k: usize| q[k] / f64::from(TOP).powi(k as i32);
-    // The allowance is for rounding, of the cubic and of the sums.
+    // The tolerance is for rounding, of the cubic and of the sums.
     let q: [f64; 4] = std::array::from_fn(per_level);
     [q[0] - 1e-12, q[1], q[2], q[3]]
 }
@@ -239,14 +236,14 @@ fn cubic(nu: f64, alpha: f64, m: f64) -> [f64; 4] {
     [f0, d01 - d012 * m + d * m * m, d012 - 2.0 * d * m, d]
 }
 
-/// An interval for the mean that covers it with this confidence, by the bets
-/// that expect nothing; (0, 1) of none.
+/// Returns an interval that covers the mean with this confidence, by the bets that expect
+/// nothing; (0, 1) without losses.
 pub(crate) fn interval(found: Moments, confidence: f64) -> (f64, f64) {
     if found.units == 0 {
         return (0.0, 1.0);
     }
     let level = (1.0 - confidence) / 2.0;
-    // The least α that would be believed to be above the mean.
+    // The least α that the test accepts as above the mean.
     let above = |found: Moments| {
         let believed = |alpha: f64| {
             let bets = Bets::expecting_nothing(alpha, level, found.units);
@@ -288,7 +285,7 @@ mod tests {
         }
     }
 
-    /// How often 200 losses pass, drawn by this function, where 300 others were
+    /// Counts how often 200 losses drawn by this function pass, if 300 others were
     /// expected.
     fn passes(draws: usize, mut draw: impl FnMut(&mut Xoshiro256PlusPlus) -> f64) -> usize {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
@@ -323,7 +320,7 @@ mod tests {
 
     #[test]
     fn losses_of_alpha_seldom_pass() {
-        // 10,000 draws at δ = 1%: more than 130 are seen with probability 0.2%.
+        // 10,000 draws at δ = 1%: more than 130 occur with probability 0.2%.
         let rare = |share: f64, loss: f64| {
             move |rng: &mut Xoshiro256PlusPlus| {
                 if rng.random::<f64>() < share {

@@ -18,27 +18,26 @@
 //!    implies that the first true hypothesis of the order was rejected, which
 //!    has probability δ at most (fixed sequence testing).
 //!
-//! Several families of candidates, as the method `adaptive` has, are each
-//! tested so at a share of δ; the shares add up to δ, so with probability 1 − δ
-//! no family makes a false rejection (union bound), and of all rules that passed
-//! any may be taken, by whatever preference.
+//! The method `adaptive` has several families of candidates. Each family is tested in this
+//! way at a share of δ, and the shares add up to δ. So with probability 1 − δ no family
+//! makes a false rejection (union bound), and any of the rules that passed may be chosen,
+//! by any preference.
 //!
-//! A step by which no one has halted gives no evidence: its p-value is 1.
+//! A step by which no sequence has halted gives no evidence: its p-value is 1.
 //!
-//! *Groups.* Promised for every group, H(λ) says that R(t) > α for some t in some
-//! group: fact 2 with more p-values to take the largest of. The groups are known
-//! before any loss is, and given who belongs where, each is an i.i.d. sample of
-//! its own.
+//! *Groups.* If the promise is for every group, H(λ) says that R(t) > α for some t in some
+//! group: fact 2, with the largest of more p-values. The groups are known before any loss
+//! is. Given which sequences belong to which group, each group is an i.i.d. sample of its
+//! own.
 //!
-//! *Few labels.* A gap is a disagreement whose full prediction is right, so for a
-//! fixed ρ, R(t) > α implies that more than α/ρ of those halted by t disagree, or
-//! that more than ρ of the disagreements have the full prediction right. The
-//! larger of the two p-values is valid (fact 2); the first needs no label, and the
-//! second only those that are there, a random part. ρ follows from how many have
-//! halted, on which the tests are conditional, and from what the fitting traces led
-//! to expect. Beside it two plain tests are made, of disagreements at α and of the
-//! labelled alone; the least of the three p-values, each divided by its share, is
-//! valid (Bonferroni).
+//! *Few labels.* A gap is a disagreement whose full prediction is right. So for a fixed ρ,
+//! R(t) > α implies that more than α/ρ of those halted by t disagree, or that more than ρ
+//! of the disagreements have the full prediction right. The larger of the two p-values is
+//! valid (fact 2). The first needs no label; the second needs only the available labels, a
+//! random part. ρ follows from how many have halted, on which the tests are conditional,
+//! and from what the fitting traces led to expect. Two plain tests are also made: of
+//! disagreements at α, and of the labelled alone. The least of the three p-values, each
+//! divided by its share, is valid (Bonferroni).
 
 use serde::{Deserialize, Serialize};
 
@@ -69,22 +68,20 @@ words! { Promise, "promise":
         "On average over all sequences; halts earlier, and may lose more among early halts";
 }
 
-/// How p-values come about. Fixed before certifying.
+/// How p-values are computed; fixed before certifying.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Proof {
     /// The exact tail of the number of gaps.
     #[default]
     Binomial,
-    /// Bets against the mean of a loss in [0, 1], where such losses are
-    /// expected.
+    /// Bets against the mean of a loss in [0, 1], with these losses expected.
     Bets(Profile),
-    /// All disagreements, and the labels that there are.
+    /// All disagreements, and the available labels.
     FewLabels {
-        /// Of the disagreements, how many are expected to have the full prediction
-        /// right.
+        /// The expected share of disagreements whose full prediction is right.
         right: f64,
-        /// How many of the sequences are expected to have a label.
+        /// The expected share of sequences with a label.
         labelled: f64,
         /// The shares of the three tests: of disagreements alone, of disagreements and
         /// labels together, and of the labelled alone.
@@ -92,8 +89,8 @@ pub enum Proof {
     },
 }
 
-/// The sequences that one table is about: all of a group, or those of them that
-/// have a label; and what counts as lost.
+/// The sequences of one table (all of a group, or its labelled ones), and what counts as
+/// lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) labelled_only: bool,
@@ -106,7 +103,7 @@ impl Proof {
         *self == Self::default()
     }
 
-    /// Whether its numbers are what they should be.
+    /// Whether its numbers are valid.
     pub(crate) fn is_sound(&self) -> bool {
         match self {
             Self::FewLabels {
@@ -123,13 +120,13 @@ impl Proof {
         }
     }
 
-    /// The same without what was learned from the fitting traces, for families that
+    /// The same proof without what was learned from the fitting traces, for families that
     /// these may help to certify.
     pub(crate) fn unlearned(&self) -> Self {
         match self {
-            // As if every disagreement had the full prediction right: then labels
-            // and disagreements are tested apart. How many have a label says nothing
-            // about losses.
+            // It acts as if every disagreement had the full prediction right, so labels and
+            // disagreements are tested separately. How many have a label says nothing about
+            // losses.
             Self::FewLabels {
                 labelled, shares, ..
             } => Self::FewLabels {
@@ -141,7 +138,7 @@ impl Proof {
         }
     }
 
-    /// What is counted in each group.
+    /// The tallies of each group.
     pub(crate) fn tallies(&self, loss: Loss, units: bool) -> Vec<Tally> {
         let tally = |labelled_only, measure, tallied| Tally {
             labelled_only,
@@ -171,10 +168,10 @@ impl Proof {
     }
 }
 
-/// Where this share has a label, the shares of the three tests: of disagreements
-/// alone, of disagreements and labels together, and of the labelled alone. Any shares
-/// that are fixed before losses are seen are valid (Bonferroni); who has a label says
-/// nothing about losses, which is assumed anyway. The numbers are a heuristic: with few
+/// If this share has a label, returns the shares of the three tests: of disagreements
+/// alone, of disagreements and labels together, and of the labelled alone. Any shares that
+/// are fixed before losses are seen are valid (Bonferroni). Which sequences have a label
+/// says nothing about losses; this is assumed anyway. The numbers are a heuristic: with few
 /// labels nearly all goes to disagreements, with all of them to the labelled.
 pub(crate) fn few_labels_shares(labelled: f64) -> [f64; 3] {
     let alone = 0.02 + 0.78 * labelled * labelled;
@@ -182,9 +179,9 @@ pub(crate) fn few_labels_shares(labelled: f64) -> [f64; 3] {
     [1.0 - both - alone, both, alone]
 }
 
-/// How many of the disagreements among this many halted may have the full prediction
-/// right: the least share that the labelled ones, if they are as expected, will show
-/// at this level; 1 where none will.
+/// The share of the disagreements among this many halted that may have the full prediction
+/// right: the least share that the labelled ones, if they are as expected, will show at
+/// this level; 1 if none will.
 pub(crate) fn rho(halted: f64, right: f64, labelled: f64, alpha: f64, level: f64) -> f64 {
     let shows = |rho: &f64| {
         let disagreements = labelled * halted * alpha / rho;
@@ -197,19 +194,19 @@ pub(crate) fn rho(halted: f64, right: f64, labelled: f64, alpha: f64, level: f64
     shares.into_iter().find(shows).unwrap_or(1.0)
 }
 
-/// What the labelled sequences say where not all are.
+/// The counts of the labelled sequences, if not all are labelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Labelled {
     /// Labelled sequences that had halted.
     pub halted: u64,
-    /// Those of them whose early prediction differs from the full one.
+    /// Those whose early prediction differs from the full one.
     pub disagreements: u64,
-    /// Those of these whose full prediction is right.
+    /// The disagreements whose full prediction is right.
     pub gaps: u64,
 }
 
-/// What was found by a step, in one group.
+/// The counts by a step, in one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Found {
     pub(crate) counts: Counts,
@@ -217,7 +214,7 @@ pub(crate) struct Found {
     pub(crate) labelled: Labelled,
 }
 
-/// Gives p-values.
+/// Computes p-values.
 pub(crate) struct Judge<'p> {
     proof: &'p Proof,
     alpha: Alpha,
@@ -226,7 +223,7 @@ pub(crate) struct Judge<'p> {
 }
 
 impl<'p> Judge<'p> {
-    /// For up to this many sequences or units.
+    /// Makes the judge for up to this many sequences or units.
     pub(crate) fn new(proof: &'p Proof, alpha: Alpha, delta: Delta, most: u64) -> Self {
         let bets = match proof {
             Proof::Bets(profile) => Some(Bets::at(profile, alpha, delta, most)),
@@ -243,7 +240,7 @@ impl<'p> Judge<'p> {
     pub(crate) fn p_value(&self, found: &Found) -> f64 {
         match (self.proof, &self.bets) {
             (Proof::Bets(_), Some(bets)) => bets.p_value(found.moments),
-            // No bets were made, so nothing is shown.
+            // Without bets there is no evidence.
             (Proof::Bets(_), None) => 1.0,
             (Proof::FewLabels { .. }, _) => self.few_labels(found),
             (Proof::Binomial, _) => p_value(found.counts, self.alpha),
@@ -292,12 +289,11 @@ impl<'p> Judge<'p> {
     }
 }
 
-/// One test of the trail: a candidate, and the step and group where it did
-/// worst.
+/// One test of the trail: a candidate, and the step and group with its largest p-value.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Test {
-    /// The group that it did worst for, counted from 0 in the rule's list.
+    /// The group with the largest p-value, counted from 0 in the rule's list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<usize>,
     /// The first step, counted from 1, at which the candidate may halt.
@@ -306,27 +302,26 @@ pub struct Test {
     pub threshold: Option<f32>,
     /// The step, counted from 1, whose p-value is the largest.
     pub step: usize,
-    /// How many sequences had halted by that step; where they come in units, how
-    /// many units had.
+    /// How many sequences had halted by that step; with units, how many units had.
     pub halted: u64,
-    /// How many of those had a gap, or a disagreement; of other losses, their sum
-    /// rounded up.
+    /// How many of those had a gap, or a disagreement; for other losses, their sum rounded
+    /// up.
     pub gaps: u64,
-    /// Where bets were made: the sums of the losses' powers, in levels of 1/255.
+    /// If bets were made: the sums of the losses' powers, in levels of 1/255.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sums: Option<[i64; 3]>,
-    /// Where not all have a label: what the labelled ones say.
+    /// If not all have a label: the counts of the labelled ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labelled: Option<Labelled>,
-    /// The p-value there, hence of the candidate.
+    /// The p-value there, and so of the candidate.
     pub p_value: f64,
-    /// Whether it is at most δ, or the family's share of it: the candidate keeps
-    /// its promise.
+    /// Whether the p-value is at most δ, or the family's share of it. If so, the candidate
+    /// keeps its promise.
     pub rejected: bool,
 }
 
 impl Test {
-    /// What was found, as far as its p-value follows from it.
+    /// The counts that determine the p-value.
     pub(crate) fn found(&self) -> Found {
         Found {
             counts: Counts {
@@ -345,9 +340,8 @@ impl Test {
 /// The tables of a family: for each group, one per tally.
 pub(crate) type Tables<'e> = [Vec<&'e Table>];
 
-/// Tests the candidates of a family in their order, at the level that is its
-/// share of δ, and stops at the first failure: only the last test may have
-/// failed.
+/// Tests the candidates of a family in their order, at the level that is its share of δ,
+/// and stops at the first failure: only the last test may have failed.
 pub(crate) fn certify(
     candidates: &Candidates,
     tables: &Tables<'_>,
@@ -356,7 +350,7 @@ pub(crate) fn certify(
     level: f64,
 ) -> Vec<Test> {
     let mut trail = Vec::new();
-    // Rules for no steps at all cannot be tested, and need not be.
+    // Rules without steps cannot be tested, and need no test.
     let rules = match candidates.t_max() {
         0 => 0,
         _ => candidates.len(),
@@ -416,7 +410,7 @@ fn test(
     }
 }
 
-/// What was found by each step, of the tallies of one group.
+/// The counts by each step, from the tallies of one group.
 fn found_by_step(tallies: &[&Table], c: usize) -> Vec<Found> {
     let mut found = Found::default();
     let tally = |s: usize| tallies.get(s).map_or(&[][..], |table| table.halted_at(c));
@@ -444,10 +438,10 @@ pub(crate) fn p_value(halted: Counts, alpha: Alpha) -> f64 {
 
 /// The largest p-value, and the first place where it stands.
 ///
-/// A tail costs O(√n), so most are ruled out by a bound that costs two
-/// logarithms: from the largest bound down, until the next bound is below the
-/// largest p-value found. What is skipped cannot change the result, nor can a step
-/// by which nobody else has halted.
+/// A tail costs O(√n), so most are ruled out by a bound that costs two logarithms. The
+/// search goes from the largest bound down, until the next bound is below the largest
+/// p-value found. The tails that are skipped cannot change the result, nor can a step by
+/// which no further sequence has halted.
 fn largest_p_value(by_step: &[Counts], alpha: Alpha) -> (usize, f64) {
     let changed = |&t: &usize| t == 0 || by_step[t] != by_step[t - 1];
     let mut bounds: Vec<(f64, usize)> = (0..by_step.len())
@@ -468,13 +462,13 @@ fn largest_p_value(by_step: &[Counts], alpha: Alpha) -> (usize, f64) {
     largest
 }
 
-/// At least the p-value.
+/// An upper bound of the p-value.
 pub(crate) fn p_value_bound(halted: Counts, alpha: Alpha) -> f64 {
     libm::exp(log_of_bound(halted, alpha))
 }
 
-/// The logarithm of Chernoff's bound exp(−m·KL(gap ‖ α)) where the gap is below α, else
-/// of 1; a little more, to cover its rounding.
+/// The logarithm of Chernoff's bound exp(−m·KL(gap ‖ α)) if the gap is below α, else of 1;
+/// raised a little, to cover its rounding.
 fn log_of_bound(halted: Counts, alpha: Alpha) -> f64 {
     let a = alpha.get();
     match halted.gap() {
@@ -488,9 +482,8 @@ fn log_of_bound(halted: Counts, alpha: Alpha) -> f64 {
     }
 }
 
-/// About how many halted sequences a test needs to pass if the share of gaps
-/// stays as it was seen; `None` where no number would do, because that share
-/// is not below α.
+/// Estimates how many halted sequences a test needs to pass if the share of gaps stays as
+/// observed; `None` if no number is enough, because that share is not below α.
 pub fn halted_needed(seen: Counts, alpha: Alpha, delta: Delta) -> Option<u64> {
     let rate = seen.gap().unwrap_or(0.0);
     let passes = |m: u64| {

@@ -1,4 +1,4 @@
-//! A pass over a set that may be shown by several threads: what each saw is put in order again.
+//! Evaluates a set in one pass by several threads, and restores the order of the set.
 
 use super::{EvaluateError, Evaluation, Evaluator};
 use crate::data::identity::{Key, SetSummary};
@@ -8,19 +8,19 @@ use crate::rule::Rule;
 /// What a rule did to a set.
 #[derive(Debug)]
 pub struct Evaluated {
-    /// What it did.
+    /// The evaluation of the set.
     pub evaluation: Evaluation,
-    /// Whether these are the very sequences that the rule was made from, or a
-    /// part that they were split into.
+    /// Whether these are exactly the sequences that the rule was made from, or one of the
+    /// parts that they were split into.
     pub own: bool,
-    /// How many of them the rule is known to have been made from; see
+    /// How many of them are known to be among those that the rule was made from; see
     /// [`Rule::remembers`].
     pub remembered: u64,
-    /// The steps of the longest.
+    /// The number of steps of the longest sequence.
     pub longest: usize,
 }
 
-/// What one thread has seen of a set: stretches of sequences that follow each other.
+/// What one thread has seen of a set: stretches of consecutive sequences.
 #[derive(Debug)]
 pub struct Stretches<'r> {
     rule: &'r Rule,
@@ -30,7 +30,7 @@ pub struct Stretches<'r> {
     longest: usize,
 }
 
-/// Sequences that follow each other.
+/// Consecutive sequences.
 #[derive(Debug)]
 struct Stretch {
     start: u64,
@@ -39,7 +39,7 @@ struct Stretch {
 }
 
 impl<'r> Stretches<'r> {
-    /// Nothing seen yet.
+    /// Starts with nothing seen.
     pub fn new(rule: &'r Rule) -> Self {
         Self {
             rule,
@@ -76,7 +76,8 @@ impl<'r> Stretches<'r> {
         Ok(())
     }
 
-    /// What the rule did to all that was seen. In the order of the set: by that, ties are broken.
+    /// Evaluates all that was seen, in the order of the set, because ties are broken by
+    /// order.
     pub fn finish(
         rule: &Rule,
         all: impl IntoIterator<Item = Self>,

@@ -1,4 +1,4 @@
-//! What an evaluation says, and why there is none.
+//! The results of an evaluation, and why there may be none.
 
 use std::collections::BTreeMap;
 
@@ -26,13 +26,13 @@ pub enum EvaluateError {
         /// The rule's.
         t_max: usize,
     },
-    /// A sequence lacks what the rule's promise is about.
+    /// A sequence lacks a column that the rule's promise needs.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
     /// A step has no score of the kind that the rule judges.
     #[error(transparent)]
     Score(#[from] StepError),
-    /// Some sequences lack a column that the rule's promise speaks of, others have it.
+    /// Only some sequences have a column that the rule's promise needs.
     #[error(
         "{without} of {all} sequences have no `{column}`, which the rule's promise speaks of; give it \
          for all of them, or for none"
@@ -40,9 +40,9 @@ pub enum EvaluateError {
     SomeLack {
         /// The column.
         column: String,
-        /// How many lack it.
+        /// How many sequences lack it.
         without: usize,
-        /// Of how many.
+        /// How many sequences there are.
         all: usize,
     },
     /// The traces were binned on a grid that lacks one of the thresholds.
@@ -57,8 +57,7 @@ pub struct StepResult {
     pub t: usize,
     /// How many sequences halted at it.
     pub halted: u64,
-    /// How many sequences halted by it; where they come in units, how many units
-    /// had any that did.
+    /// How many sequences halted by it; with units, how many units had any that did.
     pub halted_by: u64,
     /// The gap among those, or their mean loss; `None` if there are none.
     pub gap_by: Option<f64>,
@@ -83,12 +82,12 @@ pub struct Accuracy {
     pub early_se: f64,
 }
 
-/// What reading cost, on average.
+/// What reading cost on average.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CostResult {
-    /// Until the sequences halted.
+    /// The cost until the sequences halted.
     pub mean: f64,
-    /// To their ends.
+    /// The cost of reading them to their ends.
     pub full: f64,
 }
 
@@ -105,7 +104,7 @@ pub struct GroupResult {
     pub gap: f64,
     /// A 95% interval of it.
     pub gap_interval: (f64, f64),
-    /// Step by step.
+    /// The results step by step.
     pub by_step: Vec<StepResult>,
 }
 
@@ -114,8 +113,8 @@ pub struct GroupResult {
 pub struct Evaluation {
     /// How many sequences.
     pub n: usize,
-    /// The rule's number of steps; those of the longest sequence where the rule
-    /// [reads on](crate::Rule::reads_on) and that has more.
+    /// The rule's number of steps; or that of the longest sequence, if the rule [reads
+    /// on](crate::Rule::reads_on) and the sequence has more.
     pub t_max: usize,
     /// How often predictions were right; `None` without labels.
     #[serde(flatten)]
@@ -127,31 +126,30 @@ pub struct Evaluation {
     /// The steps read as a share of all steps there were; equals `t_avg` where
     /// every sequence has `t_max` steps.
     pub steps_read: f64,
-    /// The share of all sequences with a gap; of another loss, its mean.
+    /// The share of all sequences with a gap; for another loss, its mean.
     pub gap: f64,
     /// Its standard error.
     pub gap_se: f64,
     /// A 95% interval of it, exact for gaps.
     pub gap_interval: (f64, f64),
-    /// The gap among the share of sequences that halted first (ties by input
-    /// order), a mean over units where there are any; `None` where that share is
-    /// less than one sequence.
+    /// The gap among the share of sequences that halted first (ties by input order); with
+    /// units, a mean over units. `None` if that share is less than one sequence.
     pub gap_earliest: BTreeMap<String, Option<f64>>,
     /// 95% intervals of those gaps, as if the sequences had been picked without
     /// looking at their halt steps.
     pub gap_earliest_interval: BTreeMap<String, (f64, f64)>,
-    /// How many sequences have no label, and say nothing about the gap.
+    /// How many sequences have no label and so say nothing about the gap.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unlabelled: usize,
-    /// How many more there were that the rule's weights leave out.
+    /// How many further sequences the rule's weights leave out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub thinned: usize,
-    /// What reading cost, where the rule minimises that.
+    /// What reading cost, if the rule minimises cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostResult>,
-    /// The same for each group that the rule promises something.
+    /// The same for each group that the promise covers separately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_group: Vec<GroupResult>,
-    /// Step by step.
+    /// The results step by step.
     pub by_step: Vec<StepResult>,
 }

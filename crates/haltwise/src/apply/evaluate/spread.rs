@@ -6,22 +6,24 @@ use crate::numbers::counts::Counts;
 use crate::tables::moments::Moments;
 use crate::testing::betting;
 
-/// Sums of losses in [0, 1], of sequences or means over units. Certifying rounds losses
-/// up to levels, which is on the safe side; a measured mean is not to be rounded.
+/// Sums of losses in [0, 1], over sequences or over means of units. Certifying rounds
+/// losses up to levels, which is conservative; a measured mean must not be rounded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sums {
-    /// Σ loss and Σ loss², in whole parts of one, so that no order of adding matters.
+    /// Σ loss and Σ loss² in integer fractions of one, so the order of adding does not
+    /// matter.
     powers: [i128; 2],
-    /// The sums that bets need, of the losses rounded down and rounded up to levels.
+    /// The sums that bets need, for the losses rounded down and rounded up to levels.
     down: Moments,
     up: Moments,
 }
 
-/// The parts of one that losses are added up in.
+/// The denominator of those integer fractions.
 const PARTS: f64 = (1_u64 << 32) as f64;
 
 impl Sums {
-    /// One loss, or one unit whose mean loss was another before, if it had any.
+    /// Adds one loss, or replaces a unit's earlier mean loss (if it had any) by the new
+    /// one.
     pub(super) fn moved(before: Option<f64>, now: f64) -> Self {
         let parts = |loss: f64| (loss * PARTS) as i128;
         let moved = |power: fn(f64) -> f64| {
@@ -40,7 +42,7 @@ impl Sums {
         self.up.units
     }
 
-    /// The mean loss; `None` of none.
+    /// The mean loss; `None` if there is no sequence.
     pub(super) fn mean(&self) -> Option<f64> {
         let units = self.up.units;
         (units > 0).then(|| self.powers[0] as f64 / PARTS / units as f64)
@@ -57,8 +59,8 @@ impl Sums {
         (variance / units).sqrt()
     }
 
-    /// An interval of the mean. Its lower end is of the losses rounded down, which have no
-    /// higher mean, its upper end of those rounded up, which have no lower.
+    /// Returns an interval for the mean. Its lower end uses the losses rounded down, whose
+    /// mean is no higher; its upper end uses the losses rounded up, whose mean is no lower.
     pub(super) fn interval(&self) -> (f64, f64) {
         let (low, _) = betting::interval(self.down, CONFIDENCE);
         let (_, high) = betting::interval(self.up, CONFIDENCE);
@@ -82,12 +84,12 @@ pub(super) fn standard_error(share: f64, n: usize) -> f64 {
 }
 
 /// The largest standard deviation of a number in [0, 1]. One unit says nothing about how
-/// units differ.
+/// much units differ.
 const MOST_DEVIATION: f64 = 0.5;
 
-/// The standard error of a mean over sequences that come in units, some of them
-/// without a value: of the ratio of two means over units, the sum of a unit's values
-/// and how many it has. Units are independent, the sequences of one are not.
+/// Returns the standard error of a mean over sequences that come in units, some without a
+/// value. The mean is a ratio of two means over units: the sum of a unit's values, and how
+/// many it has. Units are independent; the sequences of one unit are not.
 pub(super) fn standard_error_by_unit(
     units: &[Vec<usize>],
     value: impl Fn(usize) -> Option<f64>,
@@ -112,8 +114,8 @@ pub(super) fn standard_error_by_unit(
     (squares * count / (count - 1.0)).sqrt() / n
 }
 
-/// The mean of halt step / t_max and its standard error, from the counts: sums
-/// of whole numbers, so the same for any order of the sequences.
+/// Returns the mean of halt step / t_max and its standard error from counts. Sums of whole
+/// numbers give the same result for any order of the sequences.
 pub(super) fn mean_time(at_step: &[Counts]) -> (f64, f64) {
     let (mut n, mut sum) = (0, 0_u64);
     for (t, at) in at_step.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What a rule did to streams that were read to their ends.
+//! Audits: what a rule does to streams that were read to their ends.
 
 use super::{UnitKey, Watch};
 use crate::apply::evaluate::EvaluateError;
@@ -9,38 +9,38 @@ use crate::data::sequence_error::SequenceError;
 use crate::rule::Rule;
 use haltwise_stream::StepError;
 
-/// Why a trace is no audit of a rule.
+/// Why a trace cannot be an audit of a rule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuditError {
-    /// It has more steps than the rule.
+    /// The trace has more steps than the rule.
     #[error(transparent)]
     TooLong(#[from] EvaluateError),
     /// A step has no score of the kind that the rule judges.
     #[error(transparent)]
     Score(#[from] StepError),
-    /// It belongs to no group that the rule promises anything.
+    /// The trace belongs to a group that the promise does not cover.
     #[error(
         "the group {0:?} is none that the rule was certified for; leave its sequences out, or \
          calibrate with them"
     )]
     Group(String),
-    /// It does not say which group it belongs to.
+    /// The trace does not say which group it belongs to.
     #[error(
         "it has no {0:?}, and the rule promises something to each; give the column {0:?} that it \
          was calibrated with"
     )]
     NoGroup(String),
-    /// It does not say which unit it is of.
+    /// The trace does not say which unit it belongs to.
     #[error(
         "it has no {0:?}, and the rule promises something about units; give the column {0:?} that \
          it was calibrated with"
     )]
     NoUnit(String),
-    /// Its weight cannot be used.
+    /// The weight of the trace cannot be used.
     #[error(transparent)]
     Weight(#[from] SequenceError),
-    /// It has a weight and the audits before it have none, or the other way round.
+    /// The trace has a weight and earlier audits have none, or the other way round.
     #[error(
         "some audits have the column {0:?} and some do not; give it for all of them, or for none if \
          all are from where the rule is used"
@@ -48,18 +48,18 @@ pub enum AuditError {
     SomeWeights(String),
 }
 
-/// What a rule did to a trace: what a [`Monitor`](super::Monitor) wants to know.
+/// What a rule did to a trace: the input of a [`Monitor`](super::Monitor).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Audited {
     /// The step, counted from 1, at which it halts.
     pub step: u32,
-    /// Whether that loses what the rule promises about, a right answer or the
-    /// full one; `None` where only a label would tell.
+    /// Whether halting lost what the promise is about: a right answer, or the full answer.
+    /// `None` if only a label can tell.
     pub loss: Option<bool>,
-    /// The place of its group among those [watched](super::Watch::groups_of); 0
-    /// where there are none.
+    /// The place of its group among the [watched groups](super::Watch::groups_of); 0 if
+    /// there are none.
     pub group: usize,
-    /// Its unit, where the promise is about units.
+    /// Its unit, if the promise is about units.
     pub unit: Option<UnitKey>,
 }
 
@@ -68,14 +68,14 @@ pub struct Audited {
 #[derive(Debug, Clone)]
 pub struct Auditor {
     rule: Rule,
-    /// How many streams came.
+    /// How many streams there were.
     streams: u64,
-    /// Whether they have weights, once there is one.
+    /// Whether streams have weights; `None` before the first stream.
     have_weights: Option<bool>,
 }
 
 impl Auditor {
-    /// No stream came yet.
+    /// Starts with no stream.
     pub fn new(rule: Rule) -> Self {
         Self {
             rule,
@@ -89,11 +89,12 @@ impl Auditor {
         &self.rule
     }
 
-    /// What the rule did to the next stream; `None` where the rule's weights leave the
-    /// stream out.
+    /// Applies the rule to the next stream. Returns `None` if the rule's weights leave it
+    /// out.
     ///
-    /// Streams from where the rule is used have no weights: their mix is the declared
-    /// one. Streams of another mix have them, and are thinned as those that certified.
+    /// Streams from where the rule is used have no weights: their mix is already the
+    /// declared one. Streams of another mix have weights, and are thinned like the
+    /// certifying ones.
     pub fn audit(&mut self, trace: &Trace<'_>) -> Result<Option<Audited>, AuditError> {
         let position = self.streams;
         self.streams += 1;
@@ -103,7 +104,7 @@ impl Auditor {
         apply(&self.rule, trace).map(Some)
     }
 
-    /// Whether the weights keep a stream, or the unit that it is of.
+    /// Whether the weights keep a stream, or its unit.
     fn is_kept(&mut self, position: u64, trace: &Trace<'_>) -> Result<bool, AuditError> {
         let Some(declared) = &self.rule.terms().weight else {
             return Ok(true);

@@ -1,7 +1,7 @@
 //! Intervals that hold at every moment at once.
 
-/// The odds ratios of the bets are e^λ, with λ = 8/2^(k/2) for k from 0 on, this
-/// many of them, and one that is infinite.
+/// The odds ratios of the bets are e^λ. This many have λ = 8/2^(k/2) for k from 0 on; one
+/// more is infinite.
 const RATIOS: i32 = 28;
 
 /// An interval for the share of losses among streams that come one by one,
@@ -30,9 +30,9 @@ const RATIOS: i32 = 28;
 /// The lower end is the largest q in the place of p at which it does; it falls as
 /// q grows. The upper end is the lower one of the streams without a loss.
 ///
-/// A stream without a loss never raises this mean, nor does a loss lower it: so
-/// both ends stay true where unknown outcomes are taken for none in the lower, and
-/// for losses in the upper.
+/// A stream without a loss never raises this mean, and a loss never lowers it. So both ends
+/// stay true if unknown outcomes count as no loss in the lower end, and as losses in the
+/// upper end.
 ///
 /// ```
 /// let (low, high) = haltwise::monitor::lasting_interval(30, 100, 0.05);

@@ -1,14 +1,14 @@
-//! The mixture of products of bets: its weights, its value, and what a loss more is worth.
+//! The mixture of products of bets: its weights, its value, and how much one more loss
+//! would add.
 
 use super::{Block, Monitor, Pending, Row};
 
 /// The bets, each by its weight and by how many times the odds of p are those of
 /// α: at α = 10%, p is 16%, 21% and 31%.
 ///
-/// These, and the two weights below, were chosen for early alarms at gaps of
-/// 15% to 30% where 10% are tolerated (`tests/monitor.rs` has the medians). Any
-/// choice is valid; a bet wins most where the truth is near its p, and not much
-/// less elsewhere.
+/// These bets, and the two weights below, were chosen for early alarms at gaps of 15% to
+/// 30% where 10% are tolerated (`tests/monitor.rs` has the medians). Any choice is valid. A
+/// bet wins most if the truth is near its p, and only a little less elsewhere.
 pub(super) const BETS: [(f64, f64); 3] = [(0.25, 1.7), (0.5, 2.4), (0.25, 4.0)];
 
 /// The weight of the products that start with the first stream: most rules that
@@ -18,12 +18,12 @@ const FIRST: f64 = 0.9;
 /// The weight of later starts hardly falls for this many blocks, then as 1/b².
 const LEVEL: f64 = 60.0;
 
-/// All of the latest blocks, this many, are starting points; of older ones every
-/// other, fourth, eighth … So the work does not grow with the time that a rule
-/// is in use. Leaving a product out only makes the mixture smaller.
+/// Products start from all of the latest blocks, this many, and from every second, fourth,
+/// eighth … of the older ones. So the work does not grow with the time that a rule is in
+/// use. Leaving a product out only makes the mixture smaller.
 const RECENT: usize = 64;
 
-/// The mixture, and which product in it is the largest, the first of equals.
+/// The mixture, and its largest product (the first of equals).
 pub(super) struct Mixture {
     pub(super) e_value: f64,
     pub(super) block: usize,
@@ -54,14 +54,14 @@ impl Monitor {
                 let products = self.products(row.since(before));
                 let product = products.iter().sum::<f64>();
                 sum += weight(b) * self.watch.weight(r) * product;
-                // Weights say what was expected, not what was found.
+                // Weights express what was expected, not what was found.
                 if product > largest {
                     largest = product;
                     (found.block, found.group, found.row) = (b, r / rows, r % rows);
                 }
             }
         }
-        // More than a double holds is as good as the largest that it does.
+        // The largest double stands for anything larger.
         found.e_value = sum.min(f64::MAX);
         found
     }
@@ -85,17 +85,17 @@ impl Monitor {
         })
     }
 
-    /// How much the e-value would rise if each of these streams turned out to
-    /// have lost something: those with the most are the most worth a label.
+    /// Returns how much the e-value would rise if each of these streams turned out to have
+    /// lost something. A label is worth most for the streams with the largest rise.
     pub fn worth<'p>(&self, pending: impl IntoIterator<Item = &'p Pending>) -> Vec<f64> {
         let worth = self.worth_of_labels();
         pending.into_iter().map(|p| worth.of(p)).collect()
     }
 
-    /// The same for streams that are looked at one by one.
+    /// Returns the same for streams that are asked about one by one.
     pub fn worth_of_labels(&self) -> LabelWorth<'_> {
-        // What one loss more is worth to the products that start with each block,
-        // then to all that start by it, in each row and all after it.
+        // How much one more loss adds to the products that start with each block, then to
+        // all that start by it, in each row and all later rows.
         let rows = self.watch.rows();
         let mut worth = vec![vec![0.0; self.rows.len()]; self.blocks.len()];
         for (b, block) in self.starts() {
@@ -125,7 +125,7 @@ impl Monitor {
     }
 }
 
-/// How much the label of any stream is worth, as [`Monitor::worth`] says.
+/// The worth of the label of any stream, as [`Monitor::worth`] defines it.
 #[derive(Debug)]
 pub struct LabelWorth<'m> {
     monitor: &'m Monitor,
@@ -133,12 +133,12 @@ pub struct LabelWorth<'m> {
 }
 
 impl LabelWorth<'_> {
-    /// How much the label of a stream is worth.
+    /// Returns the worth of the label of a stream.
     pub fn of(&self, pending: &Pending) -> f64 {
         let Some(place) = pending.place else {
             return self.since_row(pending, pending.row as usize);
         };
-        // It counts only until the row from which another stream does.
+        // The stream counts only until the row from which another stream counts.
         let unit = self.monitor.units.get(&(pending.group, place.unit));
         unit.map_or(0.0, |unit| {
             let rows = unit.rows_of(place.stream, self.monitor.watch.rows());
@@ -146,7 +146,7 @@ impl LabelWorth<'_> {
         })
     }
 
-    /// That of a loss that counts in a row and all after it.
+    /// The worth of a loss that counts in a row and all later rows.
     fn since_row(&self, pending: &Pending, row: usize) -> f64 {
         let rows = self.monitor.watch.rows();
         if row >= rows {
@@ -174,8 +174,8 @@ pub(super) fn weight_from(block: usize) -> f64 {
     }
 }
 
-/// Whether products start with a block when `last` is under way. Once one is
-/// left out, it stays so.
+/// Whether products start with a block while block `last` is current. A block that is left
+/// out stays out.
 pub(super) fn is_start(block: usize, last: usize) -> bool {
     match (last - block) / RECENT {
         0 => true,

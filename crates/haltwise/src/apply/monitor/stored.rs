@@ -1,4 +1,4 @@
-//! A monitor as it is stored.
+//! The stored form of a monitor.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::units::{Unit, UnitKey};
 use super::{Alarm, Block, Monitor, Row, Unwatched, Watch};
 
-/// What is stored of a monitor.
+/// The stored form of a monitor.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Stored {
@@ -53,7 +53,7 @@ impl From<Monitor> for Stored {
     }
 }
 
-/// Why a stored monitor cannot be taken up.
+/// Why a stored monitor cannot be restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the counts of the monitor contradict each other")]
 pub struct StoredError;

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use super::{Block, Monitor, Row, SumError};
 
 impl Monitor {
-    /// The monitor of all that several have seen, by one calendar of blocks.
+    /// Returns the monitor of all that several monitors have seen, by one calendar of
+    /// blocks.
     ///
-    /// What was running or pending elsewhere stays unknown. When each stream
-    /// began is not known within a block, so whether there was an alarm is looked
-    /// up at the ends of blocks.
+    /// Streams that are running or pending elsewhere stay unknown. The order of streams
+    /// within a block is not known, so an alarm can only be found at the ends of blocks.
     pub fn sum(monitors: &[Self]) -> Result<Self, SumError> {
         let Some(first) = monitors.first() else {
             return Err(SumError::OtherWatch);
@@ -58,7 +58,7 @@ impl Monitor {
         Ok(all)
     }
 
-    /// What was counted before the block with this key, or one later, began.
+    /// The counts before the block with this key, or a later one, began.
     fn until(&self, key: Option<u64>) -> (u64, &[Row]) {
         let next = key.map_or(self.blocks.len(), |key| {
             self.blocks.partition_point(|block| block.key < key)

@@ -14,7 +14,7 @@ fn streams(n: u32) -> Vec<(u32, bool)> {
         .collect()
 }
 
-/// As the mixture is defined, stream by stream.
+/// The mixture by its definition, stream by stream.
 fn plain(watch: &Watch, streams: &[(u32, bool)]) -> f64 {
     let alpha = watch.alpha().get();
     let blocks = streams.len().div_ceil(100);
@@ -102,7 +102,7 @@ fn the_order_in_which_outcomes_become_known_does_not_matter_in_the_end() {
 #[test]
 fn servers_add_up_to_one_that_saw_it_all() {
     let streams = streams(900);
-    // By the calendar, a block is any number of streams, and some have none.
+    // By the calendar, a block has any number of streams, or none.
     let key = |i: usize| (i as u64 / 70).pow(2);
     let mut one = Monitor::new(watch(8));
     let mut three = vec![Monitor::new(watch(8)); 3];
@@ -163,7 +163,7 @@ fn labels_are_wanted_where_a_loss_would_tell_the_most() {
     // By step 1 a loss counts in every row; past the last in none.
     assert!(worth[1] > worth[2] && worth[2] > worth[0] && worth[0] > 0.0);
     assert_eq!(worth[3], 0.0);
-    // What it is worth is what it then adds.
+    // The worth of a label is how much it then adds.
     let [_, first, ..] = pending;
     let before = monitor.e_value();
     monitor.settle(first, true);
@@ -176,7 +176,7 @@ fn nothing_grows_with_the_time_a_rule_is_in_use() {
         let starts: Vec<usize> = (0..=last).filter(|&b| is_start(b, last)).collect();
         assert!(starts.len() <= 64 + 40 * 12, "{}", starts.len());
         assert_eq!(starts[0], 0);
-        // What was left out stays so.
+        // A start that was left out stays out.
         let later = |&b: &usize| !is_start(b, last + 1) || is_start(b, last);
         assert!((0..=last).all(|b| later(&b)), "{last}");
     }
@@ -201,7 +201,7 @@ fn unknown_outcomes_widen_the_interval_on_both_sides() {
         let (pending, _) = monitor.halt(running, 2);
         monitor.settle(pending, true);
     }
-    // They halted by no step that is watched.
+    // No step that is watched had them halted.
     assert_eq!(monitor.verdict().by_step, known.by_step);
 }
 
@@ -248,8 +248,8 @@ fn a_stream_of_another_monitor_changes_nothing_and_does_no_harm() {
     assert_eq!(monitor.rows, before);
 }
 
-/// What the rows of a monitor by units must be: in each, every unit counts by the
-/// stream with the least draw of those that halted by then.
+/// The rows that a monitor by units must have: in each, every unit counts by the stream
+/// with the least draw of those that halted by then.
 fn rows_of_units(watch: &Watch, units: &[Vec<(u32, bool)>]) -> Vec<Row> {
     let of_step = |step: u32| {
         let counting = |(u, unit): (usize, &Vec<(u32, bool)>)| {
@@ -280,7 +280,7 @@ fn a_unit_counts_once_by_the_stream_drawn_whatever_order_things_become_known_in(
     let units: Vec<Vec<(u32, bool)>> = streams(120).chunks(4).map(<[_]>::to_vec).collect();
     // Forwards, backwards and mixed; the order in which streams begin is the same.
     for stride in [1, 119, 77] {
-        // Closed before anything is known, or after all is.
+        // The unit is closed before anything is known, or after everything is.
         for closed_first in [true, false] {
             let mut monitor = Monitor::new(watch.clone());
             let mut running = Vec::new();
@@ -318,7 +318,7 @@ fn a_unit_counts_once_by_the_stream_drawn_whatever_order_things_become_known_in(
             monitor.close_units(1);
             assert_eq!(monitor.rows, rows_of_units(&watch, &units), "{stride}");
             assert_eq!((monitor.unknown, monitor.units.len()), (0, 0));
-            // A unit that is over does not begin again.
+            // A closed unit does not begin again.
             assert_eq!(monitor.begin_of_unit(9, 0, unit_name(3)), None);
             let text = serde_json::to_string(&monitor).unwrap();
             assert_eq!(serde_json::from_str::<Monitor>(&text).unwrap(), monitor);
@@ -341,7 +341,7 @@ fn a_unit_of_more_streams_than_are_told_apart_stays_unknown() {
     monitor.close_units(1);
     assert_eq!((monitor.audits, monitor.unknown), (1, 1));
     assert_eq!(monitor.rows[0].losses, 0);
-    // Streams that have halted make room: then any number is told apart.
+    // Streams that have halted make room, so any number is told apart.
     for _ in 0..1000 {
         if let Some(running) = monitor.begin_of_unit(0, 0, unit_name(2)) {
             let (pending, _) = monitor.halt(running, 1);
@@ -386,7 +386,7 @@ fn units_are_drawn_at_their_share() {
     assert_eq!((count(0.0), count(1.0)), (0, 10_000));
     let found = count(0.05);
     assert!((400..600).contains(&found), "{found}");
-    // Another rule draws without regard to what the first one drew.
+    // Another rule draws independently of the first.
     let first: BTreeSet<i32> = drawn(0.05, "a").collect();
     let both = drawn(0.05, "b").filter(|i| first.contains(i)).count();
     assert!((5..60).contains(&both), "{both}");
@@ -404,7 +404,7 @@ fn streams_that_count_for_nothing_are_counted_and_nothing_is_all_clear() {
     monitor.close_units(1);
     assert_eq!(monitor.open_units(), 0);
     assert!(monitor.verdict().all_clear);
-    // A unit comes back when it is over.
+    // A unit comes back after it was closed.
     assert_eq!(monitor.begin_of_unit(9, 0, unit_name(3)), None);
     let of_closed = |of_closed_units| Unwatched {
         of_closed_units,
@@ -413,7 +413,7 @@ fn streams_that_count_for_nothing_are_counted_and_nothing_is_all_clear() {
     let verdict = monitor.verdict();
     assert_eq!((verdict.audits, verdict.unwatched), (400, of_closed(1)));
     assert!(!verdict.all_clear);
-    // So does one of which the outcome is not known yet.
+    // A unit whose outcome is not known yet comes back.
     let _running = monitor.begin_of_unit(9, 0, unit_name(400));
     monitor.close_unit(0, unit_name(400));
     assert_eq!(monitor.begin_of_unit(9, 0, unit_name(400)), None);

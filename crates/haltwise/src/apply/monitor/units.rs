@@ -8,47 +8,46 @@
 //! The streams of a unit are tied to each other. A factor for each of them would
 //! multiply one surprise by itself, and the product would be no supermartingale.
 //!
-//! *One factor per unit.* Each stream of a unit gets a draw, a hash of the unit and
-//! of the stream's place in it. In each row a unit counts by one stream: the one
-//! with the least draw of those that halted by the row's step. Given the unit, each
-//! of those is equally likely to be that stream, whatever order they came in. So the
-//! mean of its loss is the mean above, and the factor
-//! 1 + λ(loss − α)·1{any halted by t} has a mean of 1 at most given all units before,
-//! as in the parent module. All that is said there holds with units in the place of
-//! streams.
+//! *One factor per unit.* Each stream of a unit gets a draw, a hash of the unit and of the
+//! stream's place in it. In each row a unit counts by one stream: among the streams that
+//! halted by the row's step, the one with the least draw. Given the unit, each of these is
+//! equally likely to be that stream, whatever order they came in. So the mean of its loss
+//! is the mean above, and the factor 1 + λ(loss − α)·1{any halted by t} has a mean of 1 at
+//! most given all units before, as in the parent module. The rest of that argument holds
+//! with units in the place of streams.
 //!
-//! Simpler ways fail. The *first* stream of a unit may lose more than the others, and
-//! a promise about the mean does not forbid that. To draw *one* stream and let it
-//! count where it halted by t gives less weight to units that halt few of their
-//! streams than the promise gives them; so does the mean of the factors of all
-//! streams. (`tests/monitor.rs` shows both.)
+//! Simpler ways fail. The *first* stream of a unit may lose more than the others, and a
+//! promise about the mean does not forbid that. Drawing *one* stream, and counting it if it
+//! halted by t, gives units that halt few of their streams less weight than the promise
+//! gives them. So does the mean of the factors of all streams. (`tests/monitor.rs` shows
+//! both.)
 //!
-//! *Units that are not over, labels that are missing.* A unit enters every row,
-//! when its first stream begins, by the least factor, of a halt without loss. It
-//! keeps that factor in a row until the unit is closed and no stream that still runs
-//! can be the one that counts there. What becomes known only raises the factor. So
-//! the mixture is at no moment larger than the one of the outcomes that will be known
-//! in the end. The price is time: a unit tells nothing before it is closed.
+//! *Open units and missing labels.* When its first stream begins, a unit enters every row
+//! by the least factor, that of a halt without loss. It keeps that factor in a row until
+//! the unit is closed and no stream that still runs can be the one that counts there. Later
+//! knowledge only raises the factor. So the mixture is at no moment larger than that of the
+//! outcomes that will be known in the end. The price is time: a unit says nothing before it
+//! is closed.
 //!
-//! *Which units are audited* must not depend on what their streams do: a unit is
-//! audited whole or not at all. To draw streams one by one would again give more
-//! weight to units that halt many.
+//! *Which units are audited* must not depend on what their streams do, so a unit is audited
+//! whole or not at all. Drawing streams one by one would again give more weight to units
+//! that halt many.
 
 use serde::{Deserialize, Serialize};
 
 use super::Row;
 use crate::data::identity::Key;
 
-/// How many streams of a unit that may count are told apart. A unit with more stays
-/// unknown for ever, which never raises the e-value.
+/// The most streams of a unit that are told apart among those that may count. A unit with
+/// more stays unknown for ever, which never raises the e-value.
 const MOST_STREAMS: usize = 256;
 
-/// A name of a unit, hashed.
+/// The hashed name of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnitKey(Key);
 
-/// What audits are drawn by: other than any seed of a split.
+/// Seeds the draw of audits; differs from every seed of a split.
 const AUDITS: u64 = 0x6175_6469_7473;
 
 impl UnitKey {
@@ -57,9 +56,10 @@ impl UnitKey {
         Self(Key::new(Some(name), 0))
     }
 
-    /// Whether the unit is drawn where this share of all is, for a rule with this
-    /// digest: the same answer for all of its streams, on every server. Another rule draws
-    /// other units, so that those which certified it are not the ones that watch it.
+    /// Whether the unit is drawn if this share of all is audited, for a rule with this
+    /// digest. The answer is the same for all of its streams, on every server. Another rule
+    /// draws other units, so the units that certified a rule are not the ones that watch
+    /// it.
     pub fn is_drawn(self, share: f64, rule: &str) -> bool {
         let draw = self.0.draw(Key::new(Some(rule), 0).draw(AUDITS));
         share >= 1.0 || (draw as f64) < share * 2f64.powi(64)
@@ -90,10 +90,10 @@ pub(super) struct Stream {
     loss: Option<bool>,
 }
 
-/// What is known of a unit in a row.
+/// The state of a unit in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// Whether it counts at all, or by which stream, is open.
+    /// It is open whether the unit counts at all, or by which stream.
     Open,
     /// None of its streams halted by then.
     None,
@@ -102,7 +102,7 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    /// What it adds to the row.
+    /// What the unit adds to the row.
     pub(super) fn row(self) -> Row {
         let (halted, loss) = match self {
             Self::Open => (1, None),
@@ -117,7 +117,7 @@ impl Cell {
     }
 }
 
-/// A unit of which not all is known that counts.
+/// A unit about which something that counts is still unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unit {
@@ -147,7 +147,7 @@ impl Unit {
         }
     }
 
-    /// A stream begins. `None` if nothing that becomes of it could count.
+    /// Begins a stream. Returns `None` if no outcome of it could count.
     pub(super) fn begin(&mut self) -> Option<Place> {
         let number = self.begun;
         self.begun = self.begun.saturating_add(1);
@@ -178,7 +178,7 @@ impl Unit {
         self.find(number).is_some().then_some(place)
     }
 
-    /// The stream with this number halts, and counts from a row on.
+    /// Halts the stream with this number, which counts from a row on.
     pub(super) fn halt(&mut self, number: u32, row: u32) {
         if let Some(stream) = self.find(number) {
             stream.row = Some(row);
@@ -186,7 +186,7 @@ impl Unit {
         self.prune();
     }
 
-    /// It is known whether the stream with this number lost anything.
+    /// Records whether the stream with this number lost anything.
     pub(super) fn settle(&mut self, number: u32, loss: bool) {
         if let Some(stream) = self.find(number).filter(|stream| stream.row.is_some()) {
             stream.loss = Some(loss);
@@ -197,8 +197,8 @@ impl Unit {
         self.streams.iter_mut().find(|s| s.number == number)
     }
 
-    /// Forgets streams that cannot count: one with a smaller draw counts from the same
-    /// row on, or from one before.
+    /// Forgets streams that cannot count, because one with a smaller draw counts from the
+    /// same row on or from an earlier one.
     fn prune(&mut self) {
         let mut least = u32::MAX;
         self.streams.retain(|stream| {
@@ -208,7 +208,7 @@ impl Unit {
         });
     }
 
-    /// What is known of it in a row.
+    /// Returns what is known about the unit in a row.
     pub(super) fn cell(&self, row: usize) -> Cell {
         if self.closed {
             self.cell_if_closed(row)
@@ -217,7 +217,7 @@ impl Unit {
         }
     }
 
-    /// The same if no stream began any more.
+    /// Returns the same under the assumption that no other stream begins.
     fn cell_if_closed(&self, row: usize) -> Cell {
         if self.crowded {
             return Cell::Open;
@@ -234,7 +234,7 @@ impl Unit {
         Cell::None
     }
 
-    /// The rows in which a stream would count if no other began any more.
+    /// The rows in which a stream would count if no other stream began.
     pub(super) fn rows_of(&self, stream: u32, rows: usize) -> std::ops::Range<usize> {
         let counts =
             |&row: &usize| matches!(self.cell_if_closed(row), Cell::By(by, _) if by == stream);

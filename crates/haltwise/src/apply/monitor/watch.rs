@@ -15,45 +15,44 @@ const MOST_STEPS: usize = 64;
 /// the others share the rest.
 const LAST: f64 = 0.6;
 
-/// What is watched: fixed before the first stream.
+/// What a monitor watches; fixed before the first stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Watch {
     pub(super) alpha: Alpha,
     pub(super) delta: Delta,
-    /// Steps counted from 1, rising; none where the promise is about all
-    /// streams, wherever they halt.
+    /// Steps counted from 1, rising; none if the promise is about all streams, wherever
+    /// they halt.
     pub(super) steps: Vec<u32>,
     pub(super) groups: usize,
     /// Whether the promise is about units, each of which counts once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) by_unit: bool,
-    /// Whether the promise is to each true class, and all are watched together.
+    /// Whether the promise covers each true class separately, but all classes are watched
+    /// together.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) pools_classes: bool,
 }
 
 impl Watch {
-    /// What a rule promises; `None` if it promises nothing. False alarms are to
-    /// have probability `delta` at most.
+    /// Watches what a rule promises. The probability of a false alarm is `delta` at most.
     ///
-    /// Only steps at which the rule may halt early are watched: who halts at any
-    /// other came to its own end, without a gap, so the promise by that step
-    /// follows from the promise by the one before. Of more than 64, that many are
-    /// taken, spread evenly.
+    /// Only steps at which the rule may halt early are watched. A stream that halts at any
+    /// other step came to its own end, without a gap, so the promise by that step follows
+    /// from the promise by the step before. If there are more than 64, then 64 of them are
+    /// watched, spread evenly.
     ///
-    /// It is watched in each of the [groups](Self::groups_of) that can be told apart,
-    /// and by unit where the rule promises something about units.
+    /// The promise is watched in each of the [groups](Self::groups_of) that can be told
+    /// apart, and by unit if the rule's promise is about units.
     ///
-    /// `None` where nothing can be watched: the rule promises nothing, or
-    /// something about another loss than gaps and disagreements, or something about
-    /// the units in each group.
+    /// Returns `None` if nothing can be watched: the rule promises nothing, its loss is
+    /// neither gap nor disagreement, or its promise is about the units in each group.
     pub fn of(rule: &Rule, delta: Delta) -> Option<Self> {
         let terms = rule.terms();
         let by_unit = terms.unit.is_some();
-        // A unit may enter a second group when it is known what it lost in the first, and
-        // whether it does may depend on that. Then the factor of its second group has a
-        // mean that nothing bounds. The mean of a unit over all groups mixes its means in
-        // each by how many streams it has there, about which nothing is promised.
+        // A unit may enter a second group after its loss in the first is known, and whether
+        // it does may depend on that loss. Then nothing bounds the mean of the factor of
+        // its second group. The mean of a unit over all groups mixes its means in each by
+        // how many streams it has there, and nothing is promised about that mixture.
         if !terms.loss.is_binary() || by_unit && terms.by.is_some() {
             return None;
         }
@@ -69,13 +68,13 @@ impl Watch {
         })
     }
 
-    /// The groups of a rule that are watched one by one. Where they are the true
-    /// classes, there are none, and all streams are watched together. A class is
-    /// known late or never, and labels are wanted where early and full answer
-    /// differ: so a group of labelled streams would hold those alone that may have
-    /// lost something. A promise that holds in every class holds for all, since
-    /// E[(loss − α)·1{halted by t}] is then a sum of what is at most 0 in each. So an
-    /// alarm is true; but no alarm says nothing of any one class.
+    /// The groups of a rule that are watched separately. If they are the true classes,
+    /// there are none, and all streams are watched together. The class of a stream is known
+    /// late or never, and labels are wanted where early and full answer differ. So a group
+    /// of labelled streams would hold only those that may have lost something. A promise
+    /// that holds in every class holds for all, since E[(loss − α)·1{halted by t}] is then
+    /// a sum of terms that are at most 0. So an alarm is true, but no alarm says nothing
+    /// about any one class.
     pub fn groups_of(rule: &Rule) -> &[String] {
         match rule.terms().by.as_deref() {
             Some(LABEL) | None => &[],
@@ -83,8 +82,8 @@ impl Watch {
         }
     }
 
-    /// Watches the loss among those halted by each of these steps, counted from
-    /// 1; among all streams if there are none.
+    /// Watches the loss among those halted by each of these steps, counted from 1; among
+    /// all streams if there are no steps.
     pub fn new(alpha: Alpha, delta: Delta, mut steps: Vec<u32>) -> Self {
         steps.sort_unstable();
         steps.dedup();
@@ -99,7 +98,7 @@ impl Watch {
     }
 
     /// Watches the same in each of this many groups, at least one. Each stream, or unit,
-    /// must be of one group only.
+    /// must belong to one group only.
     pub fn in_groups(mut self, groups: usize) -> Self {
         self.groups = groups.max(1);
         self
@@ -111,10 +110,10 @@ impl Watch {
         self
     }
 
-    /// The share of δ for one of several servers of a rule. Each tests its own
-    /// streams, and the [sum](super::Monitor::sum) is one test more; so that all
-    /// together raise a false alarm with probability δ at most (union bound), each
-    /// has δ/(servers + 1).
+    /// Sets the share of δ for one of several servers of a rule. Each server tests its own
+    /// streams, and the [sum](super::Monitor::sum) is one test more. Each test has
+    /// δ/(servers + 1), so all together raise a false alarm with probability δ at most
+    /// (union bound).
     pub fn shared_by(mut self, servers: u32) -> Self {
         if servers > 1 {
             let share = self.delta.get() / (f64::from(servers) + 1.0);
@@ -139,8 +138,7 @@ impl Watch {
         self.delta
     }
 
-    /// The watched steps, counted from 1; none where all streams count, wherever
-    /// they halt.
+    /// The watched steps, counted from 1; none if all streams count, wherever they halt.
     pub fn steps(&self) -> &[u32] {
         &self.steps
     }
@@ -150,13 +148,13 @@ impl Watch {
         self.steps.len().max(1)
     }
 
-    /// The first row in which a stream counts that halted at step `t`; past the
-    /// last where it counts in none.
+    /// The first row in which a stream that halted at step `t` counts; past the last row if
+    /// it counts in none.
     pub(super) fn row(&self, t: u32) -> usize {
         self.steps.partition_point(|&step| step < t)
     }
 
-    /// The same where all streams count, wherever they halt, if no step is watched.
+    /// The same, if no step is watched and all streams count, wherever they halt.
     pub(super) fn row_of(&self, t: u32) -> usize {
         match self.steps.is_empty() {
             true => 0,
@@ -164,7 +162,7 @@ impl Watch {
         }
     }
 
-    /// The weight of a row, of all groups.
+    /// The weight of a row, over all groups.
     pub(super) fn weight(&self, r: usize) -> f64 {
         let rows = self.rows();
         let weight = match r % rows {
@@ -181,8 +179,7 @@ impl Watch {
     }
 }
 
-/// The steps, counted from 1, at which thresholds may halt a stream before its
-/// end, or some of them.
+/// The steps, counted from 1, at which thresholds may halt some stream before its end.
 fn early_steps(thresholds: &[f32], reads_on: bool) -> Vec<u32> {
     // Without reading on, the last step is the end of every stream.
     let early = thresholds.len() - usize::from(!reads_on && !thresholds.is_empty());

@@ -7,12 +7,12 @@ use super::{Reason, State};
 use crate::rule::Rule;
 use haltwise_stream::{Step, StepError};
 
-/// What a table of streams may come to.
+/// The limits of a table of streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The most streams that are open at a time.
     pub open: NonZeroUsize,
-    /// The most bytes of an id.
+    /// The most bytes in an id.
     pub id: usize,
 }
 
@@ -26,37 +26,37 @@ impl Default for Limits {
     }
 }
 
-/// What is said about one stream: a step, that it is over, or both.
+/// A message about one stream: a step, its end, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Message<'a> {
-    /// What the classifier said at the step. Where nothing of it could be
-    /// understood, an empty one: it counts as a step, but cannot halt.
+    /// What the classifier said at the step. If the message could not be understood, an
+    /// empty step: it counts as a step, but cannot halt the stream.
     pub step: Option<Step<'a>>,
-    /// Which step it is, counted from 1; `None` for the one that is due.
+    /// The number of the step, counted from 1; `None` for the next step.
     pub t: Option<u64>,
     /// Whether the stream is over after it.
     pub end: bool,
 }
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// The stream had halted before: the message was ignored, but for its end.
+    /// The stream had already halted: the message was ignored, except for its end.
     Ignored,
     /// The stream took it.
     Taken(Taken),
 }
 
-/// What a message made of its stream.
+/// The effect of a message on its stream.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken {
     /// Why the stream halted now; `None` if it goes on.
     pub halted: Option<Reason>,
-    /// How many steps it has had.
+    /// The number of steps so far.
     pub steps: u32,
-    /// The steps that were missing before this one, and were counted.
+    /// The steps that were missing before this one; they were counted.
     pub missing: Option<Missing>,
-    /// Why the step has no score; it was counted all the same.
+    /// Why the step has no score; the step still counts.
     pub unusable: Option<StepError>,
 }
 
@@ -74,13 +74,13 @@ pub struct Missing {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It says nothing.
+    /// The message says nothing.
     #[error("there is neither a step nor an end")]
     Nothing,
-    /// A stream ends that was never seen.
+    /// The message ends a stream that was never seen.
     #[error("it ends, but has no steps")]
     NoSteps,
-    /// The step was there before.
+    /// The step came before.
     #[error("step {t} came where step {due} was due")]
     OutOfOrder {
         /// The step that came.
@@ -102,7 +102,7 @@ pub enum Refusal {
         /// How many it may have.
         most: usize,
     },
-    /// All streams that may be open are, and run.
+    /// The table is full, and no open stream has halted.
     #[error("there is no room for it: {open} streams are open and none has halted")]
     NoRoom {
         /// How many are open.
@@ -120,23 +120,23 @@ struct Open {
 
 /// The open streams of one rule, by id.
 ///
-/// A stream is opened by its first step and closed when it is said to be over;
-/// its id may then be used again. Once there are as many as may be, the
-/// longest-halted make room, running ones never do.
+/// Its first step opens a stream, and its end closes it; the id may then be used again.
+/// When the table is full, the stream that halted longest ago makes room. Running streams
+/// never do.
 #[derive(Debug, Default)]
 pub struct Streams {
     limits: Limits,
     open: HashMap<Box<str>, Open>,
-    /// What time it is, in whatever unit it is told.
+    /// The current time, in the caller's unit.
     now: u32,
-    /// Ids of halted streams, the longest-halted first; some may be closed.
+    /// Ids of halted streams, in the order in which they halted; some may be closed.
     halted: VecDeque<Box<str>>,
     /// How many open streams have halted.
     halted_open: usize,
 }
 
 impl Streams {
-    /// No stream is open yet.
+    /// Starts with no open stream.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -149,7 +149,7 @@ impl Streams {
         self.open.len()
     }
 
-    /// Whether none is.
+    /// Whether no stream is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -159,7 +159,7 @@ impl Streams {
         self.open.len() - self.halted_open
     }
 
-    /// How far a stream has come, if it is open.
+    /// The state of a stream, if it is open.
     pub fn get(&self, id: &str) -> Option<&State> {
         self.open.get(id).map(|open| &open.state)
     }
@@ -169,7 +169,7 @@ impl Streams {
         self.open.iter().map(|(id, open)| (&**id, &open.state))
     }
 
-    /// Takes up a stream that was stored; `false` if there is no room for it.
+    /// Restores a stream that was stored; `false` if there is no room for it.
     pub fn restore(&mut self, id: &str, state: State) -> bool {
         let full = self.open.len() >= self.limits.open.get();
         if id.len() > self.limits.id || full && self.make_room().is_none() {
@@ -185,7 +185,7 @@ impl Streams {
         true
     }
 
-    /// Closes a stream, if it is open, whatever it says later.
+    /// Closes a stream, if it is open.
     pub fn forget(&mut self, id: &str) -> bool {
         let closed = self.open.remove(id);
         let halted = closed.as_ref().is_some_and(|open| open.state.halted());
@@ -193,18 +193,17 @@ impl Streams {
         closed.is_some()
     }
 
-    /// Says what time it is, in whatever unit; messages from now on come then.
+    /// Sets the time of the messages from now on, in any unit.
     pub fn set_clock(&mut self, now: u32) {
         self.now = now;
     }
 
-    /// The time that was said last.
+    /// The time that was last set.
     pub fn clock(&self) -> u32 {
         self.now
     }
 
-    /// Closes the streams whose last message came before a time, and tells their
-    /// ids.
+    /// Closes the streams whose last message came before a time, and reports their ids.
     pub fn close_idle(&mut self, before: u32, mut closed: impl FnMut(&str, &State)) {
         let halted_open = &mut self.halted_open;
         self.open.retain(|id, open| {
@@ -217,9 +216,9 @@ impl Streams {
         });
     }
 
-    /// Shows a message to its stream, judged by a rule, the same for all
-    /// messages to the table. What it says after the stream halted is ignored
-    /// until it says that the stream is over.
+    /// Shows a message to its stream, judged by a rule; pass the same rule for all messages
+    /// to the table. Messages after the stream halted are ignored until one says that the
+    /// stream is over.
     pub fn take(
         &mut self,
         rule: &Rule,
@@ -229,8 +228,7 @@ impl Streams {
         self.take_telling(rule, id, message, |_| {})
     }
 
-    /// The same, and tells the id of the stream that was closed to make room, if one
-    /// was.
+    /// Does the same, and reports the id of a stream that was closed to make room.
     pub fn take_telling(
         &mut self,
         rule: &Rule,
@@ -288,7 +286,7 @@ impl Streams {
         Ok(outcome)
     }
 
-    /// Closes the longest-halted stream, if there is one, and returns its id.
+    /// Closes the stream that halted longest ago, if there is one, and returns its id.
     fn make_room(&mut self) -> Option<Box<str>> {
         while let Some(id) = self.halted.pop_front() {
             if self.open.get(&id).is_some_and(|open| open.state.halted()) {
@@ -299,10 +297,10 @@ impl Streams {
         None
     }
 
-    /// Notes that a stream has halted.
+    /// Records that a stream has halted.
     fn remember(&mut self, id: &str) {
-        // Closed streams leave their ids here: swept before they are more than
-        // the open ones.
+        // Closed streams leave their ids here. They are removed before they outnumber the
+        // open ones.
         if self.halted.len() > 2 * self.open.len() + 1024 {
             let open = &self.open;
             self.halted
@@ -314,7 +312,7 @@ impl Streams {
 }
 
 impl Message<'_> {
-    /// Refuses what says nothing, or a step that cannot be the next.
+    /// Refuses an empty message, or a step that cannot be the next.
     fn check(&self, rule: &Rule, state: &State) -> Result<(), Refusal> {
         if self.step.is_none() && !self.end {
             return Err(Refusal::Nothing);
@@ -330,7 +328,7 @@ impl Message<'_> {
         }
     }
 
-    /// Shows the message to its stream, of which it was checked to be the next.
+    /// Shows the checked message to its stream.
     fn show(&self, rule: &Rule, state: &mut State) -> Outcome {
         if state.halted() {
             return Outcome::Ignored;
@@ -358,7 +356,7 @@ impl Message<'_> {
     fn pass(&self, rule: &Rule, state: &mut State) -> Option<Missing> {
         let due = u64::from(state.steps()) + 1;
         let t = self.t.filter(|&t| t > due)?;
-        // A rule that halts at its last step does so at that one.
+        // A rule that halts at its last step halts at that step here too.
         let last = if rule.reads_on() {
             t
         } else {

@@ -1,4 +1,4 @@
-//! A ballot: votes on one question, until a rule says that they suffice.
+//! A ballot: votes on one question, until a rule says that they are enough.
 
 use super::{Standing, Tally, VoteError};
 use crate::apply::stream::{Decision, Reason, State};
@@ -17,7 +17,7 @@ pub enum BallotError {
     Rule(#[from] StepError),
 }
 
-/// The votes on a question that is asked live.
+/// The votes on a live question.
 #[derive(Debug, Clone)]
 pub struct Ballot<'a> {
     rule: &'a Rule,
@@ -29,7 +29,7 @@ pub struct Ballot<'a> {
 }
 
 impl<'a> Ballot<'a> {
-    /// No votes yet, of as many as the rule was calibrated on.
+    /// Starts a ballot of as many votes as the rule was calibrated on.
     pub fn new(rule: &'a Rule) -> Result<Self, BallotError> {
         Ok(Self {
             rule,
@@ -40,7 +40,7 @@ impl<'a> Ballot<'a> {
         })
     }
 
-    /// The same where the rule is not asked: all votes are to be cast.
+    /// Starts a ballot that casts all votes and does not ask the rule.
     pub fn to_the_end(rule: &'a Rule) -> Result<Self, BallotError> {
         Ok(Self {
             to_the_end: true,
@@ -48,8 +48,8 @@ impl<'a> Ballot<'a> {
         })
     }
 
-    /// How many votes must be cast before the rule can stop next: these can be
-    /// asked for at once, and none is asked for in vain. 0 once it has stopped.
+    /// Returns how many votes must be cast before the rule can next stop. You can ask for
+    /// all of these at once, and none is wasted. 0 once the rule has stopped.
     pub fn wanted(&self) -> usize {
         if self.state.halted() {
             return 0;
@@ -61,8 +61,8 @@ impl<'a> Ballot<'a> {
         open.map_or(left.len(), |place| place + 1)
     }
 
-    /// Counts a vote, and tells why it was the last one needed, if it was. Those
-    /// that come after it are not counted.
+    /// Counts a vote, and returns why it was the last one needed, if it was. Later votes
+    /// are not counted.
     pub fn vote(&mut self, answer: &str) -> Result<Option<Reason>, BallotError> {
         if let Some(reason) = self.state.reason() {
             return Ok(Some(reason));
@@ -85,13 +85,13 @@ impl<'a> Ballot<'a> {
         self.tally.leader()
     }
 
-    /// How the votes stand.
+    /// Returns the state of the vote.
     pub fn standing(&self) -> Standing {
         self.tally.standing()
     }
 
-    /// The first vote, counted from 0, that gave the leader; the first of all
-    /// where nobody answered.
+    /// Returns the first vote, counted from 0, that gave the leader; the first of all if
+    /// nobody answered.
     pub fn chosen(&self) -> usize {
         let leader = self.leader().unwrap_or_default();
         let place = self.answers.iter().position(|answer| answer == leader);
