@@ -132,6 +132,45 @@ mod tests {
         visit_given(|take| take(given(&[0, 1], &[0.5, 0.75])), &mut of).unwrap();
     }
 
+    /// The rows that visitors on all cores were shown, where row `i` has the id `id(i)` and row
+    /// `bad` a score that is none.
+    fn folded(id: impl Fn(usize) -> usize + Sync, bad: usize) -> Result<Vec<u64>, String> {
+        let feed = |rows: Range<usize>, take: &mut Take<'_>| {
+            for i in rows {
+                let score = if i == bad { f32::NAN } else { 0.5 };
+                take(Sequence {
+                    id: Some(&id(i).to_string()),
+                    ..given(&[0], &[score])
+                })?;
+            }
+            Ok::<(), String>(())
+        };
+        let visit = |seen: &mut Vec<u64>, row, trace: &Trace<'_>| {
+            assert_eq!(trace.scores(), [0.5]);
+            seen.push(row);
+            Ok(())
+        };
+        let mut seen = fold_given(20_000, &mut || Ok(()), Vec::new, feed, visit)?.concat();
+        seen.sort_unstable();
+        Ok(seen)
+    }
+
+    #[test]
+    fn on_all_cores_every_row_is_shown_once() {
+        let none = usize::MAX;
+        assert_eq!(folded(|i| i, none), Ok((0..20_000).collect()));
+        let twice = folded(|i| if i == 19_000 { 7 } else { i }, none).unwrap_err();
+        assert!(
+            twice.contains("row 19001: the id \"7\" was met before"),
+            "{twice}"
+        );
+        let unsound = folded(|i| i, 12_000).unwrap_err();
+        assert!(
+            unsound.starts_with("row 12001, scores, step 1: the score NaN"),
+            "{unsound}"
+        );
+    }
+
     #[test]
     fn a_problem_names_the_row_and_the_step() {
         let problem = visit_given(

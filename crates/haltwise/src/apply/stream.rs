@@ -232,6 +232,34 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn all_scores_at_once_halt_where_they_do_step_by_step() {
+        let unknown = rule(&[None, Some(0.8), None, Some(0.5)]);
+        let equal = unknown.clone().with_lengths(Lengths::Equal);
+        let unequal = unknown.clone().with_lengths(Lengths::Unequal);
+        for scores in [
+            &[0.9, 0.8, f32::NAN][..],
+            &[0.9, 0.7, 1.0, 0.5],
+            &[0.9, 0.7, 1.0, 0.4],
+            &[0.9, 0.7, 1.0, 0.4, 1.0, 0.9],
+            &[0.1],
+        ] {
+            for rule in [&unknown, &equal, &unequal] {
+                let mut state = State::new();
+                for &score in scores {
+                    let score = Score::try_from(score).unwrap();
+                    if rule.observe_score(&mut state, score) != Continue {
+                        break;
+                    }
+                }
+                assert_eq!(rule.halt_step(scores), Ok(state.steps() as usize));
+            }
+        }
+        let refused = |scores: &[f32]| unequal.halt_step(scores).unwrap_err().0;
+        assert_eq!(refused(&[0.9, f32::NAN, 1.0]), 2);
+        assert_eq!(refused(&[0.9, 0.1, 0.1, 0.1, 1.5]), 5);
+    }
+
+    #[test]
     fn a_stream_that_ends_has_halted() {
         let rule = rule(&[Some(0.9); 3]);
         let (_, mut state) = observe_all(&rule, &[0.1]);

@@ -564,7 +564,7 @@ impl Fold for Traces {
         }
         on_all_cores(self.blocks.len(), start, |state, b| {
             let block = &self.blocks[b];
-            block.show(&mut |i, scores, predictions| {
+            block.show(|i, scores, predictions| {
                 let trace = Trace {
                     id: None,
                     label: Some(1),

@@ -151,7 +151,7 @@ impl Block {
     /// each prediction that was right, else 0.
     pub(crate) fn show<E>(
         &self,
-        visit: &mut dyn FnMut(usize, &[f32], &[u32]) -> Result<(), E>,
+        mut visit: impl FnMut(usize, &[f32], &[u32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let most = self.len.min(LANES);
         let mut scores = vec![0.0; most * self.steps];

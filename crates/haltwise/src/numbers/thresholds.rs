@@ -53,7 +53,7 @@ impl Thresholds {
     pub(crate) fn first_reached_or_unsound(&self, scores: &[f32]) -> Option<usize> {
         let stops = |score: f32, threshold: f32| {
             // A NaN is in no range.
-            !(score >= 0.0 && score <= 1.0 && score < threshold)
+            !((0.0..=1.0).contains(&score) && score < threshold)
         };
         first(&self.0, scores, stops).or_else(|| {
             let rest = scores.get(self.0.len()..)?;
