@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod ask;
 mod calibrate;
 mod certify;
@@ -15,13 +16,13 @@ mod evaluate;
 mod evidence;
 mod export;
 mod forecast;
-mod in_order;
 mod inspect;
 mod memory;
 mod monitor;
 mod pages;
 mod plan;
 mod production;
+mod progress;
 mod promise;
 #[cfg(feature = "proxy")]
 mod proxy;
