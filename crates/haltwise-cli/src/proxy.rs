@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::doors::{DoorArgs, stopped};
 use crate::reader::seconds;
-use crate::reload::on_hangup;
+use crate::reload::{RuleFile, on_hangup};
 use crate::serve::{WatchArgs, served};
 use crate::show::{self, count, number};
 
@@ -182,6 +182,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         tls: doors.tls()?,
         ..Options::new(&args.server)
     };
+    let rule_file = RuleFile {
+        path: args.rule.clone(),
+        json: served.json.clone(),
+    };
     let served = for_votes(served).with_context(|| file.clone())?;
     let store = args.store.as_deref();
     let mut watching = args
@@ -195,8 +199,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             .await
             .with_context(|| format!("cannot listen on {}", args.listen))?;
         let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
-        on_hangup(vec![args.rule.clone()], renewals, log.clone())
-            .context("cannot listen for signals")?;
+        on_hangup(vec![rule_file], renewals, log.clone()).context("cannot listen for signals")?;
         let (boards, keeping) = Boards::start(watching)?;
         let proxy = Proxy::new(boards.clone(), &options).with_context(|| file)?;
         let proxy = Arc::new(proxy);

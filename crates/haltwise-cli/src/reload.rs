@@ -5,11 +5,19 @@ use std::path::PathBuf;
 use haltwise_serve::{Served, ServerLog};
 use tokio::sync::mpsc;
 
-/// Reads the files again at each SIGHUP, and hands on the rules in them. Without it, that signal
-/// would end the process.
+/// The file of a rule, and what was in it when it was read last.
+#[cfg_attr(not(unix), expect(dead_code, reason = "nothing asks for it again"))]
+pub(crate) struct RuleFile {
+    pub(crate) path: PathBuf,
+    pub(crate) json: String,
+}
+
+/// Reads the files again at each SIGHUP, and hands on the rules in those that have changed since
+/// they were read last: a rule that came in over HTTP stays while its file is the old one. Without
+/// this, that signal would end the process.
 #[cfg(unix)]
 pub(crate) fn on_hangup(
-    files: Vec<PathBuf>,
+    mut files: Vec<RuleFile>,
     renewals: mpsc::Sender<Served>,
     log: ServerLog,
 ) -> std::io::Result<()> {
@@ -17,14 +25,23 @@ pub(crate) fn on_hangup(
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            for file in &files {
-                let served = match crate::serve::served(file) {
+            for file in &mut files {
+                let served = match crate::serve::served(&file.path) {
                     Ok(served) => served,
                     Err(error) => {
                         log.warn(&format!("{error:#}; the rule that is in use stays"));
                         continue;
                     }
                 };
+                if served.json == file.json {
+                    let path = file.path.display();
+                    log.info(&format!(
+                        "{path} has not changed since it was read; the rule that is in use stays; \
+                         to swap this one in, send it with PUT"
+                    ));
+                    continue;
+                }
+                file.json.clone_from(&served.json);
                 if renewals.send(served).await.is_err() {
                     return;
                 }
@@ -37,7 +54,7 @@ pub(crate) fn on_hangup(
 /// There is no such signal here.
 #[cfg(not(unix))]
 pub(crate) fn on_hangup(
-    _: Vec<PathBuf>,
+    _: Vec<RuleFile>,
     _: mpsc::Sender<Served>,
     _: ServerLog,
 ) -> std::io::Result<()> {

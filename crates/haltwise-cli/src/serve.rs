@@ -18,7 +18,7 @@ use rand::RngExt as _;
 use tokio::sync::mpsc;
 
 use crate::doors::{DoorArgs, stopped};
-use crate::reload::on_hangup;
+use crate::reload::{RuleFile, on_hangup};
 use crate::show;
 
 /// How many files a rule may need at the same time: its lock, its log and the next one, and a
@@ -321,6 +321,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
+    let file = |(path, rule): (PathBuf, &Served)| RuleFile {
+        path,
+        json: rule.json.clone(),
+    };
+    let files: Vec<RuleFile> = args.rules.into_iter().zip(&rules).map(file).collect();
     let doors = args.doors;
     let log = doors.log();
     let store = Some(args.store.as_path());
@@ -354,7 +359,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .context("cannot start threads")?;
     runtime.block_on(async {
         let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
-        on_hangup(args.rules, renewals, log.clone()).context("cannot listen for signals")?;
+        on_hangup(files, renewals, log.clone()).context("cannot listen for signals")?;
         haltwise_serve::serve(options, started, stop).await?;
         anyhow::Ok(())
     })?;

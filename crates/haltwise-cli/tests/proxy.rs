@@ -781,7 +781,7 @@ fn sighup_reads_the_rule_file_again_and_keeps_the_rule_where_that_fails() {
     signal(&proxy.child, "-HUP");
     notice(
         &mut proxy,
-        "the rule stays as it is: the rule is in use already",
+        "rule.json has not changed since it was read; the rule that is in use stays; to swap",
     );
     let path = folder.path().join("rule.json");
     fs::rename(folder.path().join("next.json"), &path).unwrap();

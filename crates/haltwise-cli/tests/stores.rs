@@ -351,6 +351,39 @@ fn files_of_a_store_are_for_its_user_alone() {
 }
 
 #[test]
+fn what_a_killed_server_left_unfinished_is_removed() {
+    let folder = folder();
+    let words = "rule.json --store store --audit 1";
+    let server = Server::start(folder.path(), words);
+    labelled(&server, "a");
+    server.kill();
+    let store = folder.path().join("store/rule");
+    std::fs::create_dir_all(store.join("_before-1")).unwrap();
+    std::fs::create_dir_all(store.join("_before.new")).unwrap();
+    let unfinished = [
+        ".haltwise-Ab12",
+        "_before-1/.haltwise-Cd34",
+        "_log-00000001.new",
+        "_audits-00000001.new",
+    ];
+    let others = [
+        "_before.new/audits-00000009.jsonl",
+        "audits-00000008.parquet",
+    ];
+    for name in unfinished.iter().chain(&others) {
+        std::fs::write(store.join(name), "precious").unwrap();
+    }
+    let server = Server::start(folder.path(), words);
+    assert_eq!(server.status()["totals"]["labels"], 1);
+    for name in unfinished {
+        assert!(!store.join(name).exists(), "{name}");
+    }
+    for name in others {
+        assert!(store.join(name).exists(), "{name}");
+    }
+}
+
+#[test]
 fn old_traces_are_removed_as_the_operator_wishes() {
     let folder = folder();
     let traces = |folder: &Path| -> Vec<PathBuf> {
@@ -484,6 +517,177 @@ fn damage_in_the_last_line_of_the_log_is_told_and_counted() {
     // The next start finds a log that is whole.
     let (_, said) = started(folder.path(), words);
     assert!(!said.contains("damaged"), "{said}");
+}
+
+/// Streams that are open, with one step each, and their second step, which halts them.
+fn open_streams(name: &str, n: usize) -> (String, String) {
+    let first: String = (0..n)
+        .map(|i| format!("{{\"id\":\"{name}{i}\",\"t\":1,\"score\":0.1,\"prediction\":1}}\n"))
+        .collect();
+    let second = first.replace("\"t\":1,\"score\":0.1", "\"t\":2,\"score\":1.0");
+    (first, second)
+}
+
+#[test]
+fn a_start_that_fails_leaves_open_streams_to_the_next_server() {
+    let folder = folder();
+    let path = folder.path();
+    let (first, second) = open_streams("s", 100);
+    let server = Server::start(path, "rule.json --store store");
+    assert_eq!(server.post("/rule/streams", &first).body, "");
+    server.stop();
+    let fails = |words: &str, because: &str| {
+        let mut command = haltwise();
+        let ran = ran(command.current_dir(path).args(words.split(' ')));
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains(because), "{}", ran.stderr);
+    };
+    // Another program has its address.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let words = format!("serve rule.json --store store --listen {address}");
+    fails(&words, "cannot listen on");
+    // The store of another rule has another one.
+    std::fs::create_dir(path.join("new")).unwrap();
+    std::fs::copy(path.join("rule.json"), path.join("other.json")).unwrap();
+    Server::start(path, "other.json --store store").stop();
+    calibrate(path, "new/other.json", 0.2, 0.0033);
+    let words = "serve rule.json new/other.json --store store --listen 127.0.0.1:0";
+    fails(words, "the store has another rule");
+    // The broker's authorities are no certificates, and its id is none.
+    std::fs::write(path.join("store/rule/_mqtt-id"), "nonsense").unwrap();
+    let words = "serve rule.json --store store --listen 127.0.0.1:0 --mqtt mqtt://127.0.0.1:1";
+    fails(words, "it is no client id");
+    let server = Server::start(path, "rule.json --store store");
+    let halts = server.post("/rule/streams", &second).lines();
+    assert_eq!(halts.len(), 100, "{:?}", halts.first());
+    assert!(halts.iter().all(|halt| halt["t"] == 2), "{:?}", halts[0]);
+}
+
+/// An audit with its label.
+fn labelled(server: &Server, id: &str) {
+    assert_eq!(
+        server
+            .post("/rule/streams", &stream(id, 1, 1))
+            .lines()
+            .len(),
+        2
+    );
+    let label = format!("{{\"id\":\"{id}\",\"label\":1}}");
+    assert_eq!(server.post("/rule/labels", &label).status, 200, "{id}");
+}
+
+#[test]
+fn a_server_whose_store_was_moved_away_acknowledges_nothing_and_harms_no_other() {
+    let folder = folder();
+    let place = |name: &str| folder.path().join(name);
+    let words = "rule.json --store store --audit 1";
+    let server = Server::start(folder.path(), words);
+    labelled(&server, "first");
+    std::fs::rename(place("store"), place("moved")).unwrap();
+    let refused = server.post("/rule/streams", &stream("lost", 1, 1));
+    assert!(
+        refused.body.contains("it was moved or removed"),
+        "{refused:?}"
+    );
+    // Nor is the store of another server touched, which begins there.
+    let other = Server::start(folder.path(), words);
+    labelled(&other, "another");
+    let before = all_files(&place("store"));
+    let rotated = server.post("/rule/rotate", "");
+    assert_eq!(rotated.status, 503, "{rotated:?}");
+    assert!(rotated.body.contains("put it back"), "{rotated:?}");
+    assert_eq!(all_files(&place("store")), before);
+    let ready = server.get("/ready");
+    assert_eq!(ready.status, 503);
+    assert!(ready.body.contains("_log-"), "{ready:?}");
+    labelled(&other, "and another");
+    other.kill();
+    let other = Server::start(folder.path(), words);
+    assert_eq!(other.status()["totals"]["labels"], 2);
+    other.stop();
+    // It goes on once the store is back.
+    std::fs::rename(place("store"), place("others")).unwrap();
+    std::fs::rename(place("moved"), place("store")).unwrap();
+    until("the store is back", || server.get("/ready").status == 200);
+    labelled(&server, "second");
+    server.kill();
+    let server = Server::start(folder.path(), words);
+    let status = server.status();
+    assert_eq!(status["totals"]["labels"], 2, "{status}");
+}
+
+#[test]
+fn a_lock_file_that_was_removed_is_made_again() {
+    let folder = folder();
+    let words = "rule.json --store store --audit 1";
+    let server = Server::start(folder.path(), words);
+    let lock = folder.path().join("store/rule/_lock");
+    std::fs::remove_file(&lock).unwrap();
+    until("there is a lock file again", || lock.exists());
+    labelled(&server, "a");
+    let (is_ready, said) = started(folder.path(), &format!("{words} --wait-for-store 0"));
+    assert!(
+        !is_ready && said.contains("another server uses this store"),
+        "{said}"
+    );
+    server.stop();
+    let server = Server::start(folder.path(), words);
+    assert_eq!(server.status()["totals"]["labels"], 1);
+}
+
+#[test]
+fn silent_streams_are_closed_even_where_no_new_log_can_be_written() {
+    let folder = folder();
+    let server = Server::start(folder.path(), "rule.json --store store --idle 1 --rotate 1");
+    // A folder is where the next log is to be written, whatever its number.
+    let store = folder.path().join("store/rule");
+    let log = || {
+        let mut logs = all_files(&store);
+        logs.retain(|path| path.extension().is_none() && path.to_string_lossy().contains("_log-"));
+        let name = logs.last().unwrap().file_name().unwrap().to_owned();
+        name.to_str().unwrap()["_log-".len()..]
+            .parse::<u32>()
+            .unwrap()
+    };
+    let now = log();
+    for next in now + 1..now + 100 {
+        let _ = std::fs::create_dir(store.join(format!("_log-{next:08}.new")));
+    }
+    until("rotations fail", || {
+        server.post("/rule/rotate", "").status == 503
+    });
+    let (first, _) = open_streams("s", 10);
+    assert_eq!(server.post("/rule/streams", &first).body, "");
+    until("silent streams are closed", || {
+        server.status()["totals"]["idle"] == 10
+    });
+    let metrics = server.get("/metrics").body;
+    assert!(
+        !metrics.contains("haltwise_store_errors_total{rule=\"rule\"} 0\n"),
+        "{metrics}"
+    );
+}
+
+#[test]
+fn sighup_brings_no_rule_back_whose_file_has_not_changed() {
+    let folder = folder();
+    let path = folder.path();
+    std::fs::copy(path.join("rule.json"), path.join("second.json")).unwrap();
+    let server = Server::start(path, "rule.json second.json --store store");
+    let delta = server.status()["next_delta"].as_f64().unwrap();
+    let new = calibrate(path, "new.json", 0.2, delta);
+    assert_eq!(server.ask("PUT", "/rule/rule", &new).json()["renewal"], 2);
+    // The files are read in their order: once the second has its new rule, the first was read.
+    std::fs::copy(path.join("new.json"), path.join("second.json")).unwrap();
+    let id = server.child.id().to_string();
+    let told = Command::new("kill").args(["-HUP", &id]).status();
+    assert!(told.unwrap().success());
+    until("the second rule is renewed", || {
+        server.get("/second/status").json()["renewal"] == 2
+    });
+    assert_eq!(server.get("/rule/rule").body, new);
+    assert_eq!(server.status()["renewal"], 2);
 }
 
 /// A metric family as its lines say.

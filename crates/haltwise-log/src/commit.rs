@@ -8,7 +8,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::file::{Log, check, join};
+use crate::file::{Log, check, is_in_place, join};
+use crate::file_id::FileId;
 
 /// How long the writer pauses after a write that failed: at first, and at the most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -16,7 +17,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why what was appended is not on the disk yet. The writer tries again until it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the log cannot be written: {0}; make room, and it goes on by itself")]
+#[error("the log cannot be written: {0}; make room if the disk is full; then it goes on by itself")]
 pub struct Failed(String);
 
 /// Appends records to a log from any thread.
@@ -28,6 +29,7 @@ pub struct Failed(String);
 pub struct Committer {
     shared: Arc<Shared>,
     path: PathBuf,
+    id: FileId,
     thread: Option<JoinHandle<Log>>,
 }
 
@@ -82,7 +84,7 @@ impl Committer {
         committed: impl Fn(Result<u64, &Failed>, Duration) + Send + 'static,
     ) -> Self {
         let shared = Arc::new(Shared::default());
-        let path = log.path().to_path_buf();
+        let (path, id) = (log.path().to_path_buf(), log.id());
         let thread = std::thread::spawn({
             let shared = Arc::clone(&shared);
             move || work(&shared, log, &committed)
@@ -90,6 +92,7 @@ impl Committer {
         Self {
             shared,
             path,
+            id,
             thread: Some(thread),
         }
     }
@@ -110,6 +113,12 @@ impl Committer {
     /// Whether the last write succeeded.
     pub fn ready(&self) -> Result<(), Failed> {
         self.shared.state().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Whether the log is still at its path. Otherwise whoever reads it later would miss what is
+    /// appended.
+    pub fn in_place(&self) -> Result<(), Error> {
+        is_in_place(self.id, &self.path)
     }
 
     /// Waits until a record is on the disk, or a write fails. A record that waits then
@@ -243,6 +252,41 @@ mod tests {
         assert_eq!(next, [50; 8]);
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert!(lines < 400, "{lines} commits for 400 records");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn nothing_is_acknowledged_while_the_log_is_elsewhere() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (folder.path().join("log"), folder.path().join("moved"));
+        let (log, _) = Log::open(&path, "{}", &mut |_| Ok(())).unwrap();
+        let committer = Committer::new(log, |_, _| {});
+        let write = |record: &str| committer.wait(committer.append(record).unwrap());
+        write("before").unwrap();
+        std::fs::rename(&path, &elsewhere).unwrap();
+        assert!(committer.in_place().is_err());
+        let message = write("meanwhile").unwrap_err().to_string();
+        assert!(
+            message.contains("log: it was moved or removed"),
+            "{message}"
+        );
+        // Another server begins a log there, which is left alone.
+        drop(Log::open(&path, "{}", &mut |_| Ok(())).unwrap());
+        assert!(write("still").is_err());
+        std::fs::rename(&elsewhere, &path).unwrap();
+        committer.in_place().unwrap();
+        while committer.ready().is_err() {
+            std::thread::yield_now();
+        }
+        write("after").unwrap();
+        drop(committer);
+        let mut records = Vec::new();
+        Log::read(&path, &mut |record| {
+            records.push(record.to_owned());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(records, ["before", "meanwhile", "still", "after"]);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum ErrorKind {
     Damaged(u64),
     /// A record, on a line counted from 1, was refused by its reader.
     Refused(u64, String),
+    /// It was moved or removed while it was written.
+    Misplaced,
     /// A record has a control character in it, and cannot be written.
     ControlCharacter,
 }
@@ -69,6 +71,9 @@ impl fmt::Display for Error {
                  remove that line to go on without it"
             ),
             ErrorKind::Refused(line, problem) => write!(f, "line {line}: {problem}"),
+            ErrorKind::Misplaced => {
+                f.write_str("it was moved or removed while this program wrote it; put it back")
+            }
             ErrorKind::ControlCharacter => {
                 f.write_str("a record with a control character cannot be written")
             }

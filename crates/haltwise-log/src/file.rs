@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::{Error, ErrorKind};
+use crate::file_id::FileId;
 use crate::folder::sync_folder_of;
 use crate::tail::Dropped;
 
@@ -25,6 +26,7 @@ pub type Read<'a> = dyn FnMut(&str) -> Result<(), String> + 'a;
 pub struct Log {
     path: PathBuf,
     file: File,
+    id: FileId,
     /// Where the next line begins.
     end: u64,
     /// How many bytes are on the disk for certain.
@@ -72,6 +74,7 @@ impl Log {
         let found = lines(path, &file, Some(header), read)?;
         let mut log = Self {
             path: path.to_path_buf(),
+            id: FileId::of(&file).map_err(Error::io(path))?,
             file,
             end: found.bytes,
             synced: found.bytes,
@@ -118,6 +121,18 @@ impl Log {
         &self.path
     }
 
+    /// Gives the file another name, in place of whatever has that.
+    pub fn rename(&mut self, to: &Path) -> Result<(), Error> {
+        std::fs::rename(&self.path, to).map_err(Error::io(to))?;
+        self.path = to.to_path_buf();
+        Ok(())
+    }
+
+    /// Which file it is.
+    pub(crate) fn id(&self) -> FileId {
+        self.id
+    }
+
     /// How many bytes it has.
     pub fn bytes(&self) -> u64 {
         self.end
@@ -162,9 +177,11 @@ impl Log {
 
     /// Forces what was appended to the disk. If that fails, what was appended since the
     /// last time is no part of the log any more, and is to be appended again: a system may
-    /// drop what it could not write, and call the next attempt a success.
+    /// drop what it could not write, and call the next attempt a success. It fails too if the
+    /// file was moved or removed: nobody who reads the log later would find what was appended.
     pub fn sync(&mut self) -> Result<(), Error> {
-        let synced = self.file.sync_data();
+        let synced = self.file.sync_data().map_err(Error::io(&self.path));
+        let synced = synced.and_then(|()| is_in_place(self.id, &self.path));
         match synced {
             Ok(()) => self.synced = self.end,
             Err(_) => {
@@ -172,7 +189,7 @@ impl Log {
                 self.has_tail = true;
             }
         }
-        synced.map_err(Error::io(&self.path))
+        synced
     }
 
     /// Drops what is behind the last good line.
@@ -186,6 +203,14 @@ impl Log {
     fn seek(&mut self, to: u64) -> Result<(), Error> {
         let moved = self.file.seek(SeekFrom::Start(to));
         moved.map(drop).map_err(Error::io(&self.path))
+    }
+}
+
+/// Refuses to go on with a log that nobody would find at its path.
+pub(crate) fn is_in_place(id: FileId, path: &Path) -> Result<(), Error> {
+    match id.is_at(path) {
+        true => Ok(()),
+        false => Err(Error::new(path, ErrorKind::Misplaced)),
     }
 }
 

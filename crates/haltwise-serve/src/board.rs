@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -381,8 +382,10 @@ impl Board {
         self.lock().1.is_some()
     }
 
-    /// Closes idle streams, and notes the evidence.
+    /// Looks after the store, closes idle streams, and notes the evidence.
     pub(crate) fn tick(&self) -> Result<(), Error> {
+        self.with_store(|_, store| store.check_place())
+            .transpose()?;
         let (e_value, _) = self.change(|desk, now, out| {
             desk.tick(now, out);
             desk.monitor().map(haltwise::monitor::Monitor::e_value)
@@ -412,21 +415,22 @@ impl Board {
     /// Puts labelled audits into a trace file, and begins a new log.
     pub(crate) fn rotate(&self) -> Result<(), Error> {
         let _alone = lock(&self.rotating);
-        let unfiled = {
-            let inner = self.lock();
-            let Some(store) = &inner.1 else {
-                return Ok(());
-            };
-            store.unfiled(&inner.0)
+        let Some(unfiled) = self.with_store(|desk, store| store.unfiled(desk)) else {
+            return Ok(());
         };
+        let unfiled = unfiled?;
         // The desk is free while files are written.
-        unfiled.file()?;
+        unfiled.file().inspect_err(|_| {
+            self.counts.errors.fetch_add(1, Ordering::Relaxed);
+        })?;
         let Some(draft) =
             self.with_store(|desk, store| store.draft(desk, unfiled.len(), self.clock.now()))
         else {
             return Ok(());
         };
-        let draft = draft?;
+        let mut draft = draft?;
+        // It is also free between two parts of what waits.
+        while draft.copy_part(&mut self.lock().0) {}
         let written = draft.write();
         let adopted = self.with_store(|desk, store| store.adopt(desk, draft, written));
         adopted.unwrap_or(Ok(()))
@@ -554,10 +558,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let board_now = board(folder.path());
         audit(&board_now, 0);
-        let draft = board_now
+        let mut draft = board_now
             .with_store(|desk, store| store.draft(desk, 0, board_now.clock.now()).unwrap())
             .unwrap();
         audit(&board_now, 1);
+        while draft.copy_part(&mut board_now.lock().0) {}
         let written = draft.write();
         audit(&board_now, 2);
         board_now

@@ -185,21 +185,22 @@ impl Boards {
         tokens: Tokens,
         log: ServerLog,
     ) -> Result<Self, Error> {
-        let mut boards = Vec::new();
+        let mut boards: Vec<Arc<Board>> = Vec::new();
         let mut locks = locks.into_iter();
         for (i, served) in rules.into_iter().enumerate() {
             let seed = how.seed.wrapping_add(i as u64);
             let how = Opening { seed, ..how };
-            let (rule, json) = (served.rule.clone(), served.json.clone());
-            let board = match store.zip(locks.next()) {
-                Some((store, lock)) => {
-                    let folder = store.join(&served.name);
-                    let opened = Store::open(&folder, lock, rule, json, how)?;
-                    opened.notices.iter().for_each(|said| log.info(said));
-                    Board::stored(served, opened)
+            let place = store
+                .map(|store| store.join(&served.name))
+                .zip(locks.next());
+            let board = open_board(served, place, how, &log).inspect_err(|_| {
+                // The stores that are open keep their streams for the next server.
+                for board in &boards {
+                    if let Err(error) = board.close() {
+                        log.error(&error.to_string());
+                    }
                 }
-                None => Board::unstored(served, Desk::new(rule, json, how.settings, seed)),
-            };
+            })?;
             boards.push(Arc::new(board));
         }
         let (end, _) = watch::channel(false);
@@ -356,6 +357,23 @@ impl Boards {
     }
 }
 
+/// Opens the store of a rule, in a folder that is locked, or serves it without one.
+fn open_board(
+    served: Served,
+    place: Option<(PathBuf, StoreLock)>,
+    how: Opening,
+    log: &ServerLog,
+) -> Result<Board, Error> {
+    let (rule, json) = (served.rule.clone(), served.json.clone());
+    let Some((folder, lock)) = place else {
+        let desk = Desk::new(rule, json, how.settings, how.seed);
+        return Ok(Board::unstored(served, desk));
+    };
+    let opened = Store::open(&folder, lock, rule, json, how)?;
+    opened.notices.iter().for_each(|said| log.info(said));
+    Ok(Board::stored(served, opened))
+}
+
 /// The task that keeps boards.
 #[derive(Debug)]
 pub struct Keeping(JoinHandle<()>);
@@ -441,15 +459,16 @@ impl Upkeep {
     }
 
     async fn work(&mut self, board: &Arc<Board>, log: &ServerLog) {
-        if self.retry.is_some_and(|(at, _)| Instant::now() < at) {
-            return;
-        }
         let (kept, is_due) = (Arc::clone(board), self.is_due);
+        let rotates = self.retry.is_none_or(|(at, _)| at <= Instant::now());
         let work = tokio::task::spawn_blocking(move || {
-            if is_due || kept.is_long() {
-                kept.rotate()?;
-            }
-            kept.tick()
+            let rotated = match rotates && (is_due || kept.is_long()) {
+                true => kept.rotate(),
+                false => Ok(()),
+            };
+            // Streams say nothing for too long whether or not there is a new log.
+            let ticked = kept.tick();
+            rotated.and(ticked)
         });
         let done: Result<(), Error> = match work.await {
             Ok(done) => done,
@@ -460,6 +479,7 @@ impl Upkeep {
             },
         };
         match done {
+            _ if !rotates => {}
             Ok(()) => {
                 if self.retry.take().is_some() {
                     log.info(&format!("{}: the store can be written again", board.name));

@@ -35,6 +35,9 @@ const MOST_LIVE: usize = 64 << 20;
 /// All open streams are looked at for idle ones so often in the time that makes one idle.
 const WALKS: u32 = 60;
 
+/// How many audits are looked at at a time, while streams wait.
+pub(crate) const PART: usize = 1000;
+
 /// The column of costs, where the rule has no other.
 pub(crate) const COSTS: &str = "cost";
 
@@ -1083,7 +1086,20 @@ impl Desk {
 
     /// The records that bring this state back: without open streams, which a
     /// server that is killed forgets, or with all of them.
-    pub(crate) fn state(&self, closing: bool) -> Vec<String> {
+    pub(crate) fn state(&mut self, closing: bool) -> Vec<String> {
+        let mut records = self.begin_copy();
+        while let Some(part) = self.copy_waiting() {
+            records.extend(part);
+        }
+        if closing {
+            records.extend(self.open_records());
+        }
+        records
+    }
+
+    /// The same without open streams and without the audits that wait for a label, which
+    /// [`copy_waiting`](Self::copy_waiting) gives as they are now, whatever becomes of them.
+    pub(crate) fn begin_copy(&mut self) -> Vec<String> {
         let mut out = Out::default();
         out.record(&Record::State {
             renewal: self.renewal,
@@ -1097,12 +1113,9 @@ impl Desk {
             halted_at: self.halted_at.clone(),
             careful_until: self.careful_until,
         });
-        let text = |record: Borrowed<'_>| serde_json::to_string(&record).ok();
         for (id, live) in &self.live {
-            out.records.extend(text(Borrowed::Live { id, live }));
-        }
-        for (id, waiting) in self.waiting.iter() {
-            out.records.extend(text(Borrowed::Waiting { id, waiting }));
+            let record = serde_json::to_string(&Borrowed::Live { id, live });
+            out.records.extend(record);
         }
         for (began, trace) in &self.done {
             out.record(&Record::Done {
@@ -1110,9 +1123,19 @@ impl Desk {
                 trace: trace.clone(),
             });
         }
-        if !closing {
-            return out.records;
-        }
+        self.waiting.begin_copy();
+        out.records
+    }
+
+    /// The next records of audits that wait for a label, so few that no stream has to wait for
+    /// long. `None` once there are no more.
+    pub(crate) fn copy_waiting(&mut self) -> Option<Vec<String>> {
+        self.waiting.copy_part(PART)
+    }
+
+    /// The records of open streams, and that these are all.
+    fn open_records(&self) -> Vec<String> {
+        let mut out = Out::default();
         let open = |streams: &Streams, renewal: Option<u32>, out: &mut Out| {
             for (id, state) in streams.iter() {
                 out.record(&Record::Open {

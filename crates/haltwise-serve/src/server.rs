@@ -32,6 +32,7 @@ use crate::exposition::Exposition;
 use crate::lines::Lines;
 use crate::mqtt::{self, Mqtt};
 use crate::same_origin::from_here;
+use crate::server_log::ServerLog;
 use crate::status::Status;
 
 /// What to serve, and how.
@@ -104,20 +105,21 @@ pub async fn serve(
         () = &mut stop => return Ok(()),
     };
     let boards = boards.allow_hosts(allow_hosts).limit_lines(max_line);
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(|e| Error::new(format!("cannot listen on {listen}: {e}")))?;
-    let address = listener
-        .local_addr()
-        .map_err(|e| Error::new(e.to_string()))?;
-    if let Some(broker) = mqtt {
-        let store = store.unwrap_or_default();
-        let stores: Vec<PathBuf> = boards.all.iter().map(|b| store.join(&b.name)).collect();
-        let id = mqtt::client_id(&stores)?;
-        let task = broker.task(id, &boards, log.clone())?;
-        let dead = boards.dead.clone();
-        tokio::spawn(dead.supervise(mqtt::TASK, log.clone(), boards.ending(), task));
-    }
+    let connected = async {
+        let listener = bind(listen).await?;
+        if let Some(broker) = mqtt {
+            take_from(broker, &boards, store.unwrap_or_default(), &log)?;
+        }
+        Ok(listener)
+    };
+    let (listener, address) = match connected.await {
+        Ok(connected) => connected,
+        Err(error) => {
+            // The open streams were read from the store, and are for the next server.
+            boards.close(&keeping)?;
+            return Err(error);
+        }
+    };
     started(address);
     let drain = connections.drain;
     let connections = Arc::new(Connections::new(connections, tls));
@@ -144,6 +146,23 @@ pub async fn serve(
         Err(error) => return Err(Error::new(format!("the server failed: {error}"))),
     }
     closed
+}
+
+async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let bound = TcpListener::bind(listen).await;
+    bound
+        .and_then(|listener| listener.local_addr().map(|address| (listener, address)))
+        .map_err(|e| Error::new(format!("cannot listen on {listen}: {e}")))
+}
+
+/// Takes lines from a broker until the server ends.
+fn take_from(broker: Mqtt, boards: &Boards, store: PathBuf, log: &ServerLog) -> Result<(), Error> {
+    let stores: Vec<PathBuf> = boards.all.iter().map(|b| store.join(&b.name)).collect();
+    let id = mqtt::client_id(&stores)?;
+    let task = broker.task(id, boards, log.clone())?;
+    let dead = boards.dead.clone();
+    tokio::spawn(dead.supervise(mqtt::TASK, log.clone(), boards.ending(), task));
+    Ok(())
 }
 
 fn router(boards: &Boards) -> Router {

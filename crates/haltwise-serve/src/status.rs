@@ -6,14 +6,11 @@ use std::ops::Deref;
 use haltwise::monitor::{Verdict, Watch};
 use serde::Serialize;
 
-use crate::desk::Desk;
+use crate::desk::{Desk, PART};
 use crate::record::Totals;
 
 /// The most ids that are told to want a label.
 const MOST_WANTED: usize = 100;
-
-/// How many audits are looked at while a desk is held.
-const PART: usize = 1000;
 
 /// What is asked for by `status`.
 #[derive(Debug, Clone, Serialize)]

@@ -34,6 +34,9 @@ use crate::store_lock::StoreLock;
 
 const HEADER: &str = r#"{"format":"haltwise-store-1"}"#;
 
+/// How the names of trace files begin that are not complete.
+const UNFINISHED: &str = ".haltwise-";
+
 /// How far all logs are on the disk.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Committed {
@@ -100,8 +103,10 @@ pub(crate) struct Store {
     bytes: u64,
     /// What was appended since a draft of the next log was made, while there is one.
     since_draft: Option<Vec<String>>,
+    /// Whether the folder is no longer at its path, so that nothing may be written there.
+    is_misplaced: bool,
     /// Held through rotations and until the store is dropped, which is after it was closed.
-    _lock: StoreLock,
+    lock: StoreLock,
 }
 
 /// A log of this many bytes is long: reading it back takes a good part of a second.
@@ -127,6 +132,7 @@ impl Store {
         json: String,
         how: Opening,
     ) -> Result<Opened, Error> {
+        remove_unfinished(folder)?;
         let number = logs(folder)?.last().copied().unwrap_or(1);
         let mut desk = Desk::new(rule.clone(), json.clone(), how.settings, how.seed);
         let mut closed = true;
@@ -151,7 +157,8 @@ impl Store {
             first_bytes: 0,
             bytes: 0,
             since_draft: None,
-            _lock: lock,
+            is_misplaced: false,
+            lock,
         };
         let mut notices = Vec::new();
         if let Some(dropped) = opened.dropped.filter(|d| d.cause == Cause::Damaged) {
@@ -300,30 +307,57 @@ impl Store {
         self.bytes > LONG.max(self.first_bytes)
     }
 
+    /// Makes sure that the folder at the store's path is this store, and locked. Someone may have
+    /// moved it, or removed it, and another server may have begun another one there.
+    pub(crate) fn check_place(&mut self) -> Result<(), Error> {
+        let Some(committer) = &self.committer else {
+            return Ok(());
+        };
+        let in_place = committer.in_place();
+        let was_misplaced = std::mem::replace(&mut self.is_misplaced, in_place.is_err());
+        match in_place {
+            // The lock file alone was removed.
+            Ok(()) => self.lock.renew(&self.folder)?,
+            Err(error) => {
+                let problem = Some(error.to_string());
+                self.committed
+                    .send_modify(|committed| committed.problem = problem);
+                return Err(error.into());
+            }
+        }
+        if was_misplaced {
+            self.committed
+                .send_modify(|committed| committed.problem = None);
+        }
+        Ok(())
+    }
+
     /// What is to go into a trace file now.
-    pub(crate) fn unfiled(&self, desk: &Desk) -> Unfiled {
-        Unfiled {
+    pub(crate) fn unfiled(&mut self, desk: &Desk) -> Result<Unfiled, Error> {
+        self.check_place()?;
+        Ok(Unfiled {
             folder: self.folder.clone(),
             retention: self.retention,
             number: self.number,
             done: desk.done_audits().to_vec(),
             alarm: desk.alarm_at(),
             rule: Arc::clone(desk.rule()),
-        }
+        })
     }
 
     /// Puts labelled audits into a trace file, and what still matters into a new
     /// log.
     fn rotate(&mut self, desk: &mut Desk, now: u64) -> Result<(), Error> {
-        let unfiled = self.unfiled(desk);
+        let unfiled = self.unfiled(desk)?;
         unfiled.file()?;
-        let draft = self.draft(desk, unfiled.len(), now)?;
+        let mut draft = self.draft(desk, unfiled.len(), now)?;
+        while draft.copy_part(desk) {}
         let written = draft.write();
         self.adopt(desk, draft, written)
     }
 
     /// Makes a draft of the next log, once the first audits that are done, this many, are in
-    /// a trace file.
+    /// a trace file. The audits that wait for a label are to be copied yet.
     pub(crate) fn draft(
         &mut self,
         desk: &mut Desk,
@@ -336,16 +370,21 @@ impl Store {
         if let Some(days) = self.retention.days {
             desk.drop_waiting_before(now.saturating_sub(u64::from(days) * DAY));
         }
-        Ok(self.draft_of(desk, filed, false))
+        Ok(self.draft_of(desk, filed, Desk::begin_copy))
     }
 
-    fn draft_of(&mut self, desk: &mut Desk, filed: usize, closing: bool) -> Draft {
+    fn draft_of(
+        &mut self,
+        desk: &mut Desk,
+        filed: usize,
+        records: impl FnOnce(&mut Desk) -> Vec<String>,
+    ) -> Draft {
         let filed = desk.take_done(filed);
         self.since_draft = Some(Vec::new());
         Draft {
             folder: self.folder.clone(),
             number: self.number + 1,
-            records: desk.state(closing),
+            records: records(desk),
             filed,
         }
     }
@@ -377,10 +416,14 @@ impl Store {
         let failed = |e: std::io::Error| Error::file(&path, e);
         let WrittenLog { mut log, folder } = written;
         if !since.is_empty() {
-            log.append(since.iter().map(String::as_str))?;
-            log.sync()?;
+            let appended = log.append(since.iter().map(String::as_str));
+            appended.and_then(|()| log.sync()).inspect_err(|_| {
+                // It takes the room that the old log needs.
+                let _ = remove_if_there(log.path());
+            })?;
         }
-        fs::rename(beside(&path), &path).map_err(failed)?;
+        self.check_place()?;
+        log.rename(&path)?;
         if let Err(error) = folder.sync_all() {
             // It may be gone after a power failure, so the old one goes on. Should both be
             // there, a restart would take this one, and miss what comes from now on.
@@ -411,11 +454,11 @@ impl Store {
 
     /// Stores all, open streams too.
     pub(crate) fn close(&mut self, desk: &mut Desk) -> Result<(), Error> {
-        let unfiled = self.unfiled(desk);
+        let unfiled = self.unfiled(desk)?;
         let filed = unfiled.file();
         // What is in no file stays in the log.
         let count = if filed.is_ok() { unfiled.len() } else { 0 };
-        let draft = self.draft_of(desk, count, true);
+        let draft = self.draft_of(desk, count, |desk| desk.state(true));
         let written = draft.write();
         self.adopt(desk, draft, written)?;
         if let Some(committer) = self.committer.take() {
@@ -456,6 +499,14 @@ pub(crate) struct WrittenLog {
 }
 
 impl Draft {
+    /// Copies some of the audits that wait for a label. Returns whether there may be more.
+    pub(crate) fn copy_part(&mut self, desk: &mut Desk) -> bool {
+        let part = desk.copy_waiting();
+        let is_part = part.is_some();
+        self.records.extend(part.into_iter().flatten());
+        is_part
+    }
+
     /// Writes it, all of it on the disk. Nobody who holds the desk has to wait for that.
     pub(crate) fn write(&self) -> Result<WrittenLog, Error> {
         let path = beside(&log_path(&self.folder, self.number));
@@ -481,6 +532,28 @@ impl Draft {
         log.sync()?;
         Ok(log)
     }
+}
+
+/// Removes the files that a server had not finished when it was killed. Nothing else does, and
+/// they have answers in them.
+fn remove_unfinished(folder: &Path) -> Result<(), Error> {
+    let is_unfinished = |name: &str| {
+        let is_ours = name.starts_with("_log-") || name.starts_with("_audits-");
+        name.starts_with(UNFINISHED) || is_ours && name.ends_with(".new")
+    };
+    for folder in trace_folders(folder)? {
+        for name in names(&folder)?
+            .into_iter()
+            .filter(|name| is_unfinished(name))
+        {
+            let path = folder.join(name);
+            // A folder there is none of ours.
+            if path.is_file() {
+                remove_if_there(&path).map_err(|e| Error::file(&path, e))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The name of a log before it has its own.
@@ -536,7 +609,7 @@ impl Unfiled {
         }
         let failed = |e: std::io::Error| Error::file(&self.folder, e);
         let mut files = Vec::new();
-        for folder in self.trace_folders()? {
+        for folder in trace_folders(&self.folder)? {
             for path in trace_names(&folder)? {
                 let about = fs::metadata(&path).map_err(failed)?;
                 files.push((about.modified().map_err(failed)?, about.len(), path));
@@ -555,15 +628,6 @@ impl Unfiled {
             all -= length;
         }
         Ok(())
-    }
-
-    /// The folders with trace files: this one, and those from before alarms.
-    fn trace_folders(&self) -> Result<Vec<PathBuf>, Error> {
-        let mut folders = vec![self.folder.clone()];
-        let names = names(&self.folder)?;
-        let before = names.iter().filter(|name| name.starts_with("_before-"));
-        folders.extend(before.map(|name| self.folder.join(name)));
-        Ok(folders)
     }
 
     /// Moves the trace files of before an alarm, once.
@@ -735,6 +799,15 @@ fn logs(folder: &Path) -> Result<Vec<u64>, Error> {
     Ok(numbers)
 }
 
+/// The folders with trace files: this one, and those from before alarms.
+fn trace_folders(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut folders = vec![folder.to_path_buf()];
+    let names = names(folder)?;
+    let before = names.iter().filter(|name| name.starts_with("_before-"));
+    folders.extend(before.map(|name| folder.join(name)));
+    Ok(folders)
+}
+
 /// The trace files in a folder.
 fn trace_names(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut names = names(folder)?;
@@ -756,4 +829,21 @@ fn names(folder: &Path) -> Result<Vec<String>, Error> {
         );
     }
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_file_that_is_not_complete_is_known_by_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audits-00000001.parquet");
+        let _writer = TraceWriter::create(&path, WriteOptions::default()).unwrap();
+        let names = names(folder.path()).unwrap();
+        assert!(
+            matches!(&*names, [name] if name.starts_with(UNFINISHED)),
+            "{names:?}"
+        );
+    }
 }

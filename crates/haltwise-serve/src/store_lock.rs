@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use haltwise_log::FileId;
+
 use crate::error::Error;
 use crate::private;
 
@@ -15,7 +17,12 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 
 /// The lock of a store's folder. The system lets it go when the process ends, however it ends.
 #[derive(Debug)]
-pub(crate) struct StoreLock(#[expect(dead_code, reason = "an open file holds the lock")] File);
+pub(crate) struct StoreLock {
+    #[expect(dead_code, reason = "an open file holds the lock")]
+    open: File,
+    file: FileId,
+    path: PathBuf,
+}
 
 impl StoreLock {
     /// Locks a folder, which is made if there is none. `None` if another server has it.
@@ -32,10 +39,30 @@ impl StoreLock {
             .map_err(failed)?;
         private::restrict(&path).map_err(failed)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self(file))),
+            Ok(()) => Ok(Some(Self {
+                file: FileId::of(&file).map_err(failed)?,
+                open: file,
+                path,
+            })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => Err(failed(e)),
         }
+    }
+
+    /// Makes sure that whoever wants the folder finds it locked. Someone may have removed the
+    /// lock file: then there is another one, which is locked, too.
+    pub(crate) fn renew(&mut self, folder: &Path) -> Result<(), Error> {
+        if self.file.is_at(&self.path) {
+            return Ok(());
+        }
+        *self = Self::try_new(folder)?.ok_or_else(|| {
+            Error::file(
+                folder,
+                "another server has locked this store, whose lock file was removed; stop one of \
+                 the two servers",
+            )
+        })?;
+        Ok(())
     }
 }
 
@@ -64,7 +91,12 @@ impl Attempt {
         while let Some(folder) = self.folders.get(self.locks.len()) {
             match StoreLock::try_new(folder)? {
                 Some(lock) => self.locks.push(lock),
-                None if self.began.elapsed() < self.limit => return Ok(Some(folder)),
+                None if self.began.elapsed() < self.limit => {
+                    // Whoever waits holds nothing: two that wait would each hold what the other
+                    // one wants.
+                    self.locks.clear();
+                    return Ok(Some(folder));
+                }
                 None => return Err(in_use(folder, self.limit)),
             }
         }
@@ -105,5 +137,40 @@ mod tests {
         drop(first);
         assert_eq!(patient.advance().unwrap(), None);
         assert_eq!(patient.into_locks().len(), 1);
+    }
+
+    #[test]
+    fn who_waits_for_one_of_several_stores_holds_none_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+        let serving = StoreLock::try_new(&b).unwrap().unwrap();
+        let limit = Duration::from_secs(60);
+        let mut one = Attempt::new(vec![a.clone(), b.clone()], limit);
+        let mut other = Attempt::new(vec![b.clone(), a], limit);
+        assert_eq!(one.advance().unwrap(), Some(b.as_path()));
+        drop(serving);
+        assert_eq!(other.advance().unwrap(), None);
+        assert_eq!(other.into_locks().len(), 2);
+        assert_eq!(one.advance().unwrap(), None);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_lock_file_that_was_removed_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let mut lock = StoreLock::try_new(path).unwrap().unwrap();
+        lock.renew(path).unwrap();
+        std::fs::remove_file(path.join(NAME)).unwrap();
+        lock.renew(path).unwrap();
+        assert!(StoreLock::try_new(path).unwrap().is_none());
+        // Another server comes in between.
+        std::fs::remove_file(path.join(NAME)).unwrap();
+        let other = StoreLock::try_new(path).unwrap().unwrap();
+        let message = lock.renew(path).unwrap_err().to_string();
+        assert!(message.contains("another server has locked"), "{message}");
+        drop(other);
+        lock.renew(path).unwrap();
+        assert!(StoreLock::try_new(path).unwrap().is_none());
     }
 }

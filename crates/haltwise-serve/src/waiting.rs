@@ -1,8 +1,9 @@
 //! Audits that are over and wait for a label.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
-use crate::record::Waiting;
+use crate::record::{Borrowed, Waiting};
 
 /// The most audits that wait; the oldest give way.
 const MOST: usize = 100_000;
@@ -23,6 +24,30 @@ pub(crate) struct WaitingAudits {
     thinned: u64,
     bytes: usize,
     wanted: usize,
+    copying: Option<Copying>,
+}
+
+/// A copy of all audits as they were at one moment, while it is made in parts.
+#[derive(Debug)]
+struct Copying {
+    /// The ages of those that are to be copied yet.
+    ages: Range<u64>,
+    /// The records of those that changed before it was their turn, as they were.
+    changed: BTreeMap<u64, String>,
+}
+
+impl Copying {
+    /// Copies an audit that is about to change, unless it was copied before.
+    fn before_change(&mut self, age: u64, id: &str, waiting: &Waiting) {
+        if self.ages.contains(&age) && !self.changed.contains_key(&age) {
+            let record = record(id, waiting);
+            self.changed.extend(record.map(|record| (age, record)));
+        }
+    }
+}
+
+fn record(id: &str, waiting: &Waiting) -> Option<String> {
+    serde_json::to_string(&Borrowed::Waiting { id, waiting }).ok()
 }
 
 impl WaitingAudits {
@@ -59,6 +84,9 @@ impl WaitingAudits {
 
     pub(crate) fn remove(&mut self, id: &str) -> Option<Waiting> {
         let (age, waiting) = self.by_id.remove(id)?;
+        if let Some(copying) = &mut self.copying {
+            copying.before_change(age, id, &waiting);
+        }
         self.by_age.remove(&age);
         self.bytes -= waiting.kept.bytes();
         self.wanted -= usize::from(waiting.wants_label());
@@ -67,7 +95,10 @@ impl WaitingAudits {
 
     /// None of them counts for the monitor any more.
     pub(crate) fn drop_pending(&mut self) {
-        for (_, waiting) in self.by_id.values_mut() {
+        for (id, (age, waiting)) in &mut self.by_id {
+            if let Some(copying) = &mut self.copying {
+                copying.before_change(*age, id, waiting);
+            }
             waiting.pending = None;
         }
         self.wanted = 0;
@@ -95,6 +126,38 @@ impl WaitingAudits {
         })
     }
 
+    /// Begins to copy all of them as they are now.
+    pub(crate) fn begin_copy(&mut self) {
+        self.copying = Some(Copying {
+            ages: 0..self.next,
+            changed: BTreeMap::new(),
+        });
+    }
+
+    /// The records of the next ones, about this many at the most, the oldest first. `None` once
+    /// there are no more.
+    pub(crate) fn copy_part(&mut self, most: usize) -> Option<Vec<String>> {
+        let copying = self.copying.as_mut()?;
+        let Range { start, end } = copying.ages;
+        let mut part = Vec::new();
+        let mut all = self.by_age.range(start..end);
+        for (&age, id) in all.by_ref().take(most) {
+            let as_it_is = || record(id, &self.by_id.get(id)?.1);
+            let record = copying.changed.remove(&age).or_else(as_it_is);
+            part.extend(record.map(|record| (age, record)));
+        }
+        let next = all.next().map_or(end, |(&age, _)| age);
+        // Those that are gone.
+        let later = copying.changed.split_off(&next);
+        part.extend(std::mem::replace(&mut copying.changed, later));
+        part.sort_unstable_by_key(|&(age, _)| age);
+        copying.ages.start = next;
+        if next == end {
+            self.copying = None;
+        }
+        Some(part.into_iter().map(|(_, record)| record).collect())
+    }
+
     fn make_room(&mut self) -> u64 {
         let mut changed = 0;
         if self.bytes > MOST_BYTES {
@@ -105,6 +168,9 @@ impl WaitingAudits {
             {
                 self.thinned = age + 1;
                 if let Some((_, waiting)) = self.by_id.get_mut(id) {
+                    if let Some(copying) = &mut self.copying {
+                        copying.before_change(*age, id, waiting);
+                    }
                     changed += u64::from(!waiting.kept.is_thin());
                     self.bytes -= waiting.kept.bytes();
                     waiting.kept.thin();

@@ -311,7 +311,7 @@ fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
             }
         }
         for (records, before) in then.iter().step_by(7) {
-            let again = all.after(&all.log[..*records]);
+            let mut again = all.after(&all.log[..*records]);
             assert_eq!(&known(&again), before, "{about:?}, seed {seed}");
             // And once more after what a server writes when it starts.
             let twice = all.after(&again.state(false));
@@ -332,6 +332,44 @@ fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
     }
     let all = [swaps as usize, alarms, idle as usize, evicted, told];
     assert!(all.iter().all(|&n| n > 10), "{all:?}");
+}
+
+#[test]
+fn a_copy_that_is_made_in_parts_is_of_one_moment() {
+    let (mut parts, mut swaps) = (0, 0);
+    for (about, seed) in ABOUT
+        .into_iter()
+        .flat_map(|about| (0..30).map(move |seed| (about, seed)))
+    {
+        let rules = several(about);
+        let mut rng = SmallRng::seed_from_u64(2000 + seed);
+        let mut settings = settings(1.0);
+        // So that short histories have alarms.
+        settings.delta = Delta::try_from(0.9).unwrap();
+        let (rule, json) = rules[0].clone();
+        let mut all = Logged::of(Desk::new(rule, json, settings, 1));
+        for _ in 0..200 {
+            all.chance(&mut rng, &rules);
+        }
+        // What happens between two parts is in the log after the copy.
+        let mut log = all.desk.begin_copy();
+        let (begun, renewal) = (all.log.len(), all.desk.renewal);
+        while let Some(part) = all.desk.waiting.copy_part(1) {
+            log.extend(part);
+            parts += 1;
+            for _ in 0..10 {
+                all.chance(&mut rng, &rules);
+            }
+        }
+        log.extend_from_slice(&all.log[begun..]);
+        assert_eq!(
+            known(&all.after(&log)),
+            known(&all.desk),
+            "{about:?}, seed {seed}"
+        );
+        swaps += all.desk.renewal - renewal;
+    }
+    assert!(parts > 100 && swaps > 5, "{parts} {swaps}");
 }
 
 #[test]
