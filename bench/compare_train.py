@@ -1,5 +1,5 @@
-"""Runs `bench_train` and `pytorch_train.py` in turn, shape by shape, several
-rounds, and prints the best of each with the ratio. Needs no packages itself.
+"""Runs `bench_train` and `pytorch_train.py` in turn, shape by shape, for several
+rounds. Prints the best of each and the ratio. Needs no packages itself.
 
     python bench/compare_train.py --python PYTHON-WITH-TORCH [--rounds 3]
 """

@@ -2,13 +2,12 @@
 
     python bench/monitor.py docs/production.md
 
-Audited streams halt at one of eight steps, each as likely; what is lost is drawn at a rate that may
-change with the step or with time. Both monitors tolerate alpha = 10% and give false alarms with
-probability 1% at most, over all time. MAPIE's `RiskMonitoring` (Podkopaev and Ramdas 2022) bounds the
-mean of all losses since the beginning from below; it is given alpha as its threshold, so that its
-whole level goes into that bound. An alarm is at the first stream after which the bound, or the
-e-value, says so. The table takes the place of what stands between the two comments that name this
-script.
+Audited streams halt at one of eight steps, all equally likely. Losses are drawn at a rate that may
+change with the step or with time. Both monitors tolerate alpha = 10%, and give a false alarm with
+probability at most 1%, over all time. MAPIE's `RiskMonitoring` (Podkopaev and Ramdas 2022) bounds the
+mean of all losses since the beginning from below. Its threshold here is alpha, so that its whole
+level goes into that bound. An alarm comes at the first stream after which the bound, or the e-value,
+says so. The script replaces the text between the two comments that name it.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ LONG = 10_000
 
 
 def rule() -> haltwise.Rule:
-    """One that may halt at each of the eight steps: nothing is right before the step at which
-    the score rises, all is from then on."""
+    """A rule that may halt at each of the eight steps. Predictions are wrong before the step at
+    which the score rises, and right from then on."""
     rises = np.arange(18_000) % (STEPS + 1)
     risen = np.arange(STEPS + 1) >= rises[:, None]
     made = haltwise.calibrate(
@@ -54,10 +53,10 @@ def ours(made: haltwise.Rule, steps: np.ndarray, losses: np.ndarray) -> float:
 
 
 def mapies(losses: np.ndarray, since: int) -> float:
-    # It takes long, so first a part: what it says of one does not change with the rest.
+    # It is slow, so try a part first: its verdict on a stream does not depend on later ones.
     n = since + 500
     while True:
-        # Half of its level is for a reference set; there is none.
+        # Half of its level is for a reference set, and there is none.
         monitor = RiskMonitoring(
             "accuracy", test_level=2 * DELTA, threshold=ALPHA, warn=False
         )
@@ -83,7 +82,7 @@ def early(i: np.ndarray, t: np.ndarray) -> np.ndarray:
     return np.where(t <= 2, 0.3, 0.02)
 
 
-# What is drawn, how many deployments, how many streams of each, since when it is wrong.
+# The losses, the number of deployments, the streams of each, and when the drift begins.
 CASES = [
     ("a gap of 15% from the start", everywhere(0.15), 101, MOST, 0),
     ("20%", everywhere(0.2), 101, MOST, 0),

@@ -1,5 +1,5 @@
-"""The same measurements as `bench_gpu`, by PyTorch on the GPU (cuDNN), medians by the GPU's own
-clock. Prints one JSON object per shape.
+"""The measurements of `bench_gpu` by PyTorch on the GPU (cuDNN): medians by the GPU's own clock.
+Prints one JSON object per shape.
 
     python bench/pytorch_gpu.py
 """
@@ -55,7 +55,7 @@ def measure(shape):
                 logits, confidence = net(many)
                 probabilities, predictions = logits.softmax(-1), logits.argmax(-1)
                 confidence = confidence.sigmoid()
-                # As ours: what is said ends up in the host's memory.
+                # As in ours, the results end up in the host's memory.
                 return probabilities.cpu(), predictions.cpu(), confidence.cpu()
 
         score()

@@ -1,5 +1,5 @@
-"""The same measurements as `bench_train`, by PyTorch on the CPU, eager, with its
-best thread count. Prints one JSON object per shape.
+"""The measurements of `bench_train` by PyTorch on the CPU, eager, with its best
+thread count. Prints one JSON object per shape.
 
     python bench/pytorch_train.py [--shape N]
 """
@@ -45,7 +45,7 @@ def measure(shape, threads):
     steps, features, classes, hidden, layers = shape
     torch.set_num_threads(threads)
     large = hidden > 100
-    # Few steps per measurement: about as long as one of bench_train's.
+    # Few steps per measurement: it takes about as long as one of bench_train's.
     batches, budget, n = (1, 4.0, 256) if large else (4, 1.5, 4096)
     net = TwoHeads(features, classes, hidden, layers)
     adam = torch.optim.Adam(net.parameters(), lr=1e-3)

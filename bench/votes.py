@@ -1,12 +1,11 @@
-"""Certified votes beside what is usual: fixed budgets, Adaptive-consistency and ESC.
+"""Certified votes beside the usual ways: fixed budgets, Adaptive-consistency and ESC.
 
     python bench/votes.py VOTES.jsonl docs/votes.md docs/votes.svg
 
-VOTES has one question per line: `id`, `gold`, `answers` (N sampled answers, "" where none was
-given) and `tokens` (what each took). The questions are split 50 times into 700 to calibrate on
-and the others to try the rule on; all methods are tried on the same questions. Heuristics have a
-knob instead of a promise: each setting of it is a row. The tables take the place of what stands
-between the two comments that name this script.
+VOTES has one question per line: `id`, `gold`, `answers` (N sampled answers, "" for none) and
+`tokens` (of each answer). The script splits the questions 50 times: 700 calibrate, the others
+test. All methods use the same questions. Heuristics have a knob instead of a promise: each
+setting of it is a row. The script replaces the text between the two comments that name it.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ import matplotlib.pyplot as plt
 
 SPLITS, CALIBRATING, DELTA = 50, 700, 0.05
 ALPHAS = (0.05, 0.1)
-# To compare at equal gaps.
+# The values of α, to compare at equal gaps.
 SWEEP = (0.005, 0.0075, *np.arange(0.01, 0.101, 0.005).round(3).tolist(), 0.12, 0.15)
 HOW = {True: "with labels", False: "without labels"}
 
 
 class Votes:
-    """All votes, and what a stop after each of them would give."""
+    """All votes, and the result of a stop after each of them."""
 
     def __init__(self, path: str) -> None:
         with open(path) as file:
@@ -107,12 +106,12 @@ def _first(row: list[str], stops) -> int:
 def certified(
     votes: Votes, splits: list, method: str, labelled: bool, alpha: float
 ) -> tuple:
-    """What rules do to the questions they were not made from, on average, and to how many of
-    these sets of questions they cost more than alpha. Chance alone moves a set's cost a little."""
+    """What rules do to new questions, on average, and for how many sets of new questions they
+    cost more than alpha. Chance alone moves a set's cost a little."""
     traces = votes.labelled if labelled else votes.unlabelled
     found = []
     for seed, (calibrating, trying) in enumerate(splits):
-        # One threshold needs no traces set aside, and has nothing to choose by cost.
+        # One threshold needs no fitting traces, and no costs to choose by.
         more = {}
         if method != "marginal":
             more = {"seed": seed, "cost": votes.costs[calibrating]}
@@ -128,7 +127,7 @@ def certified(
 
 
 def main(path: str, page: str, figure: str) -> None:
-    # Rules that halt late say so, and that is one of the outcomes here.
+    # A rule that halts late warns, and that is one of the outcomes here.
     warnings.simplefilter("ignore")
     votes = Votes(path)
     splits = []
@@ -199,7 +198,7 @@ def table(ours: dict, heuristics: dict) -> Iterator[str]:
 
 
 def compare(ours: dict, heuristics: dict) -> Iterator[str]:
-    """For each setting of a heuristic that loses a little, the tokens of certified rules at the
+    """For each setting of a heuristic that loses a little: the tokens of certified rules at the
     same gap, on the line between the two alphas whose gaps lie around it."""
     kinds = [(m, labelled) for m in ("marginal", "adaptive") for labelled in HOW]
     names = [f"{method}, {HOW[labelled]}" for method, labelled in kinds]

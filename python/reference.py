@@ -16,7 +16,7 @@ through, see [python.md](python.md).
 
 
 def signature(name: str, thing: object) -> str:
-    """How it is called; empty for what is not, or not by a user."""
+    """The call with its arguments; empty for names that users do not call."""
     try:
         found = inspect.signature(thing)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -40,7 +40,7 @@ def document(name: str, thing: object, level: int) -> str:
 
 
 def members(cls: type) -> list[tuple[str, object]]:
-    # In the order of the code, which a type made in Rust does not keep.
+    # In the order of the code; types made in Rust do not keep it.
     names = sorted(vars(cls)) if cls.__module__ == "haltwise._core" else list(vars(cls))
     own = [(name, getattr(cls, name)) for name in names if not name.startswith("_")]
     described = (property, type(haltwise.Stream.steps))

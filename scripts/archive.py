@@ -2,7 +2,7 @@
 """Packs the command line for people without Rust: archive.py BINARY TARGET FOLDER.
 
 Writes FOLDER/haltwise-VERSION-TARGET.tar.gz (.zip for Windows): the binary, its manual pages, completions
-for five shells, a README of its own, the changelog and all licences. The same input gives the same bytes.
+for five shells, its README, the changelog and all licences. The same input gives the same bytes.
 """
 
 import gzip
@@ -17,7 +17,7 @@ import time
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Where a package puts the completions of each shell.
+# The file name of the completions for each shell.
 SHELLS = {
     "bash": "haltwise.bash",
     "elvish": "haltwise.elv",
@@ -32,7 +32,7 @@ def run(*command):
 
 
 def contents(binary, target):
-    """Names in the archive, and bytes."""
+    """The names in the archive, with their bytes."""
     files = {binary.name: binary.read_bytes()}
     files["README.md"] = (ROOT / "scripts/archive-readme.md").read_bytes()
     for name in ("CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"):
@@ -50,7 +50,7 @@ def contents(binary, target):
 
 
 def changed():
-    """When the archived commit was made: the date of every file in the archive."""
+    """The time of the archived commit, which every file in the archive gets."""
     given = os.environ.get("SOURCE_DATE_EPOCH")
     return int(given or run("git", "-C", str(ROOT), "log", "-1", "--format=%ct"))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails where building the wheel would compile something that the Rust tests have compiled
-already, only with other features. The wheel's feature `as-tested` is there against it.
+"""Fails if building the wheel would compile a crate again that the Rust tests have compiled with
+other features. The wheel's feature `as-tested` prevents that.
 """
 
 import json
@@ -14,7 +14,7 @@ WHEEL = ["build", "--manifest-path", "python/Cargo.toml", "--lib", "--features",
 
 
 def units(*command):
-    """What a command would compile: by all that it depends on, the package's name and version."""
+    """The units that a command would compile, each with its dependencies: name and version."""
     said = subprocess.run(
         [os.environ.get("CARGO", "cargo"), *command, "--unit-graph", "-Zunstable-options"],
         cwd=ROOT,

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Builds for another target: cross.sh TARGET STD ARGUMENTS…
 #
-# With the target's standard library where rustup has it or can add it. Else Debian's compiler builds
-# the library (STD: `core`, or `std,panic_abort`) from the source that comes with it.
+# Uses the target's standard library if rustup has it or can add it. Else Debian's compiler builds
+# the library (STD: `core`, or `std,panic_abort`) from its source package.
 set -e
 target=$1 std=$2
 shift 2

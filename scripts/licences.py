@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lists the licences of all that is inside a package that we build: licences.py CRATE TARGET
+"""Lists the licences of everything inside a package that we build: licences.py CRATE TARGET
 [CARGO-TREE-OPTION…].
 
-Writes Markdown to the standard output: each crate that is linked in, its licence, and the texts that
-came with it, each text once. Fails where a crate brings neither a text nor a licence whose text is known.
+Writes Markdown to the standard output: each linked crate, its licence, and its licence texts, each text
+once. Fails if a crate has neither a text nor a licence whose text is known.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Ours that bring more than our own code, with which feature, and the text that says so.
+# Our crates with more than our own code: the feature that adds it, what it is, and its licence text.
 INSIDE = {
     "haltwise-io": ("", "PenDigits, the built-in dataset", "CC-BY-4.0", "data/README.md"),
     "haltwise-report": ("png", "Inter, the built-in font", "OFL-1.1", "fonts/LICENSE"),
@@ -28,7 +28,7 @@ def cargo(*arguments):
 
 
 def linked(crate, target, options):
-    """Name, version and features of all that is linked into the crate: no build scripts, macros or tests."""
+    """Name, version and features of each linked crate: no build scripts, macros or tests."""
     edges = ["-e", "normal,no-proc-macro", "--prefix", "none", "-f", "{p}\t{f}"]
     found = {}
     for line in cargo(
@@ -41,7 +41,7 @@ def linked(crate, target, options):
 
 
 def texts(folder):
-    """The files of a crate that state its licence."""
+    """The licence files of a crate."""
     return [
         file
         for file in sorted(folder.rglob("*"))
@@ -52,7 +52,7 @@ def texts(folder):
 
 
 def main(crate, target, *options):
-    platform = ["--filter-platform", target]  # the others' crates need not be fetched
+    platform = ["--filter-platform", target]  # crates for other platforms need not be fetched
     packages = json.loads(cargo("metadata", "--locked", "--format-version", "1", *platform))[
         "packages"
     ]
@@ -78,12 +78,12 @@ def main(crate, target, *options):
             text = file.read_text(encoding="utf-8", errors="replace").strip()
             digest = hashlib.sha256(" ".join(text.split()).encode()).hexdigest()
             parts.setdefault(digest, (text, {}))[1][what] = None  # a set that keeps its order
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # on Windows, too
+    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # also on Windows
     if missing:
         sys.exit("licences.py: no text of a licence in " + ", ".join(missing))
     print("# Licences of what is inside\n")
     print(
-        "Haltwise is under MIT or Apache-2.0, as you like. What is built into it has these licences;"
+        "Haltwise is under MIT or Apache-2.0, at your choice. Its parts have these licences;"
     )
     print(
         "the texts are below. The standard library of Rust, also inside, is under MIT or Apache-2.0.\n"

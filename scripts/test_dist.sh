@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs what `make dist` made, each into an empty place, and has each calibrate the same traces:
+# Installs each package of `make dist` into an empty place, and calibrates the same traces with it:
 # test_dist.sh FOLDER. All must make the same rule, byte for byte.
 set -eu
 dist=$(cd "$1" && pwd)
@@ -21,7 +21,7 @@ same() { cmp "$1" rule.json || { say "$2 made another rule"; exit 1; }; say "$2:
 say "checksums"
 (cd "$dist" && sha256sum --check --quiet SHA256SUMS)
 
-# The archive: nothing but what is in it, and an empty environment.
+# The archive, with nothing else and an empty environment.
 tar xzf "$(only "$dist"/haltwise-*-"$(rustc -vV | sed -n 's/^host: //p')".tar.gz)"
 mv haltwise-*/ archive
 program=$empty/archive/haltwise
@@ -47,7 +47,7 @@ if command -v objdump >/dev/null; then
 fi
 say "archive: ok"
 
-# The wheel, and the source distribution where SDIST is set: it takes minutes to build.
+# The wheel, and if SDIST is set the source distribution, which takes minutes to build.
 calibrate_in_python() {
     python3 -m venv "$2"
     "$2"/bin/python -m pip install -q "$1"
@@ -84,7 +84,7 @@ node calibrate.mjs)
 same npm/rule.json npm
 [ -s npm/node_modules/haltwise/THIRD-PARTY-LICENSES.md ] || { say "the npm package has no licences"; exit 1; }
 
-# The crates: a program of ten lines, with what would come from the registry unpacked beside it.
+# The crates: a program of ten lines. The crates are unpacked beside it instead of coming from the registry.
 mkdir -p crates/src
 for crate in "$dist"/*.crate; do tar xzf "$crate" -C crates; done
 version=$(basename crates/haltwise-io-*); version=${version#haltwise-io-}

@@ -1,4 +1,4 @@
-"""Every early classifier here: how it is fitted, and what it does at each setting of its knob."""
+"""The early classifiers: how each is fitted, and what it does at each setting of its knob."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TREES = 25
 ALPHAS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4)
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
 CONSECUTIVE = (1, 2)
-#: The share of right answers that TEASER's one-class machines may take for strange; the first is
-#: its default.
+#: The share of right answers that TEASER's one-class machines may reject. The first is its
+#: default.
 NUS = (0.05, 0.2, 0.5)
 
 
 class Forest(ClassifierMixin, BaseEstimator):
     """The base of all methods: a forest that reads the channels of a series as one row. With a
-    `memory`, what was fitted to the same series by the same seed is not fitted again."""
+    `memory`, it is not fitted again to the same series with the same seed."""
 
     memory: dict[Any, Any] | None = None
     usual: int = TREES
@@ -85,8 +85,9 @@ def outcome(
     fit_s: float | None = None,
     predict_s: float | None = None,
 ) -> Outcome:
-    """`at`: the checkpoint, from 0, where each series halted; `said` and `full`: the answers
-    there and at full length. Who reads everything loses nothing, however ties are broken."""
+    """`at` is the checkpoint, from 0, at which each series halted. `said` and `full` are the
+    answers there and at full length. A series read to its end loses nothing, however ties are
+    broken."""
     points = np.array(of.points)
     right = said == of.truth
     lost = (at < len(points) - 1) & (full == of.truth) & ~right
@@ -116,7 +117,7 @@ class Clock:
 # Ours.
 
 
-#: What each of ours asks `EarlyClassifier` for: a promise, and how many folds.
+#: The options of our methods for `EarlyClassifier`: the promise, and the number of folds.
 OURS: dict[str, tuple[str, int | None]] = {
     "haltwise average": ("average", 5),
     "haltwise halted-by": ("halted-by", 5),
@@ -126,8 +127,8 @@ OURS: dict[str, tuple[str, int | None]] = {
 
 
 def haltwise_rules(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
-    """A fit with folds and one without; a rule for each promise and alpha, as if it had been
-    asked for beforehand."""
+    """A fit with folds and one without. Each makes a rule for each promise and alpha, as if it had
+    been chosen beforehand."""
     for folds in dict.fromkeys(folds for _, folds in OURS.values()):
         yield from rules_of_a_fit(of, seed, folds)
 
@@ -150,7 +151,7 @@ def rules_of_a_fit(of: Split, seed: int, folds: int | None) -> Iterator[tuple[st
     fit_s = clock.lap()
     early.predict(of.new)
     predict_s = clock.lap()
-    # What the base says does not depend on what is asked for.
+    # The base's answers do not depend on the options.
     traces, new = early.traces(X, y), early.traces(of.new, of.truth)
     early.traces = lambda X, y: traces
     answers = early.classes_[new.probs.argmax(axis=2)]
@@ -171,8 +172,8 @@ def rules_of_a_fit(of: Split, seed: int, folds: int | None) -> Iterator[tuple[st
 
 
 def tuned(probs: np.ndarray, classes: np.ndarray, truth: np.ndarray, alpha: float) -> float:
-    """What one does without a test: the lowest threshold on the largest probability that would
-    have kept the gap on these series."""
+    """Tuning without a test: the lowest threshold on the largest probability that would have kept
+    the gap on these series."""
     sure, right = probs.max(axis=2), classes[probs.argmax(axis=2)] == truth[:, None]
     for threshold in np.unique(sure):
         stopped = right[np.arange(len(truth)), first(sure >= threshold)]
@@ -187,16 +188,16 @@ def first(halts: np.ndarray) -> np.ndarray:
     return halts.argmax(axis=1)
 
 
-# Thresholds on the largest probability: aeon's and sktime's ProbabilityThreshold. One fit, and
-# the decisions of each setting from the probabilities; in every run the default setting is
-# played by the peer itself, and must come out the same.
+# Thresholds on the largest probability: aeon's and sktime's ProbabilityThreshold. They are fitted
+# once, and the decisions of each setting follow from the probabilities. In every run the peer
+# itself plays the default setting, and must decide the same.
 
 
 def threshold_halts(
     probs: np.ndarray, classes: np.ndarray, threshold: float, consecutive: int
 ) -> np.ndarray:
-    """Where a threshold halts, given the probabilities (n, checkpoints, classes) and the class
-    believed in at each checkpoint, ties broken as the peer does."""
+    """Where a threshold halts, given the probabilities (n, checkpoints, classes) and the predicted
+    class at each checkpoint, with ties broken as the peer does."""
     n, steps = classes.shape
     sure = np.take_along_axis(probs, classes[:, :, None], axis=2)[:, :, 0] >= threshold
     count, last = np.zeros(n, int), np.zeros(n, int)
@@ -210,7 +211,7 @@ def threshold_halts(
 
 
 def broken(rows: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
-    """The largest of each row, ties by chance, as both peers draw them."""
+    """The largest of each row. Ties are broken at random, as both peers do."""
     return np.array([int(rng.choice(np.flatnonzero(row == row.max()))) for row in rows])
 
 
@@ -234,7 +235,7 @@ def aeon_threshold(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
 
 
 def aeon_sweep(peer: Any, of: Split) -> Iterator[Decided]:
-    """The settings, where each halts, and what it says there."""
+    """The settings, where each halts, and its answer there."""
     rng = check_random_state(peer.random_state)
     seeds = [rng.randint(np.iinfo(np.int32).max) for _ in of.points]
     at_each = [
@@ -244,7 +245,7 @@ def aeon_sweep(peer: Any, of: Split) -> Iterator[Decided]:
     probs, classes = (np.stack(parts, axis=1) for parts in zip(*at_each, strict=True))
     for threshold, consecutive in settings():
         at = threshold_halts(probs, classes, threshold, consecutive)
-        # Ties are broken anew for the answer.
+        # Ties are broken again for the answer.
         stopped = probs[np.arange(len(at)), at]
         said = peer.classes_[broken(stopped, check_random_state(peer.random_state))]
         yield threshold, consecutive, at, said
@@ -267,7 +268,7 @@ def sktime_threshold(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
 
 
 def sktime_sweep(peer: Any, of: Split) -> Iterator[Decided]:
-    """The same for sktime's, which draws the same ties for decisions and answers."""
+    """The same for sktime's, which breaks ties the same way for decisions and answers."""
     seen = [peer.predict_proba(of.new[:, :, :end]) for end in of.points]
     probs = np.stack(seen, axis=1)
     drawn = [broken(rows, check_random_state(peer.random_state)) for rows in seen]
@@ -278,8 +279,8 @@ def sktime_sweep(peer: Any, of: Split) -> Iterator[Decided]:
 
 
 def play_sktime(peer: Any, of: Split) -> tuple[np.ndarray, np.ndarray]:
-    """What sktime's says, and where. It keeps no state: at each checkpoint it is asked about all
-    series, and says which answers are safe; the first safe one stands."""
+    """sktime's answers, and where it gives them. It holds no state: at each checkpoint we ask about
+    all series, and it says which answers are safe. The first safe answer counts."""
     n = len(of.new)
     said, at, state = np.zeros(n, int), np.full(n, -1), None
     for t, end in enumerate(of.points):
@@ -311,8 +312,8 @@ def same(at: np.ndarray, theirs: np.ndarray, labels: np.ndarray, said: np.ndarra
         raise AssertionError("the sweep does not decide as the peer itself does")
 
 
-# TEASER: its one-class machines are fitted anew for each setting, by its own code; the forests
-# are remembered from one setting to the next.
+# TEASER's own code fits its one-class machines anew for each setting. The forests are remembered
+# from one setting to the next.
 
 
 def teaser(package: str, nus: tuple[float, ...]) -> Callable[..., Iterator[tuple[str, Outcome]]]:
@@ -330,7 +331,7 @@ def teaser(package: str, nus: tuple[float, ...]) -> Callable[..., Iterator[tuple
                 ).fit(of.X, of.y)
                 fit_s = clock.lap()
                 said, _ = peer.predict(of.new)
-                # What forests are remembered is not timed.
+                # Remembered forests are not timed.
                 times = (fit_s, clock.lap()) if nu == NUS[0] else ()
                 bases = peer.estimators_ if package == "aeon" else peer._estimators
                 full = bases[-1].predict(of.new)
@@ -344,7 +345,7 @@ def teaser(package: str, nus: tuple[float, ...]) -> Callable[..., Iterator[tuple
 
 
 def one_class(nu: float) -> dict[str, Any]:
-    """TEASER's default machine and grid, but for nu."""
+    """TEASER's default machine and grid, except for nu."""
     from sklearn.svm import OneClassSVM
 
     gammas = [100, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1.5, 1]
@@ -354,13 +355,13 @@ def one_class(nu: float) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Task:
-    """What is run at once for a set and a seed, and which rows come of it."""
+    """One task for a set and a seed, and the rows that it makes."""
 
     package: str
     run: Callable[[Split, int], Iterator[tuple[str, Outcome]]]
     rows: tuple[tuple[str, str], ...]
     seeds: tuple[int, ...]
-    #: Those of a lower turn come first, for all sets and seeds.
+    #: Tasks of a lower turn come first, for all sets and seeds.
     turn: int = 0
 
 
@@ -380,8 +381,8 @@ def tasks() -> list[Task]:
         Task("haltwise", haltwise_rules, rows(ours, alphas), five),
         Task("aeon", aeon_threshold, rows(("aeon threshold",), knobs), five),
         Task("sktime", sktime_threshold, rows(("sktime threshold",), knobs), five),
-        # TEASER takes most of the time, and so comes last: its default; its sweep, for one seed;
-        # sktime's, which is the same but for its random numbers, for one seed; all other seeds.
+        # TEASER takes most of the time, so it comes last: its default; its sweep, for one seed;
+        # sktime's, which differs only in its random numbers, for one seed; all other seeds.
         Task("aeon", teaser("aeon", NUS[:1]), rows(("aeon TEASER",), nus(NUS[:1])), five[:1], 1),
         Task("aeon", teaser("aeon", NUS[1:]), rows(("aeon TEASER",), nus(NUS[1:])), five[:1], 2),
         Task(
@@ -392,5 +393,5 @@ def tasks() -> list[Task]:
 
 
 def quiet() -> None:
-    """Rules that halt late say so, and that is one of the outcomes here."""
+    """Silences rules that halt late: that is one of the outcomes here."""
     warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Makes the page and its figures of the results:
+"""Makes the page and its figures from the results:
 
 python bench/field/page.py bench/field/results.csv docs/field.md
 """
@@ -91,11 +91,11 @@ class Setting(NamedTuple):
 
 
 class Field:
-    """The means over seeds, and what is asked of them."""
+    """The means over seeds, and the questions that the page asks."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
-        # In the order of the list, so that the page does not depend on that of the rows.
+        # In the order of the list, so that the order of the rows does not matter.
         there = {row.set for row in rows}
         self.sets = [s for s in SETS if s in there] + sorted(there - set(SETS))
         self.by: dict[tuple[str, str], dict[str, list[Row]]] = defaultdict(dict)
@@ -111,8 +111,8 @@ class Field:
     def curve(
         self, name: str, method: str, seeds: frozenset[int] | None = None, column: str = "gap"
     ) -> list[Point]:
-        """The gap, or another column, and the earliness of each setting, from the earliest on;
-        over these seeds, if any are named, of settings that were run for all of them."""
+        """The gap, or another column, and the earliness of each setting, from the earliest on.
+        If seeds are named: over these, for settings that were run for all of them."""
         points = []
         for rows in self.by.get((name, method), {}).values():
             of = [row for row in rows if seeds is None or row.seed in seeds]
@@ -121,8 +121,9 @@ class Field:
         return sorted(points, key=lambda point: (point[1], point[0]))
 
     def undominated(self, name: str, peers: Iterable[str], seeds: frozenset[int]) -> list[Setting]:
-        """The peers' settings than which no other setting of these peers is both no later and no
-        more costly, over these seeds; those that were not run for all of them are left out."""
+        """The peers' settings that no other setting of these peers beats, over these seeds:
+        none is both no later and no more costly. Settings that were not run for all of the
+        seeds are left out."""
         settings = []
         for peer in peers:
             for knob, rows in self.by.get((name, peer), {}).items():
@@ -139,9 +140,10 @@ class Field:
     def wins(
         self, name: str, method: str, peer: str | None = None
     ) -> tuple[float, int, int] | None:
-        """By how much this method reads more than the best peers, or this one, at their own gaps,
-        on average; at how many it reads no more, and of how many. Over the seeds of this method,
-        or those for which all settings of the one peer were run."""
+        """Compares this method with the best peers, or with one peer, at their own gaps: by how
+        much it reads more on average, at how many gaps it reads no more, and the number of
+        gaps. Over the seeds of this method, or those for which all settings of the one peer
+        were run."""
         judge = method if peer is None else peer
         knobs = self.by.get((name, judge), {})
         seeds = (
@@ -156,9 +158,9 @@ class Field:
 
 
 def earliness_at(curve: Iterable[Point], gap: float) -> float:
-    """How early a method is at this gap: along the straight lines between those of its settings
-    that no other setting of it beats; from reading everything, which costs nothing, on. Where it
-    never loses as much, what it reads at its largest loss."""
+    """How early a method is at this gap, along straight lines between those of its settings that
+    no other of its settings beats. The first point reads everything, which costs nothing. If the
+    method never loses that much: what it reads at its largest loss."""
     kept: list[Point] = [(0.0, 1.0)]
     for g, early in sorted(curve):
         if early < kept[-1][1]:
@@ -202,8 +204,7 @@ def summary(field: Field) -> Iterator[str]:
             f"{of_all} sets**, and later by at most {100 * LITTLE:g}% of a "
             f"series on {little} more; setting by setting, it is no later at {points} of {of}. "
             + (f"Later on {', '.join(later)}. " if later else "")
-            + f"Of {len(runs):,} rules, over all α, {kept:,} kept on the new series what they "
-            "promise."
+            + f"Over all α, {kept:,} of {len(runs):,} rules kept their promise on the new series."
         )
 
     yield (
@@ -285,8 +286,8 @@ def name_of(method: str) -> str:
 
 
 def kept_at(field: Field, method: str, alpha: float) -> Iterator[tuple[int, int, int, float]]:
-    """In how many runs a gap that was named is kept, on average and among those halted by each
-    checkpoint, of how many, and how much is read; nothing where the method was not run."""
+    """In how many runs a named gap is kept on average, and among those halted by each checkpoint;
+    the number of runs; and how much is read. Nothing if the method was not run."""
     knob = f"{1 - alpha:g} x1" if method in PEERS else f"{alpha:g}"
     found = [r for r in field.rows if (r.method, r.knob) == (method, knob)]
     if found:
@@ -328,8 +329,8 @@ def times(field: Field) -> Iterator[str]:
 
 
 def where_later(field: Field) -> Iterator[str]:
-    """A threshold tuned on the same series without a test tells the price of training on fewer
-    series from that of the rest."""
+    """Compares with a threshold tuned on the same series without a test: that separates the price
+    of training on fewer series from the price of the promise."""
 
     def rows() -> Iterator[tuple[str, ...]]:
         for name in field.sets:
@@ -445,7 +446,7 @@ def panel(
     for method, curve in curves.items():
         points = [at(early, value) for value, early in curve]
         thick = 1.6 if method in (AVERAGE, HALTED_BY) else 0.8
-        # Settings with two answers in a row are no part of the same line.
+        # Settings with two answers in a row are not on the same line.
         if method == TUNED or not method.endswith(" threshold"):
             yield (
                 f'<polyline points="{" ".join(points)}" fill="none" stroke="{COLOUR[method]}" '
@@ -457,7 +458,7 @@ def panel(
 
 
 def seeds(field: Field) -> Iterator[str]:
-    """How much of each method was run."""
+    """Which seeds and sets of each method were run."""
     for method in (AVERAGE, *PEERS):
         runs = {(row.set, row.seed) for row in field.rows if row.method == method}
         if runs:

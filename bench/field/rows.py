@@ -18,8 +18,8 @@ Key = tuple[str, str, str, int]
 
 
 class Rows:
-    """A CSV file that rows are appended to, all of a task in one write. A line that a kill cut
-    short is dropped when the file is opened."""
+    """A CSV file to append rows to, all rows of a task in one write. Opening it drops a line that a
+    kill cut short."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,7 +66,7 @@ def number(value: float | None) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """Writes a file beside its place, then puts it there."""
+    """Writes a file beside its place, then renames it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.new")
     beside.write_text(text)

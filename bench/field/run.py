@@ -3,10 +3,10 @@
     python bench/field/run.py bench/field/results.csv [--sets ECG5000 …] [--seeds 0 1]
         [--methods "aeon TEASER" …] [--again haltwise] [--minutes 60] [--trees 88]
 
-Rows that the file has are not made again, so a run that was stopped goes on where it was.
-`--again PACKAGE` drops the rows of one package first, after a change of it. Methods of packages
-that are not installed are skipped by name. Everything but the times is determined by the seeds. Rows of
-other forests (`--trees`) belong into a file of their own: nothing in them tells.
+The script does not repeat rows that the file has, so a stopped run resumes. After a change of a
+package, `--again PACKAGE` drops its rows first. Methods of packages that are not installed are
+skipped by name. The seeds determine everything except the times. Put rows of other forests
+(`--trees`) into another file, because the rows do not say which forest they used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sets, and how each is cut into series to fit and new ones."""
+"""The sets, and how each is cut into series to fit and new series."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SETS = (
 
 @dataclass(frozen=True)
 class Split:
-    """The series (n, 1, length) and classes to fit, and new ones."""
+    """The series (n, 1, length) and classes to fit, and the new ones."""
 
     X: np.ndarray
     y: np.ndarray
@@ -49,7 +49,7 @@ class Split:
 
     @property
     def points(self) -> list[int]:
-        """The lengths at which everyone decides."""
+        """The lengths at which all methods decide."""
         length = self.X.shape[2]
         return [round(length * i / CHECKPOINTS) for i in range(1, CHECKPOINTS + 1)]
 
@@ -63,7 +63,7 @@ def pooled(name: str) -> np.ndarray:
 
 
 def synthetic(name: str) -> np.ndarray:
-    """A set that is made up, for the tests: walks that drift, easy or not."""
+    """A synthetic set for the tests: walks that drift, easy or not."""
     rng = np.random.default_rng(7)
     classes = np.arange(240) % 3
     steps = rng.normal(size=(240, 36)) + (classes - 1)[:, None] * (0.6 if "easy" in name else 0.3)
@@ -71,8 +71,8 @@ def synthetic(name: str) -> np.ndarray:
 
 
 def split(rows: np.ndarray, seed: int) -> Split:
-    """Two thirds to fit and the others new, no more than `MOST` of either, drawn by chance: the
-    published halves come from different sources at times, and no promise survives that."""
+    """Two thirds to fit and the others new, at most `MOST` of either, drawn at random. The
+    published halves sometimes come from different sources, and no promise survives that."""
     rows = rows[np.random.default_rng(seed).permutation(len(rows))]
     fitted = min(MOST, 2 * len(rows) // 3)
     series, classes = rows[:, None, 1:], rows[:, 0].astype(int)

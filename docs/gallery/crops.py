@@ -13,7 +13,7 @@ data = np.load(Path(os.environ["HALTWISE_DATA"]) / "Crop.npz")
 X, y = data["X"][:, :, 0], data["y"]
 train, calibration, new = np.split(np.random.default_rng(0).permutation(len(X)), 3)
 
-# A forest per checkpoint: any classifier with probabilities will do.
+# One forest per checkpoint. Any classifier with probabilities works.
 checkpoints = [6, 10, 14, 18, 22, 26, 30, 34, 40, 46]
 forests = [
     ExtraTreesClassifier(40, random_state=0).fit(X[train, :t], y[train]) for t in checkpoints
@@ -26,7 +26,7 @@ def probabilities(rows):
 
 
 def lost_by_crop(rule):
-    """Of each crop, for which share stopping early loses a right answer."""
+    """For each crop, the share for which stopping early loses a right answer."""
     answers, steps = probs.argmax(axis=2), rule.halt(probs=probs)
     early, full = answers[np.arange(len(new)), steps - 1], answers[:, -1]
     gap = (full == y[new]) & (early != y[new])

@@ -11,7 +11,7 @@ from sklearn.ensemble import ExtraTreesClassifier
 plt.style.use(Path(__file__).with_name("gallery.mplstyle"))
 data = np.load(Path(os.environ["HALTWISE_DATA"]) / "ElectricDevices.npz")
 X, y = data["X"].transpose(0, 2, 1), data["y"]
-# Some series are there twice: what is new must not have been seen.
+# Some series are in the data twice. New series must be unseen.
 _, once = np.unique(X, axis=0, return_index=True)
 order = np.random.default_rng(0).permutation(once)
 fit, new = order[:4000], order[4000:9000]

@@ -12,13 +12,13 @@ data = Path(os.environ["HALTWISE_DATA"]) / "quality/two_choice.qwen2.5-1.5b.trac
 recorded = np.load(data)
 probs, labels, article = recorded["probs"], recorded["labels"], recorded["article"]
 
-# Whole articles are kept for the test: 15 of 50.
+# Whole articles test: 15 of 50.
 articles = np.random.default_rng(0).permutation(np.unique(article))
 new = np.isin(article, articles[:15])
 print(f"{(~new).sum()} questions on 35 articles calibrate, {new.sum()} on 15 others test")
 
-# One rule takes every question for a draw of its own; the other every article, which is what
-# the world draws: questions on one article are easy or hard together.
+# One rule counts every question as a draw. The other counts every article, as the world draws
+# them: questions on one article are easy or hard together.
 asked = {"promise": "average", "alpha": 0.2, "delta": 0.1}
 rules = {
     "by question": haltwise.calibrate(probs=probs[~new], labels=labels[~new], **asked),

@@ -11,7 +11,7 @@ from pyarrow import parquet
 here = Path(__file__).resolve().parent
 plt.style.use(here / "gallery.mplstyle")
 
-# The strokes that are built into the program, and the classifier that `haltwise demo` trained.
+# The built-in strokes, and the classifier that `haltwise demo` trained.
 packed = (here / "../../crates/haltwise-io/data/pendigits.z").read_bytes()
 columns = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(17, -1)
 strokes, digits = columns[:16].T.reshape(-1, 8, 2).astype(np.float32), columns[16]
@@ -19,7 +19,7 @@ model = haltwise.Model.load("demo/model.safetensors")
 
 
 def traces(part, degrees):
-    """What the classifier says about strokes on a tablet that is turned by so much."""
+    """What the classifier says about strokes on a tablet turned by this angle."""
     ids = parquet.read_table(f"demo/{part}.parquet", columns=["id"])["id"].to_pylist()
     rows = [int(id.split(":")[1]) - 1 for id in ids]
     turn = np.exp(1j * np.deg2rad(degrees))
@@ -33,8 +33,8 @@ def calibrated(degrees, delta):
     )
 
 
-# 733 audits of the tablet as it was; then somebody turns it by 25 degrees. The classifier does not
-# know, and is as sure of itself as before.
+# After 733 audits somebody turns the tablet by 25 degrees. The classifier does not know, and is
+# as sure of itself as before.
 rule = calibrated(0, delta=0.01)
 before, after = traces("test", 0), traces("test", 25)
 monitor, evidence, alarm = haltwise.Monitor(rule, delta=0.01), [], None
@@ -49,7 +49,7 @@ for name, stream in {"before": before, "after": after}.items():
     print(f"{name}: right answers lost {rule.evaluate(stream).gap:.1%}; promised at most 10%")
 print(f"alarm after {alarm} audits, {alarm - len(before)} of them on the turned tablet")
 
-# Traces of the turned tablet make a new rule, at a third of δ as it is the second.
+# Traces of the turned tablet make a new rule. It is the second, so it gets a third of δ.
 renewed = calibrated(25, delta=0.01 / 3).evaluate(after)
 print(f"a new rule: reads {renewed.t_avg:.0%} of a stroke, loses {renewed.gap:.1%}")
 

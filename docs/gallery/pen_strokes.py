@@ -12,7 +12,7 @@ from pyarrow import parquet
 here = Path(__file__).resolve().parent
 plt.style.use(here / "gallery.mplstyle")
 
-# What `haltwise demo` left: traces of strokes that its classifier was not trained on.
+# Traces that `haltwise demo` wrote, of strokes that did not train its classifier.
 screening = haltwise.read_traces("demo/screening.parquet")
 certifying = haltwise.read_traces("demo/certifying.parquet")
 new = haltwise.read_traces("demo/test.parquet")
@@ -25,7 +25,7 @@ print(f"{result.n} new strokes: reads {result.t_avg:.0%} of a stroke, ", end="")
 print(f"accuracy {result.early_accuracy:.1%} instead of {result.late_accuracy:.1%}")
 print(f"right answers lost: {result.gap:.1%}; of those halted by any step at most {worst:.1%}")
 
-# The strokes themselves are built into the program: 17 columns, the points and the digit.
+# The built-in strokes: 17 columns, the points and the digit.
 packed = (here / "../../crates/haltwise-io/data/pendigits.z").read_bytes()
 columns = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(17, -1)
 strokes, digits = columns[:16].T.reshape(-1, 8, 2), columns[16]

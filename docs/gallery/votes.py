@@ -14,12 +14,12 @@ rows = [json.loads(line) for line in data.read_text().splitlines()]
 order = np.random.default_rng(0).permutation(len(rows))
 calibration, new = [rows[i] for i in order[:700]], [rows[i] for i in order[700:]]
 
-# The rule never sees a right answer: what it promises is the majority of all thirteen.
+# The rule never sees a right answer. It promises the majority of all thirteen.
 asked = {"loss": "disagreement", "alpha": 0.1, "delta": 0.05}
 rule = haltwise.calibrate(haltwise.votes([row["answers"] for row in calibration]), **asked)
 print(rule.describe())
 
-# What becomes of 300 questions that it has not seen.
+# 300 unseen questions.
 answers, truth = [row["answers"] for row in new], [row["gold"] for row in new]
 traces = haltwise.votes(answers)
 steps = rule.halt(traces.scores, predictions=traces.predictions)
@@ -31,7 +31,7 @@ print(f"{len(new)} new questions: {steps.mean():.1f} votes instead of 13")
 print(f"tokens per question: {spent.mean():.0f} instead of {tokens[:, -1].mean():.0f}")
 print(f"answers that differ from the majority of all: {differ.mean():.1%}")
 
-# Beyond the promise: the labels, which were not needed, say what that did to accuracy.
+# Beyond the promise: the labels show the effect on accuracy. The rule did not need them.
 right = rule.evaluate(haltwise.votes(answers, truth))
 print(f"accuracy: {right.early_accuracy:.1%} instead of {right.late_accuracy:.1%}")
 

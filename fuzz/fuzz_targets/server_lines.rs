@@ -8,8 +8,8 @@ use haltwise_serve::Line;
 
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     let files: [&[u8]; 2] = [
-        include_bytes!("../../crates/haltwise-io/tests/fixtures/rule-v1-conditional.json"),
-        include_bytes!("../../crates/haltwise-io/tests/fixtures/rule-v1-adaptive.json"),
+        include_bytes!("../../crates/haltwise-io/tests/fixtures/rule-conditional.json"),
+        include_bytes!("../../crates/haltwise-io/tests/fixtures/rule-adaptive.json"),
     ];
     files.map(|file| haltwise_io::parse_rule(file).unwrap()).into()
 });

@@ -12,7 +12,7 @@ use haltwise_serve::Stored;
 const HEADER: &str = "{\"format\":\"haltwise-store-1\"}";
 
 static RULE: LazyLock<(Rule, String)> = LazyLock::new(|| {
-    let file = include_str!("../../crates/haltwise-io/tests/fixtures/rule-v1-conditional.json");
+    let file = include_str!("../../crates/haltwise-io/tests/fixtures/rule-conditional.json");
     let rule = haltwise_io::parse_rule(file.as_bytes()).unwrap();
     let json = haltwise_io::rule_json(&rule).unwrap();
     (rule, json)

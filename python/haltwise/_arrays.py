@@ -1,4 +1,4 @@
-"""What comes in as an array, a tensor or a list, as the border takes it."""
+"""Arrays, tensors and lists, as the border takes them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Array = NDArray[Any]
 
 
 def as_array(values: Any) -> Array:
-    """Any array-like: NumPy, a list, or whatever has ``__array__``."""
-    # A tensor that learns, or lives on a device, gives its numbers only so.
+    """Any array-like: NumPy, a list, or anything with ``__array__``."""
+    # Tensors with gradients, or on a device, give their numbers only this way.
     for step in ("detach", "cpu"):
         if not isinstance(values, np.ndarray) and callable(getattr(values, step, None)):
             values = getattr(values, step)()
@@ -35,7 +35,7 @@ def is_ragged(values: Any) -> bool:
 
 
 def floats(values: Any, name: str, axes: Sequence[str]) -> tuple[Array, Array | None]:
-    """Floats of any width, and the lengths where rows differ in theirs."""
+    """Floats of any width, and the lengths if rows differ in length."""
     array, lengths = _rows(values, name)
     if array.dtype.kind in "iub":
         array = array.astype(np.float64)
@@ -84,8 +84,8 @@ def counts(values: Any, name: str) -> NDArray[np.uint32]:
 
 
 def _rows(values: Any, name: str) -> tuple[Array, Array | None]:
-    """Rows padded with zeros to the longest, and their lengths; no lengths
-    where all are equal."""
+    """Rows padded with zeros to the longest, and their lengths; no lengths if all are
+    equal."""
     if not is_ragged(values):
         return as_array(values), None
     rows = [as_array(row) for row in values]
@@ -115,9 +115,9 @@ def missing(labels: Any) -> NDArray[np.bool_]:
 def classes_of(
     labels: Any, predictions: Any, classes: Any, probs: bool
 ) -> tuple[NDArray[np.int64], Array | None, Array | None, Array | None]:
-    """Labels and predictions as numbers from 0: the labels (-1 where one is missing),
-    the predictions, the lengths where rows of predictions differ in theirs, and the
-    names that the numbers stand for, where they have names."""
+    """Labels and predictions as numbers from 0: the labels (-1 if one is missing), the
+    predictions, the lengths if rows of predictions differ in length, and the names of the
+    numbers, if any."""
     gone = missing(labels)
     known = as_array(labels)[~gone] if gone.any() else as_array(labels)
     if (
@@ -160,7 +160,7 @@ def _known_classes(
         if len(np.unique(names)) != len(names):
             raise ValueError("classes must differ from each other")
         if all(array.dtype.kind in "iub" for array in arrays) and names.dtype.kind not in "iub":
-            # Numbers that stand for names already.
+            # Already numbers of the names.
             return counts(label_array, "labels"), prediction_array, lengths, names
         _same_kind([*arrays, names])
     numbered = numbers_of(label_array, names, "labels")
@@ -184,19 +184,19 @@ def numbers_of(values: Array, names: Array, what: str) -> NDArray[np.uint32]:
     found: NDArray[np.uint32] = order[at].astype(np.uint32)
     strange = names[found] != values
     if strange.any():
-        raise ValueError(f"{what}: {values[strange].flat[0]!r} is none of the classes")
+        raise ValueError(f"{what}: {values[strange].flat[0]!r} is not one of the classes")
     return found
 
 
 def _whole(array: Array) -> Array:
-    """Floats that are whole numbers, as integers: networks like such labels."""
+    """Floats that are whole numbers, as integers: networks often give such labels."""
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():
             raise ValueError("labels and predictions must be finite")
         if (array == np.floor(array)).all() and (np.abs(array) < 2**53).all():
             return array.astype(np.int64)
     if array.dtype.kind == "O":
-        # Names as pandas keeps them.
+        # Names, as in pandas.
         if all(isinstance(value, str) for value in array.flat):
             return array.astype(str)
         raise ValueError("labels and predictions must be integers or strings")
@@ -210,7 +210,7 @@ def _whole(array: Array) -> Array:
 
 
 def _are_numbers(labels: Array, predictions: Array | None) -> bool:
-    """Whether these are classes counted from 0 already; -1 and 1, say, are names."""
+    """Whether these are already classes counted from 0; -1 and 1, say, are names."""
     arrays = [labels] if predictions is None else [labels, predictions]
     if any(array.size and array.dtype.kind not in "iub" for array in arrays):
         return False

@@ -1,4 +1,4 @@
-"""The Rust side. What a user needs is in the package around it."""
+"""The Rust side. Users need only the package around it."""
 
 from collections.abc import Callable
 from os import PathLike
@@ -137,7 +137,7 @@ class Evidence:
 def draws(ids: list[str], seed: int) -> NDArray[np.uint64]: ...
 
 class _Cluster(Protocol):
-    """How the driver goes through traces on many machines."""
+    """How the driver reads traces on many machines."""
 
     def survey(self, who: str) -> list[str]: ...
     def rows(self, seed: int, below: int) -> bytes: ...

@@ -1,5 +1,5 @@
-"""Series as aeon keeps them: (n_cases, n_channels, n_timepoints), or a list of
-(n_channels, n_timepoints) arrays where lengths differ."""
+"""Series as in aeon: (n_cases, n_channels, n_timepoints), or a list of
+(n_channels, n_timepoints) arrays if lengths differ."""
 
 from __future__ import annotations
 

@@ -15,25 +15,24 @@ def votes(
     *,
     ids: Iterable[str | int] | None = None,
 ) -> Traces:
-    """Traces of votes: the answers that a language model gave when it was asked
-    each question several times.
+    """Traces of votes: the answers of a language model that was asked each question several
+    times.
 
-    A vote is a step. The prediction is the answer with the most votes so far, the
-    first of equals; the score is the probability that it still leads when all votes
-    are in.
+    A vote is a step. The prediction is the answer with the most votes so far, the first of
+    equals. The score is the probability that it still leads when all votes are in.
 
     Parameters
     ----------
     answers : sequence of n sequences of N answers
-        The votes on each question, in the order they were cast; as many, 100 at the
-        most, on every question. Answers are the same vote where they are written the
-        same. ``None`` and ``""`` are no answer: such a vote counts, but leads only
-        where nobody answers.
+        The votes on each question, in the order they were cast. Every question has the
+        same number of votes, at most 100. Answers that are written the same are the same
+        vote. ``None`` and ``""`` are no answer: such a vote counts, but leads only if no vote
+        has an answer.
     labels : sequence of n answers, or None
-        The right answers. Without them, calibrate with ``loss="disagreement"``: what is
-        promised is agreement with the majority of all votes.
+        The right answers. Without them, calibrate with ``loss="disagreement"``; the rule
+        then promises agreement with the majority of all votes.
     ids : sequence of str or int, or None
-        What the questions are called, as for :class:`Traces`.
+        The names of the questions, as for :class:`Traces`.
 
     Examples
     --------
@@ -53,7 +52,7 @@ def votes(
         if len(row) != len(written[0]):
             raise ValueError(
                 f"question {i} has {len(row)} votes, but question 0 has {len(written[0])}; "
-                "give as many on every question"
+                "give the same number on every question"
             )
     right = None if labels is None else [_written(label) for label in labels]
     if right is not None:
@@ -66,5 +65,5 @@ def votes(
 
 
 def _written(answer: Any) -> str:
-    # NaN is what pandas has for nothing.
+    # In pandas, NaN means nothing.
     return "" if answer is None or answer != answer else str(answer)

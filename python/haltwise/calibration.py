@@ -17,12 +17,12 @@ from .traces import Traces, traces_of
 Method = Literal["adaptive", "conditional", "marginal", "screen-only"]
 Score = Literal["confidence", "max-probability", "margin", "gap"]
 Loss = Literal["gap", "disagreement", "given", "absolute"]
-#: Among whom the adaptive method controls the gap: those halted by each step, or all.
+#: Which sequences the guarantee of the adaptive method covers: those halted by each step, or all.
 Promise = Literal["halted-by", "average"]
 
 
 class Alike(UserWarning):
-    """Sequences that certify say what sequences say that the candidates were made from."""
+    """Certifying sequences are identical to sequences that the candidates were made from."""
 
 
 def calibrate(
@@ -59,72 +59,71 @@ def calibrate(
     """Finds a stopping rule and certifies what it may cost.
 
     With probability 1 - `delta` over the traces, stopping early loses a right
-    answer for at most `alpha` of the sequences. The traces must be of sequences
-    that the classifier was not trained on.
+    answer for at most `alpha` of the sequences. Use traces of sequences that did
+    not train the classifier.
 
     Parameters
     ----------
     scores, predictions, labels, probs, lengths, ids, classes
-        The traces, as for :class:`Traces`; or a :class:`Traces` in place of `scores`.
+        The traces, as for :class:`Traces`, or a :class:`Traces` in place of `scores`.
     alpha : float
         The tolerated gap: the share of sequences for which stopping early may lose a right answer.
     delta : float
         The probability with which the guarantee may fail.
     method : str
-        ``"adaptive"``: a learned score and threshold curves; halts earliest. The gap is
-        controlled among the sequences halted by step t, for every t, or as `promise` says.
-        ``"conditional"``: the paper's, with the same promise. ``"marginal"``: the
-        paper's; one threshold; the gap is controlled on average. ``"screen-only"``:
-        promises nothing.
+        ``"adaptive"``: a learned score and threshold curves; halts earliest. It bounds the
+        gap among the sequences halted by step t, for every t, or as `promise` says.
+        ``"conditional"``: the paper's method, with the same promise. ``"marginal"``: the
+        paper's method with one threshold, which bounds the gap on average.
+        ``"screen-only"``: promises nothing.
     promise : str, optional
-        What the adaptive method promises: ``"halted-by"``, the default, controls the gap
-        among the sequences halted by step t, for every t; ``"average"`` over all sequences,
-        which halts earlier and may lose more among early halts.
+        What the adaptive method promises. ``"halted-by"``, the default, bounds the gap among
+        the sequences halted by step t, for every t. ``"average"`` bounds it over all
+        sequences; it halts earlier, and may lose more among early halts.
     score : str, optional
-        What says how safe it is to stop: ``"confidence"`` (the scores given),
-        ``"max-probability"``, ``"margin"`` (between the two largest probabilities) or
-        ``"gap"``, learned from traces set aside. By default what the traces carry; with
-        the adaptive method, that or the learned one, whichever promises to halt earlier.
+        How safe it is to stop: ``"confidence"`` (the given scores), ``"max-probability"``,
+        ``"margin"`` (between the two largest probabilities) or ``"gap"``, learned from traces
+        set aside. The default is the score of the traces; with the adaptive method, that
+        or the learned one, whichever promises to halt earlier.
     fit : Traces
-        Fit to these (of more than 10,000, that many are drawn) and certify on all others;
-        without it, the traces are split.
+        Fit to these traces (at most 10,000, drawn at random) and certify on all others.
+        Without it, the traces are split.
     fit_fraction : float, default 0.3
-        The share of the traces that is set aside to fit to.
+        The share of the traces to fit to.
     screen : Traces
-        With the conditional method: screen on these and certify on all others.
+        With the conditional method: screen on these traces and certify on all others.
     screen_fraction : float, default 0.5
         With the conditional method: the share of the traces that screens.
     seed : int, default 0
         Draws the split.
     grid_step : float, default 0.01
-        With the paper's methods: the distance between the thresholds to choose from.
+        With the paper's methods: the distance between candidate thresholds.
     at_never : str, default "skip"
-        With the conditional method: what the backward walk does where the screened
-        threshold is "never": ``"skip"`` goes on, ``"stop"`` ends there as the paper's
-        listing does.
+        With the conditional method: what the backward walk does at a screened threshold
+        of "never". ``"skip"`` goes on, ``"stop"`` ends there as the paper's listing does.
     screen_by : str, default "risk"
-        With the conditional method: what screening asks of a threshold, that the gap is
-        at most alpha (``"risk"``) or that its p-value is at most delta (``"p-value"``).
+        With the conditional method: a threshold passes screening if its gap is at most
+        alpha (``"risk"``), or if its p-value is at most delta (``"p-value"``).
     loss : str, optional
-        What is lost by stopping early: ``"gap"``, a right answer (the default; labels may be
-        missing); ``"disagreement"``, the early answer differs from the full one (needs no labels);
-        ``"given"``, whatever `losses` say; ``"absolute"``, how much further from the truth an
+        What stopping early loses. ``"gap"``: a right answer (the default; labels may be
+        missing). ``"disagreement"``: the early answer differs from the full one (needs no labels).
+        ``"given"``: the values of `losses`. ``"absolute"``: how much further from the truth an
         early number is, in units of `scale`.
     losses : array of (n, T), optional
         With ``loss="given"``: the loss of stopping at each step, in [0, 1].
     scale : float, optional
-        With ``loss="absolute"``: how much further counts as a loss of 1.
+        With ``loss="absolute"``: the distance that counts as a loss of 1.
     by : str or array of (n), optional
-        Promise it for every value: of this column, of this array, or of ``"label"``.
+        Promise it for every value of this column, of this array, or of ``"label"``.
     unit : str or array of (n), optional
-        Sequences with the same value (a patient, a driver) are one draw.
+        Sequences with the same value (a patient, a driver) count as one draw.
     weight : str or array of (n), optional
-        How much more often each sequence is met where the rule will be used.
+        How much more often each sequence occurs where the rule will be used.
     weight_bound : float, optional
-        With `weight`: what no weight exceeds.
+        With `weight`: the largest weight allowed.
     cost : str, array of (n, T), or array of (T), optional
-        What reading costs: a column, a cost per sequence and step, or per step. The rule
-        then costs least instead of halting earliest.
+        What reading costs: a column, a cost per sequence and step, or a cost per step. The
+        rule then minimises the cost instead of the halt time.
 
     Returns
     -------
@@ -134,12 +133,12 @@ def calibrate(
     Warns
     -----
     UserWarning
-        Nothing could be certified, and why; or other sequences seem to be in two parts.
+        Why nothing could be certified; or the same sequences seem to be in two parts.
 
     Raises
     ------
     ValueError
-        The arrays do not fit together, or hold what they should not.
+        The arrays do not fit together, or have invalid values.
 
     Examples
     --------
@@ -182,7 +181,7 @@ def calibrate(
 
 
 def named(traces: Traces, **columns: Any) -> tuple[Traces, dict[str, Any]]:
-    """Columns by name: arrays that were given in place of a name get one."""
+    """Columns by name. An array in place of a name gets the option's name."""
     names: dict[str, Any] = {}
     given: dict[str, Any] = {}
     for option, value in columns.items():
@@ -197,7 +196,7 @@ def named(traces: Traces, **columns: Any) -> tuple[Traces, dict[str, Any]]:
 
 
 def picking(traces: Traces, options: dict[str, Any]) -> Traces:
-    """The traces with what the options speak of."""
+    """The traces with the columns that the options name."""
     cost = options["cost"]
     return traces._for(
         loss=options["loss"],
@@ -209,7 +208,7 @@ def picking(traces: Traces, options: dict[str, Any]) -> Traces:
 
 
 class Range(TypedDict):
-    """What is expected, and between which numbers it will be in 9 of 10 cases."""
+    """The expected value, and its 90% range."""
 
     mean: float
     low: float
@@ -232,20 +231,20 @@ def forecast(
     seed: int = 0,
     **options: Any,
 ) -> list[Size]:
-    """Foretells, from a pilot set, what calibrating on a given number of traces would give:
-    how early rules would halt (`t_avg`, with a 90% range), what they would cost, and
-    the chance that any is certified (`certified`).
+    """Predicts from a pilot set what more traces would buy. For each number of traces: how
+    early rules would halt (`t_avg`, with a 90% range), what they would cost, and the chance
+    that any is certified (`certified`).
 
     Parameters
     ----------
     traces : Traces
-        The pilot set, some hundred sequences.
+        The pilot set, a few hundred sequences.
     sizes : sequence of int
-        How many traces there might be.
+        The numbers of traces.
     seed : int
         The seed of the draws.
     **options
-        What is asked for, as for :func:`calibrate`: alpha, delta, method, loss, by, …
+        The options of :func:`calibrate`: alpha, delta, method, loss, by, …
     """
     columns = {name: options.pop(name, None) for name in ("by", "unit", "weight", "cost")}
     traces, names = named(traces, **columns)
@@ -258,7 +257,7 @@ def forecast(
 
 
 def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
-    """The options of a plan, all of them, as the Rust side takes them."""
+    """All options of a plan, as the Rust side takes them."""
     names = (
         "method promise score alpha delta fit_fraction screen_fraction grid_step at_never "
         "screen_by loss scale by unit weight weight_bound cost looks"
@@ -270,7 +269,7 @@ def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
 
 
 def found(calibrated: tuple[_core.Rule, list[tuple[bool, str]]], stacklevel: int = 3) -> Rule:
-    """The rule, after a word on what should be looked at twice."""
+    """Warns of what the user should check, and returns the rule."""
     core, remarks = calibrated
     rule = Rule._of(core)
     for alike, remark in remarks:

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 
 class Candidates:
-    """Candidate rules in the order in which they are to be tested, fixed without
-    a look at the certifying traces. Picklable; :meth:`to_json` for any other way
-    to send them."""
+    """Candidate rules in the order of their tests, fixed before anyone looks at the
+    certifying traces. To send them, pickle them or use :meth:`to_json`."""
 
     __slots__ = ("_inner",)
     _inner: _core.Candidates
@@ -48,13 +47,14 @@ class Candidates:
         t_max: int | None = None,
         **terms: Any,
     ) -> Self:
-        """Learns a score and proposes threshold curves from these traces: the
-        candidates of the adaptive method, to be certified on about this many others of
-        up to `t_max` steps (by default, as many as the fitting traces have), at these
-        levels. `terms` (promise, loss, by, unit, weight, cost, …) are those of
-        :func:`haltwise.calibrate`, columns by their names. `looks`: after how many
-        traces the evidence may be certified, each time with an equal share of `delta`,
-        while more of it comes in."""
+        """The candidates of the adaptive method: learns a score and proposes threshold curves
+        from these traces.
+
+        About `certifying` other traces, of up to `t_max` steps, will certify them at `alpha`
+        and `delta`. By default `t_max` is that of the fitting traces. `terms` (promise, loss,
+        by, unit, weight, cost, …) are those of :func:`haltwise.calibrate`, with columns by
+        their names. `looks` lists numbers of traces: the evidence may be certified at each
+        of them, while it grows, with an equal share of `delta`."""
         options = options_of(method="adaptive", alpha=alpha, delta=delta, score=score, **terms)
         fitting = picking(fitting, options)
         number, steps = natural(certifying, "certifying"), natural(t_max, "t_max")
@@ -74,10 +74,9 @@ class Candidates:
         t_max: int | None = None,
         **terms: Any,
     ) -> Self:
-        """Screens a threshold per step from these traces, revealed from the last
-        step back: the candidates of the conditional method, for sequences of up to
-        `t_max` steps (by default, as many as the screening traces have), to be tested
-        at these levels."""
+        """The candidates of the conditional method: screens a threshold per step from these
+        traces, and opens them from the last step back. They are for sequences of up to
+        `t_max` steps (by default that of the screening traces)."""
         options = options_of(
             method="conditional",
             alpha=alpha,
@@ -96,8 +95,8 @@ class Candidates:
     def one_threshold(
         cls, t_max: int, *, alpha: float = 0.1, delta: float = 0.01, grid_step: float = 0.01
     ) -> Self:
-        """One threshold for all steps, from 1 down to 0: the candidates of the
-        marginal method, to be tested at these levels on the scores given."""
+        """The candidates of the marginal method: one threshold for all steps, from 1 down to
+        0, on the given scores."""
         natural(t_max, "t_max")
         options = options_of(method="marginal", alpha=alpha, delta=delta, grid_step=grid_step)
         return cls._of(_core.Candidates.one_threshold(t_max, options))
@@ -131,16 +130,16 @@ class Candidates:
 
 
 class Evidence:
-    """How many sequences each candidate halts at each step, and how many of those
-    have a gap. Evidence of disjoint sets of traces adds up to that of their union:
+    """How many sequences each candidate halts at each step, and how many of those have a
+    gap. Evidence of disjoint sets of traces adds up to the evidence of their union:
 
     >>> total = sum(Evidence(candidates, part) for part in parts)   # doctest: +SKIP
     >>> rule = total.certify()                                      # doctest: +SKIP
 
     Sequences that the candidates were made from are refused, as far as they can be
-    recognised. No sequence may be counted twice: with ids, :meth:`certify` refuses a sum
-    that counts sequences twice, as far as a sample tells; without ids nothing can tell.
-    Picklable; :meth:`to_json` for any other way to send it.
+    recognised. Count no sequence twice. With ids, :meth:`certify` refuses a sum that counts
+    sequences twice, as far as a sample tells. Without ids nothing can tell. To send
+    evidence, pickle it or use :meth:`to_json`.
     """
 
     __slots__ = ("_inner",)
@@ -153,8 +152,8 @@ class Evidence:
         alike = self._inner.alike()
         if alike:
             warnings.warn(
-                f"{alike} of these sequences say, step for step, what one says that the "
-                "candidates were made from; if they are the same, nothing is guaranteed",
+                f"{alike} of these sequences are identical, step for step, to sequences that the "
+                "candidates were made from. If they are the same sequences, nothing is guaranteed",
                 stacklevel=2,
             )
 
@@ -176,13 +175,13 @@ class Evidence:
         return NotImplemented
 
     def certify(self) -> Rule:
-        """Tests the candidates in their order, at the levels that were fixed with
-        them, and makes a rule of the best that passed."""
+        """Tests the candidates in their order, at the levels fixed with them, and returns the
+        best that passed as a rule."""
         return Rule._of(self._inner.certify())
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The evidence that :meth:`to_json` wrote; refused where it is damaged."""
+        """The evidence that :meth:`to_json` wrote. Damaged text is refused."""
         return cls._of(_core.Evidence(text))
 
     def to_json(self) -> str:

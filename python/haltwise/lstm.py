@@ -22,9 +22,9 @@ EpochProgress = bool | Callable[[int, float, float, float], object]
 
 
 class Model:
-    """A trained network: at every step class probabilities and a confidence, the
-    probability that the class it predicts there is right. Made by :func:`train`,
-    or read from a file. Picklable."""
+    """A trained network. At every step it gives class probabilities and a confidence: the
+    probability that the class it predicts there is right. :func:`train` makes it, or
+    :meth:`load` reads it. Picklable."""
 
     __slots__ = ("_fields", "_inner")
     _inner: _core.Model
@@ -42,8 +42,8 @@ class Model:
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
-        """Reads what :meth:`save` or ``haltwise train`` wrote, or a plain PyTorch
-        state dict of the same layers; nothing in the file is run."""
+        """Reads a file of :meth:`save` or ``haltwise train``, or a plain PyTorch state dict of
+        the same layers. Nothing in the file is run."""
         with open(path, "rb"):
             pass
         return cls._of(_core.Model.load(os.fspath(path)))
@@ -64,19 +64,19 @@ class Model:
 
     @property
     def training(self) -> dict[str, Any] | None:
-        """How the model was trained, where that is known."""
+        """How the model was trained, if that is known."""
         training: dict[str, Any] | None = self._fields["training"]
         return training
 
     def predict_proba(self, X: Any, *, device: str = "auto") -> tuple[Any, Any]:
-        """The class probabilities (n, T, K) and the confidence (n, T) at every
-        step; zero beyond a series' own length. ``device`` is as for :func:`train`."""
+        """The class probabilities (n, T, K) and the confidence (n, T) at every step. They are
+        zero after a series' own end. ``device`` is as for :func:`train`."""
         found = self._inner.score(sequences(collection(X)), device)
         return found["probs"], found["scores"]
 
     def score(self, X: Any, y: Any, *, device: str = "auto") -> Traces:
-        """Runs the network over every prefix of every series. Use series it was
-        not trained on: a rule calibrated on training series promises nothing.
+        """Runs the network over every prefix of every series. Use series that did not train
+        it: a rule calibrated on training series promises nothing.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ def train(
     Parameters
     ----------
     X : array of (n_cases, n_channels, n_timepoints) or (n_cases, n_timepoints), or a list
-        The series; a list of (n_channels, n_timepoints) arrays where lengths differ.
+        The series; a list of (n_channels, n_timepoints) arrays if lengths differ.
     y : array of (n_cases)
         Their classes, numbers or names.
     hidden, layers : int
@@ -153,25 +153,25 @@ def train(
     learning_rate, batch : float, int
         Adam's rate, and sequences per step.
     patience, max_epochs : int
-        Epochs without improvement after which to stop, and epochs at the most.
+        Stop after this many epochs without improvement, or in all.
     validation_fraction : float
-        The part of the series set aside to find the best epoch.
+        The share of the series that finds the best epoch.
     normalise : bool
         Whether to scale every channel to mean 0 and deviation 1.
     seed : int
         Decides the validation part, the first weights and the order of the series.
     device : str
-        ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, an NVIDIA GPU; or ``"auto"``: a GPU where there is
+        ``"cpu"``; ``"cuda"`` or ``"cuda:1"``, an NVIDIA GPU; or ``"auto"``: a GPU if there is
         one and the network is large enough to gain by it (64 units or more).
     progress : bool or callable
-        Show a bar of tqdm; or call this after every epoch with its number, the
-        losses in training and validation, and the accuracy in validation.
+        Show a tqdm bar, or call this after every epoch with its number, the losses in
+        training and validation, and the accuracy in validation.
 
     Returns
     -------
     Model
-        The same bits for the same data and seed, at any number of threads; on a GPU, others,
-        but the same at every run.
+        The same data and seed give the same bits, at any number of threads. A GPU gives
+        other bits, but the same at every run.
     """
     options = {
         "hidden": hidden,

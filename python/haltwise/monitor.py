@@ -11,33 +11,33 @@ from .traces import traces_of
 
 
 class Monitor:
-    """Tests, at every moment at once, whether a rule still keeps its promise.
+    """Tests, at every moment, whether a rule still keeps its promise.
 
-    A share of the live streams, drawn by chance, is *audited*: answered when the rule
-    halts, and read to its end all the same. The monitor takes them in the order in which
-    they began. With the promise kept, the probability that an alarm is ever raised is at
-    most `delta`, however often it is looked at.
+    *Audit* a random share of the live streams: answer when the rule halts, and read them to
+    the end all the same. Give the audits to the monitor in the order in which they began. If
+    the promise holds, the probability that an alarm is ever raised is at most `delta`,
+    however often you look.
 
     >>> monitor = haltwise.Monitor(rule)          # doctest: +SKIP
     >>> monitor.add(traces)                       # doctest: +SKIP
     >>> monitor.alarm, monitor.e_value            # doctest: +SKIP
     (False, 0.031)
 
-    Live, say what becomes of each audit as it becomes known: :meth:`begin`, :meth:`halt`,
-    :meth:`settle`. Until then it counts as one that lost nothing, so no delay makes a
-    false alarm.
+    Live, report each audit as it happens: :meth:`begin`, :meth:`halt`, :meth:`settle`. Until
+    its outcome is known, an audit counts as no loss. So delays make no false alarms.
 
-    Where the rule was calibrated with ``unit=``, the streams of a unit are tied, and each
-    unit counts once. Draw whole units, not streams, and audit all streams of a unit that is
-    drawn. A unit tells nothing until :meth:`close_units`. Streams that begin in a unit after
-    that count for nothing: ``verdict()["unwatched"]`` has how many there were.
+    If the rule was calibrated with ``unit=``, the streams of a unit are tied, and each unit
+    counts once. Draw whole units, and audit all streams of a drawn unit. Until
+    :meth:`close_units`, a unit counts as no loss. Streams that begin in it later are not
+    counted; ``verdict()["unwatched"]`` has their number.
 
-    Where the rule promises something to each true class, all classes are watched together:
-    no alarm says nothing of any one class. A rule by unit and by group is not watched.
+    If the rule promises something to each true class, the monitor watches all classes
+    together: no alarm says nothing about a single class. No monitor watches a rule by unit
+    and by group.
 
-    With several monitors of one rule, each raises false alarms at its own `delta`. Give
-    `servers`, how many there are, and each has the share ``delta / (servers + 1)``; the sum
-    of their counts is one test more.
+    Several monitors of one rule each raise false alarms at their own `delta`. Give their
+    number as `servers`. Then each has the share ``delta / (servers + 1)``; the sum of their
+    counts is one more test.
     """
 
     __slots__ = ("_inner", "_terms")
@@ -59,13 +59,12 @@ class Monitor:
         classes: Any = None,
         columns: dict[str, Any] | None = None,
     ) -> bool:
-        """Takes audits of which all is known: traces, or the arrays they would be made
-        of, in the order in which the streams began. Where the promise is by group or about
-        units, their names are in `columns`. A unit tells nothing, and raises no alarm, until
-        :meth:`close_units`.
+        """Takes complete audits: traces, or arrays as for :class:`Traces`, in the order in
+        which the streams began. If the promise is by group or by unit, `columns` has the
+        groups and units. A unit can raise an alarm only after :meth:`close_units`.
 
-        Where the rule was calibrated with weights, audits of another mix than the declared
-        one need theirs in `columns`; audits from where the rule is used have none. Returns
+        If the rule was calibrated with weights, audits of another mix than the declared one
+        need their weights in `columns`. Audits from where the rule is used have none. Returns
         whether an alarm was raised, now or before."""
         traces = traces_of(scores, predictions, labels, probs, lengths, ids, classes)
         spoken_of = {name: self._terms.get(name) for name in ("by", "unit")}
@@ -81,14 +80,13 @@ class Monitor:
         return self.alarm
 
     def begin(self, id: str, *, group: str | None = None, unit: str | None = None) -> None:
-        """An audited stream begins: in a group where the promise is by group, as one of a
-        unit where it is about units."""
+        """An audited stream begins. Give its group if the promise is by group, and its unit if
+        the promise is by unit."""
         self._inner.begin(id, group, unit)
 
     def close_units(self) -> bool:
-        """No stream begins any more in the units so far. Until then a unit counts as one
-        that lost nothing by the steps before which none of its streams halted. Returns
-        whether an alarm was raised, now or before."""
+        """Declares that no more streams begin in the units so far. Until then each of them
+        counts as no loss. Returns whether an alarm was raised, now or before."""
         self._inner.close_units()
         return self.alarm
 
@@ -97,15 +95,15 @@ class Monitor:
         self._inner.halt(id, t)
 
     def settle(self, id: str, gap: bool) -> bool:
-        """It is known whether halting cost a right answer: no label is needed where the
-        early and the full prediction agree. Returns whether an alarm was raised, now or
+        """Says whether halting cost a right answer. If the early and the full prediction agree,
+        it cost none, and you need no label. Returns whether an alarm was raised, now or
         before."""
         self._inner.settle(id, bool(gap))
         return self.alarm
 
     @property
     def alarm(self) -> bool:
-        """Whether an alarm was raised: the promise does not hold any more."""
+        """Whether an alarm was raised: the promise no longer holds."""
         return self._inner.alarm()
 
     @property
@@ -114,7 +112,7 @@ class Monitor:
         return self._inner.e_value()
 
     def verdict(self) -> dict[str, Any]:
-        """What is known now: the fields of ``haltwise monitor --json``."""
+        """The present verdict: the fields of ``haltwise monitor --json``."""
         verdict: dict[str, Any] = json.loads(self._inner.verdict())
         verdict["labels_wanted"] = self._inner.labels_wanted()
         return verdict

@@ -42,8 +42,8 @@ def p_values(rule: Rule, ax: Axes | None = None, **kwargs: Any) -> Axes:
 def gap_by_step(
     evaluation: Evaluation, ax: Axes | None = None, *, alpha: float | None = None, **kwargs: Any
 ) -> Axes:
-    """The gap among the sequences halted by each step, with its exact 95% interval,
-    and the tolerated gap where `alpha` is given."""
+    """The gap among the sequences halted by each step, with its exact 95% interval, and the
+    tolerated gap if `alpha` is given."""
     ax = _axes(ax)
     steps = [step for step in evaluation.by_step if step["gap_by"] is not None]
     t = [step["t"] for step in steps]

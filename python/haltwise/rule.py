@@ -54,7 +54,7 @@ class Evaluation:
     #: The mean of halt step / t_max, and its standard error.
     t_avg: float
     t_avg_se: float
-    #: The steps read as a share of all steps there were.
+    #: The steps read, as a share of all steps.
     steps_read: float
     #: The share of sequences with a gap, its standard error and exact 95% interval.
     gap: float
@@ -74,9 +74,9 @@ class Evaluation:
     #: How many sequences have no label, and how many the rule's weights leave out.
     unlabelled: int = 0
     thinned: int = 0
-    #: The mean cost, early and in full, where the rule minimises it.
+    #: The mean cost, early and in full, if the rule minimises it.
     cost: dict[str, float] | None = None
-    #: The same for each group that the rule promises something.
+    #: The same for each group of the promise.
     by_group: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,11 +96,11 @@ class Evaluation:
 
 
 class Rule:
-    """One threshold per step, and the record of how it came about. A sequence
-    halts at the first step whose score reaches its threshold, or at its end.
+    """One threshold per step, and the record of how they were found. A sequence halts at the
+    first step whose score reaches its threshold, or at its end.
 
-    Made by :func:`calibrate`, by :meth:`Evidence.certify`, or read from a file;
-    never by hand, so that its promise can be relied on.
+    :func:`calibrate` and :meth:`Evidence.certify` make rules, and :meth:`load` reads them.
+    Nobody makes one by hand, so you can rely on its promise.
     """
 
     __slots__ = ("_fields", "_inner")
@@ -119,8 +119,8 @@ class Rule:
 
     @classmethod
     def load(cls, path: PathLike) -> Self:
-        """Reads a rule file, as the command line writes it; refuses one that is
-        damaged, contradicts itself or was written in a newer format."""
+        """Reads a rule file. Refuses one that is damaged, contradicts itself or has a newer
+        format."""
         with open(path, "rb") as file:
             content = file.read()
         try:
@@ -148,13 +148,12 @@ class Rule:
 
     @property
     def p_values(self) -> NDArray[np.float64]:
-        """The p-value of every test that was made, in order."""
+        """The p-value of every test, in order."""
         return np.array([test["p_value"] for test in self.trail])
 
     @property
     def trail(self) -> list[Test]:
-        """Every test that was made, in order; ``pandas.DataFrame(rule.trail)``
-        makes a table of it."""
+        """Every test, in order; ``pandas.DataFrame(rule.trail)`` makes a table of it."""
         return [test.copy() for test in self._fields["trail"]]
 
     @property
@@ -185,8 +184,8 @@ class Rule:
 
     @property
     def terms(self) -> dict[str, Any]:
-        """What the promise is about, and for whom it holds, where that is not the plain
-        gap of all sequences alike: `loss`, `by`, `unit`, `weight`, `cost`."""
+        """The terms of the promise, if they are not the gap of all sequences alike: `loss`,
+        `by`, `unit`, `weight`, `cost`."""
         return dict(self._fields.get("terms", {}))
 
     @property
@@ -196,26 +195,25 @@ class Rule:
 
     @property
     def score(self) -> str:
-        """What the rule judges: ``"confidence"`` (the score given), ``"max-probability"``,
-        ``"margin"`` or ``"gap"`` (learned)."""
+        """The score that the rule judges: ``"confidence"`` (the given score),
+        ``"max-probability"``, ``"margin"`` or ``"gap"`` (learned)."""
         return self._inner.score()
 
     @property
     def expected(self) -> dict[str, float] | None:
-        """What the certifying traces say about the rule, `t_avg` and `gap`:
-        estimates, not promises."""
+        """`t_avg` and `gap` on the certifying traces: estimates, not promises."""
         expected: dict[str, float] | None = self._fields["expected"]
         return None if expected is None else dict(expected)
 
     @property
     def record(self) -> dict[str, Any]:
-        """All that the rule file says, as a dictionary."""
+        """The rule file as a dictionary."""
         record: dict[str, Any] = json.loads(self.to_json())
         return record
 
     @property
     def halts_early(self) -> bool:
-        """Whether any sequence is ever halted before its end."""
+        """Whether the rule ever halts a sequence before its end."""
         return self._inner.halts_early()
 
     def halt(
@@ -231,14 +229,14 @@ class Rule:
         Parameters
         ----------
         scores : array of (n, T), or a list of rows of unequal length
-            The scores that the rule judges. Where it judges a learned one, those
-            that came with the traces, if any did.
+            The scores that the rule judges. If it judges a learned score, the scores that
+            came with the traces, if any.
         probs : array of (n, T, K)
-            The class probabilities, to compute the score from.
+            The class probabilities; the rule computes the score from them.
         predictions : array of (n, T)
             The predicted classes, counted from 0; by default the most probable ones.
         lengths : array of (n)
-            How many steps each sequence has, where not all have T.
+            How many steps each sequence has, if not all have T.
         """
         if probs is None and predictions is None:
             array, ends = floats(scores, "scores", ["n", "T"])
@@ -264,10 +262,10 @@ class Rule:
         losses: Any = None,
         columns: dict[str, Any] | None = None,
     ) -> Evaluation:
-        """Applies the rule to traces, given as for :func:`calibrate`, and measures
-        accuracy, gap and halt times; for every group, and in cost, where the rule speaks
-        of those and the traces have the columns. They should be new: not those the rule
-        was made from, of which a warning is given."""
+        """Applies the rule to traces, given as for :func:`calibrate`, and measures accuracy,
+        gap and halt times. If the rule is by group or minimises a cost, and the traces have
+        the columns, it measures those also. Use new traces: for traces that the rule was made
+        from, it warns."""
         terms = self.terms
         regression = isinstance(terms.get("loss"), dict)
         traces = traces_of(
@@ -283,17 +281,16 @@ class Rule:
         return Evaluation(**json.loads(found))
 
     def stream(self) -> _core.Stream:
-        """A live stream of which no step was seen yet: call ``observe`` with the
-        score of each step, or with ``probs=`` where the score is to be computed,
-        until it returns True."""
+        """A new live stream. Call ``observe`` with the score of each step, or with ``probs=`` to
+        compute the score, until it returns True."""
         return _core.Stream(self._inner)
 
     def describe(self) -> str:
-        """What is promised, in words."""
+        """The promise, in words."""
         return self._inner.describe()
 
     def shortfall(self) -> str | None:
-        """Why no more could be certified, and what would help; None if nothing failed."""
+        """Why no more was certified, and what would help; None if nothing failed."""
         trail = self.trail
         if self.promise is None or (trail and trail[-1]["rejected"]):
             return None

@@ -1,4 +1,4 @@
-"""Traces that have outgrown one machine: calibrating on Spark."""
+"""Traces too large for one machine: calibrating on Spark."""
 
 from __future__ import annotations
 
@@ -43,27 +43,25 @@ def calibrate(
 ) -> Rule:
     """Finds and certifies a rule from a DataFrame of traces, a row per sequence.
 
-    Candidates are made on the driver from the sequences that a hash of their id
-    sets aside; the executors count what each candidate would do to the others, and
-    the driver certifies the sum. The rule equals the one that
-    :func:`haltwise.calibrate` finds for the same traces on one machine, however
-    they are partitioned and however often a task has to be run again.
+    A hash of the ids sets some sequences aside. The driver makes candidates from those. The
+    executors count what each candidate would do to the other sequences, and the driver
+    certifies the sum. The rule equals that of :func:`haltwise.calibrate` for the same traces
+    on one machine, for any partition of them and however often a task runs again.
 
     Parameters
     ----------
     df : pyspark.sql.DataFrame
-        The columns ``id`` and, where it is known, ``label``, and the lists ``predictions``
-        and ``scores``,
-        or the list of lists ``probs``, or all of them. Classes are numbers from 0. It
-        is gone through several times: cache what is costly to compute, and what
-        might come out differently the next time.
+        The columns ``id`` and, if it is known, ``label``; and the lists ``predictions`` and
+        ``scores``, the list of lists ``probs``, or all of them. Classes are numbers from 0.
+        `calibrate` reads the frame several times: cache it if it is costly to compute, or
+        could come out differently.
     fit, screen : pyspark.sql.DataFrame, optional
-        Other traces to fit to and to screen on; without them, `df` is split.
+        Other traces to fit to and to screen on. Without them, `df` is split.
     alpha, delta, method, promise, score, fit_fraction, screen_fraction, seed, grid_step, at_never
     screen_by, loss, scale, by, unit, weight, weight_bound, cost
-        As for :func:`haltwise.calibrate`. What is set aside to screen (of the
-        conditional method) is brought to the driver: with many traces, choose a small
-        `screen_fraction`. To fit, no more than 10,000 traces are.
+        As for :func:`haltwise.calibrate`. With the conditional method, all traces that screen
+        come to the driver: with many traces, choose a small `screen_fraction`. To fit, at
+        most 10,000 traces come.
 
     Returns
     -------
@@ -72,7 +70,7 @@ def calibrate(
     Raises
     ------
     ValueError
-        Columns are missing, an id comes twice, or the data changed meanwhile.
+        A column is missing, an id comes twice, or the data changed meanwhile.
     """
     options = options_of(
         alpha=alpha,
@@ -100,7 +98,7 @@ def calibrate(
 
 
 class _Frame:
-    """How the driver goes through a frame: each method is a job."""
+    """How the driver reads a frame. Each method is a job."""
 
     def __init__(self, df: DataFrame, options: dict[str, Any]) -> None:
         from pyspark.sql import functions as f
@@ -110,7 +108,7 @@ class _Frame:
         if "id" not in columns or listed is None:
             raise ValueError(
                 "the DataFrame needs the column id, and predictions and scores or probs, and "
-                f"label where it is known; found are {', '.join(df.columns)}"
+                f"label if it is known; it has {', '.join(df.columns)}"
             )
         asked = [options[name] for name in ("by", "unit", "weight", "cost")]
         asked = [name for name in asked if isinstance(name, str) and name not in COLUMNS]
@@ -119,14 +117,14 @@ class _Frame:
         missing = [name for name in asked if name not in df.columns]
         if missing:
             raise ValueError(
-                f"the DataFrame has no column {missing[0]!r}; found are {', '.join(df.columns)}"
+                f"the DataFrame has no column {missing[0]!r}; it has {', '.join(df.columns)}"
             )
         self.unit = options["unit"]
         self.df = df.select(
             f.col("id").cast("string").alias("id"), *columns[1:], *dict.fromkeys(asked)
         )
         if self.unit is not None:
-            # All of a unit on one machine: it counts as one.
+            # A whole unit on one machine, because it counts as one.
             self.df = self.df.withColumn(self.unit, f.col(self.unit).cast("string"))
             self.df = self.df.repartition(self.unit)
         repeated = self.df.groupBy("id").count().where("count > 1").select("id").take(1)

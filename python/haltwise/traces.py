@@ -26,40 +26,40 @@ Progress = bool | Callable[[int, int], object]
 
 
 class Traces:
-    """What a classifier said about a set of sequences: at each step a prediction
-    and a score in [0, 1], and the true label where it is known.
+    """What a classifier said about a set of sequences: at each step a prediction and a score
+    in [0, 1], and the true label if it is known.
 
     Parameters
     ----------
     scores : array of (n, T), or None
-        How safe it looks to stop, at each step. Without it, the largest of the
-        step's probabilities.
+        How safe it looks to stop, at each step. Without it, the step's largest
+        probability.
     predictions : array of (n, T), or None
         The predicted class at each step. Without it, the class of the largest
         probability in float32, the first of equals.
     labels : array of (n), or None
-        The true class; None or NaN where one is not known.
+        The true class; None or NaN if it is not known.
     probs : array of (n, T, K), or None
         The class probabilities at each step.
     lengths : array of (n), or None
-        How many steps each sequence has, where not all have T.
+        How many steps each sequence has, if not all have T.
     ids : sequence of str or int, or None
-        What the sequences are called. An id decides on which side of a split
-        its sequence falls; without ids, its position does.
+        The names of the sequences. An id decides on which side of a split its sequence
+        falls; without ids, its position does.
     classes : sequence of K names, or None
-        The classes in the order of `probs`; needed where labels are names and
-        `probs` is given.
+        The classes in the order of `probs`; needed if labels are names and `probs` is
+        given.
     losses : array of (n, T), or None
-        What stopping at each step would cost, in [0, 1], for the loss ``"given"``.
+        The loss of stopping at each step, in [0, 1], for the loss ``"given"``.
     regression : bool
         Predictions and labels are numbers, not classes, for the loss ``"absolute"``.
     columns : dict of arrays, or None
-        What else is known about the sequences, by name, for ``by=``, ``unit=``,
-        ``weight=`` (a value each) and ``cost=`` (a value per step).
+        Further columns by name, for ``by=``, ``unit=``, ``weight=`` (a value per sequence)
+        and ``cost=`` (a value per step).
 
-    Classes are integers from 0, or names; arrays may be NumPy's, tensors or
-    lists, of any float or integer type, and lists may hold rows of unequal
-    length. What is contiguous is not copied.
+    Classes are integers from 0, or names. Arrays may be NumPy's, tensors or lists, of any
+    float or integer type. Lists may hold rows of unequal length. Contiguous arrays are not
+    copied.
 
     Examples
     --------
@@ -80,7 +80,7 @@ class Traces:
     truth: NDArray[np.float32] | None
     losses: Array | None
     columns: dict[str, Any]
-    # What a promise speaks of, picked from the columns.
+    # The columns that a promise uses.
     groups: list[str] | None = None
     units: list[str] | None = None
     weights: NDArray[np.float64] | None = None
@@ -148,7 +148,7 @@ class Traces:
         return int(self._steps().shape[1])
 
     def _steps(self) -> Array:
-        """An array that has a row per sequence and a column per step."""
+        """An array with a row per sequence and a column per step."""
         for array in (self.scores, self.predictions, self.probs, self.losses):
             if array is not None:
                 return array
@@ -174,13 +174,13 @@ class Traces:
         return part
 
     def _with(self, **more: Any) -> Traces:
-        """The same traces with these columns too."""
+        """The same traces, with these columns."""
         same = copy.copy(self)
         same.columns = {**self.columns, **more}
         return same
 
     def _held_to(self, terms: dict[str, Any], lenient: bool) -> Traces:
-        """The same traces with what a rule or candidates speak of."""
+        """The same traces with the columns that a rule or candidates use."""
         loss = terms.get("loss", "gap")
         return self._for(
             loss=loss if isinstance(loss, str) else "absolute",
@@ -201,7 +201,7 @@ class Traces:
         cost: str | None = None,
         lenient: bool = False,
     ) -> Traces:
-        """The same traces with what a promise speaks of picked from the columns."""
+        """The same traces with the columns that a promise uses."""
         same = copy.copy(self)
 
         def column(name: str | None) -> Any:
@@ -242,9 +242,9 @@ class Traces:
 
     @classmethod
     def from_arrow(cls, table: Any, **columns: Any) -> Traces:
-        """Traces from a pyarrow table, record batch or reader, or anything else
-        that speaks Arrow's C interface; columns as in a trace file. Further ones are
-        named as for :func:`read_traces`."""
+        """Traces from a pyarrow table, record batch or reader, or anything else with Arrow's
+        C interface. The columns are those of a trace file. Name further columns as for
+        :func:`read_traces`."""
         import pyarrow as pa
 
         if isinstance(table, pa.RecordBatch):
@@ -255,10 +255,10 @@ class Traces:
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame, **columns: Any) -> Traces:
-        """Traces from a pandas frame with one row per sequence (`label`, and the
-        lists `predictions` and `scores`, or `probs`; optionally `id`) or one row
-        per step (`id`, `t`, `label`, `prediction`, `score`). Further columns are named
-        as for :func:`read_traces`."""
+        """Traces from a pandas frame with one row per sequence (`label`, and the lists
+        `predictions` and `scores`, or `probs`; optionally `id`) or one row per step (`id`,
+        `t`, `label`, `prediction`, `score`). Name further columns as for
+        :func:`read_traces`."""
         import pyarrow as pa
 
         if "probs" in frame.columns:
@@ -279,8 +279,8 @@ class Traces:
         return cls(**_known(_core.read_arrow(name, stream, _asked(**columns))))
 
     def to_pandas(self, rows: Layout = "sequence") -> pd.DataFrame:
-        """A pandas frame with a row per sequence, or a row per step. Classes are
-        given by name, or by number beside probabilities."""
+        """A pandas frame with a row per sequence, or a row per step. Classes are names; beside
+        probabilities they are numbers."""
         import pandas as pd
 
         return pd.DataFrame(self._columns(rows))
@@ -298,13 +298,13 @@ class Traces:
         return pa.table(self._columns(rows))
 
     def _judged(self) -> NDArray[np.float32]:
-        """The probabilities as rules judge them: classes that float64 tells apart may be
-        equal here, and then it is the first that counts."""
+        """The probabilities in float32, as rules judge them. Classes that differ in float64
+        may be equal here; then the first counts."""
         assert self.probs is not None
         return self.probs.astype(np.float32, copy=False)
 
     def _named_labels(self, named: Callable[[Any], Any]) -> Any:
-        """Labels by name or number, None where one is missing."""
+        """Labels by name or number; None if one is missing."""
         if not (self.labels < 0).any():
             return named(self.labels)
         return [None if label < 0 else named(label) for label in self.labels]
@@ -312,7 +312,7 @@ class Traces:
     def _columns(self, rows: Layout) -> dict[str, Any]:
         if rows not in ("sequence", "step"):
             raise ValueError(f"rows must be 'sequence' or 'step', but {rows!r} was given")
-        # Beside probabilities classes are numbers: a name would not say whose is whose.
+        # Beside probabilities classes are numbers: a name would not say which column is its.
         names = self.classes if self.probs is None or rows == "step" else None
         named = (lambda array: array) if names is None else (lambda array: names[array])
         n, width = self._steps().shape[:2]
@@ -351,7 +351,7 @@ class Traces:
 
 
 def _one_of(found: list[Array | None]) -> NDArray[np.uint32] | None:
-    """The lengths, from whichever arrays told them; all must agree."""
+    """The lengths, from the arrays that have them; all must agree."""
     told = [lengths for lengths in found if lengths is not None]
     for lengths in told[1:]:
         if not np.array_equal(told[0], lengths):
@@ -405,7 +405,7 @@ def _asked(
 
 
 def _known(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Labels as they are given here: NaN where one is missing."""
+    """Labels as users give them: NaN if one is missing."""
     labels = arguments.get("labels")
     if labels is not None and labels.dtype.kind == "i":
         gone = labels < 0
@@ -424,20 +424,20 @@ def read_traces(
     regression: bool = False,
     progress: Progress = False,
 ) -> Traces:
-    """Reads trace files (``.npz``, ``.parquet``, ``.arrow``, ``.jsonl``, ``.csv``),
+    """Reads trace files (``.npz``, ``.parquet``, ``.arrow``, ``.jsonl``, ``.csv``), also
     several as one set.
 
     Parameters
     ----------
     paths : path, or several
     by, unit, weight, cost : str, optional
-        The names of further columns to read: for what each is, see :func:`calibrate`.
+        The names of further columns to read; see :func:`calibrate`.
     losses : bool
         Read ``losses``, one per step.
     regression : bool
         Predictions and labels are numbers, not classes.
     progress : bool or callable
-        Show a bar of tqdm; or call this with the bytes done and the bytes in all.
+        Show a tqdm bar, or call this with the bytes done and the bytes in all.
 
     Returns
     -------
@@ -446,7 +446,7 @@ def read_traces(
     Raises
     ------
     ValueError
-        What is wrong, in which file and where.
+        The problem, the file and the place.
     OSError
         A file is missing or may not be read.
     """
@@ -465,8 +465,8 @@ def read_traces(
 def write_traces(path: PathLike, traces: Traces, *, rows: Layout = "sequence") -> None:
     """Writes a trace file, whole or not at all, in the format of its extension.
 
-    Classes are written as numbers. `rows` is the layout of Parquet and Arrow
-    files: a row per sequence, or a row per step.
+    Classes are written as numbers. `rows` is the layout of Parquet and Arrow files: a row
+    per sequence, or a row per step.
     """
     if rows not in ("sequence", "step"):
         raise ValueError(f"rows must be 'sequence' or 'step', but {rows!r} was given")
@@ -484,11 +484,11 @@ def traces_of(
     losses: Any = None,
     regression: bool = False,
 ) -> Traces:
-    """The traces that a function was given: as such, or as arrays."""
+    """The traces that the user gave, as such or as arrays."""
     if isinstance(scores, Traces):
         others = (predictions, labels, probs, lengths, ids, classes, losses)
         if any(other is not None for other in others):
-            raise ValueError("give traces alone, or the arrays they would be made of")
+            raise ValueError("give traces alone, or arrays alone")
         return scores
     return Traces(
         scores,

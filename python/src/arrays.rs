@@ -1,8 +1,8 @@
-//! NumPy arrays as sequences, without a copy of what is contiguous.
+//! NumPy arrays as sequences, without a copy of contiguous rows.
 //!
-//! Arrays of any float or integer type are read where they lie; a row that is
-//! of another type than the heart's, or not contiguous, goes through a buffer
-//! of one row. Rows then pass the same checks as those of a file.
+//! Arrays of any float or integer type are read in place. A row goes through a
+//! buffer if it is not contiguous, or its type differs from the heart's. Rows then
+//! pass the same checks as those of a file.
 
 use half::f16;
 use haltwise::Sequence;
@@ -15,13 +15,13 @@ use pyo3::prelude::*;
 
 use crate::failure::{Failure, check_signals, value_error};
 
-/// How many rows pass between two looks at the signals.
+/// How many rows pass between two checks for signals.
 const ROWS_BETWEEN_SIGNALS: usize = 4096;
 
 /// The attributes of a `haltwise.Traces`.
 #[derive(FromPyObject)]
 pub(crate) struct Arrays<'py> {
-    /// -1 where a label is missing.
+    /// -1 if a label is missing.
     labels: PyReadonlyArray1<'py, i64>,
     predictions: Option<Integers<'py>>,
     scores: Option<Floats<'py, Ix2>>,
@@ -59,7 +59,7 @@ pub(crate) enum Integers<'py> {
     Bool(PyReadonlyArray2<'py, bool>),
 }
 
-/// The same arrays, to be read without Python.
+/// The same arrays, readable without the interpreter.
 pub(crate) struct Views<'a> {
     labels: ArrayView1<'a, i64>,
     predictions: Option<IntegersView<'a>>,
@@ -95,7 +95,7 @@ enum IntegersView<'a> {
     Bool(ArrayView2<'a, bool>),
 }
 
-// Not derived: the derivation would ask the dimension to come from Python too.
+// Not derived: the derived code would also require the dimension to come from Python.
 impl<'py, D: Dimension> FromPyObject<'_, 'py> for Floats<'py, D> {
     type Error = PyErr;
 
@@ -157,8 +157,8 @@ impl FloatsView<'_, Ix1> {
 }
 
 impl FloatsView<'_, Ix2> {
-    /// The first `steps` numbers of a row: in place where it can be, else in
-    /// the buffer.
+    /// The first `steps` numbers of a row: in place if possible, else in the
+    /// buffer.
     pub(crate) fn row<'b>(&'b self, i: usize, steps: usize, buffer: &'b mut Vec<f32>) -> &'b [f32] {
         buffer.clear();
         match self {
@@ -221,8 +221,8 @@ impl IntegersView<'_> {
         over_integers!(self, view => view.shape())
     }
 
-    /// The first `steps` classes of a row; an error is the place of one that
-    /// is none.
+    /// The first `steps` classes of a row. An error is the place of the first
+    /// invalid one.
     fn row_into(&self, i: usize, steps: usize, buffer: &mut Vec<u32>) -> Result<(), String> {
         if let Self::U32(view) = self
             && let Some(row) = view.row(i).to_slice()
@@ -250,14 +250,14 @@ impl IntegersView<'_> {
     }
 }
 
-/// Numbers as classes; an error is the first that is none, and its place.
+/// Numbers as classes. An error is the first number that is not a class, and its place.
 fn classes<T: Copy + Into<i128>>(
     numbers: impl Iterator<Item = T> + Clone,
     buffer: &mut Vec<u32>,
 ) -> Result<(), (usize, i128)> {
     let mut fits = true;
     buffer.clear();
-    // No early exit, so that the loop runs as wide as the processor does.
+    // No early exit, so that the compiler can vectorise the loop.
     buffer.extend(numbers.clone().map(|number| {
         let number: i128 = number.into();
         let class = number as u32;
@@ -276,7 +276,7 @@ fn classes<T: Copy + Into<i128>>(
 }
 
 impl Arrays<'_> {
-    /// The arrays without Python; refuses shapes that do not go together.
+    /// The arrays without Python. Refuses shapes that do not fit together.
     pub(crate) fn views(&self) -> PyResult<Views<'_>> {
         let mut views = Views {
             labels: self.labels.as_array(),
@@ -300,7 +300,7 @@ impl Arrays<'_> {
 }
 
 impl Views<'_> {
-    /// Returns how many steps there are.
+    /// Returns the number of steps.
     fn check_shapes(&self) -> Result<usize, String> {
         let rows = self.labels.len();
         let texts = |texts: Option<&[String]>| texts.map(|texts| [texts.len()]);
@@ -346,7 +346,7 @@ impl Views<'_> {
         for (i, &length) in lengths.enumerate() {
             if length as usize > steps {
                 return Err(format!(
-                    "row {}, lengths: {length} is more than the {steps} steps there are",
+                    "row {}, lengths: {length} is more than the {steps} steps of the arrays",
                     i + 1
                 ));
             }
@@ -360,7 +360,7 @@ impl Views<'_> {
         lengths.map_or(self.steps, |lengths| lengths[i] as usize)
     }
 
-    /// Shows the rows, checked and complete, to a visitor.
+    /// Shows the rows to a visitor, checked and complete.
     pub(crate) fn visit(
         &self,
         visit: &mut dyn FnMut(&Trace<'_>) -> Result<(), String>,

@@ -1,8 +1,8 @@
-//! From traces to a rule: options become a plan, arrays a source, and the heart
+//! From traces to a rule: makes a plan of options and a source of arrays. The heart
 //! does the rest.
 
 use haltwise::corridor::{Calibrated, Remark};
-use haltwise::forecast::{Forecast, enough, forecast as foretell};
+use haltwise::forecast::{Forecast, enough, forecast as predict};
 use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
 use haltwise::rule::Promise;
 use haltwise::terms::Cost;
@@ -14,7 +14,7 @@ use crate::arrays::Arrays;
 use crate::failure::{Failure, value_error};
 use crate::rule::Rule;
 
-/// What is asked for, in Python's words.
+/// The options of a calibration, in Python's words.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Options {
@@ -47,7 +47,7 @@ enum Costs {
 }
 
 impl Options {
-    /// The plan; `fit` and `screen`: whether other traces are given for it.
+    /// The plan. `fit` and `screen` say whether other traces are given for these.
     pub(crate) fn plan(&self, fit: bool, screen: bool) -> PyResult<Plan> {
         fn word<T: Word>(word: &Option<String>) -> PyResult<Option<T>> {
             let of = word.as_deref().map(T::of);
@@ -83,19 +83,19 @@ impl Options {
     }
 }
 
-/// A rule, and what should be known about how it came about.
+/// A rule, and remarks about its calibration.
 pub(crate) type Found = (Rule, Vec<(bool, String)>);
 
-/// Remarks become words; with each, whether it is about sequences that are alike, of which
-/// who knows that they differ need not hear.
+/// Remarks in words. Each says whether it is about identical sequences: users who know that
+/// theirs differ can ignore it.
 pub(crate) fn found(calibrated: Calibrated) -> Found {
     let remarks = calibrated.remarks.iter();
     let told = remarks.map(|remark| (matches!(remark, Remark::Alike(_)), remark.to_string()));
     (Rule(calibrated.rule), told.collect())
 }
 
-/// Finds a rule. `fit` and `screen` are other traces to fit to and to screen
-/// on; without them the traces are split.
+/// Finds a rule. `fit` and `screen` are other traces to fit to and to screen on. Without
+/// them the traces are split.
 #[pyfunction]
 pub(crate) fn calibrate(
     py: Python<'_>,
@@ -119,7 +119,7 @@ pub(crate) fn calibrate(
     Ok(found(calibrated))
 }
 
-/// What calibrating on this many traces would give, as JSON.
+/// Predicts what calibrating on these numbers of traces would give, as JSON.
 #[pyfunction]
 pub(crate) fn forecast(
     py: Python<'_>,
@@ -137,7 +137,7 @@ pub(crate) fn forecast(
             pilot.add(key, trace).map_err(|e| e.to_string())
         })?;
         let going_on = || Python::attach(|py| py.check_signals().is_ok());
-        let found = foretell(&plan, &pilot, &sizes, seed, going_on);
+        let found = predict(&plan, &pilot, &sizes, seed, going_on);
         found.map_err(|e| Failure::Value(e.to_string()))
     })?;
     #[derive(serde::Serialize)]

@@ -1,6 +1,5 @@
-//! Traces that lie on many machines, as a source like any other: Python says how
-//! to go through them (Spark's `mapInArrow`), the heart's driver what to do.
-//! Between the machines travels JSON.
+//! Traces on many machines as a source. Python says how to read them (Spark's
+//! `mapInArrow`), and the heart's driver says what to do. The machines exchange JSON.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -29,8 +28,8 @@ pub(crate) fn draws(py: Python<'_>, ids: Vec<String>, seed: u64) -> Bound<'_, Py
     draws.into_pyarray(py)
 }
 
-/// The rows of an Arrow stream. Each must have an id: machines have no positions
-/// in common.
+/// The rows of an Arrow stream. Each must have an id, because machines share no
+/// positions.
 struct Rows<'b>(&'b [u8], Columns);
 
 impl Fold for Rows<'_> {
@@ -46,7 +45,7 @@ impl Fold for Rows<'_> {
         visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
     ) -> Result<Vec<S>, Failure> {
         let mut state = start();
-        // No rows at all are no file that anyone would read.
+        // No reader accepts a file without rows.
         if !self.0.is_empty() {
             visit_bytes("the frame", Format::Arrow, self.0, &self.1, &mut |trace| {
                 let id = trace.id().ok_or("a sequence needs an id")?;
@@ -65,7 +64,7 @@ pub(crate) struct Surveying {
     found: Survey,
 }
 
-/// Who may come in, as it travels.
+/// An admission, as JSON between machines.
 #[derive(Serialize, Deserialize)]
 struct Who {
     terms: Terms,
@@ -135,7 +134,7 @@ impl Gathering {
     }
 }
 
-/// Traces on a cluster: a Python object that goes through them.
+/// Traces on a cluster: a Python object that reads them.
 struct Cluster {
     /// It has `survey(who) -> [JSON]`, `rows(seed, below) -> bytes` and
     /// `count(proposal) -> [JSON]`.
@@ -157,7 +156,7 @@ impl Cluster {
         Rows(rows, self.columns.clone())
     }
 
-    /// Of all sequences, at least those whose draws are below a number.
+    /// All sequences whose draws are below a number, and perhaps others.
     fn rows(&self, aside: SetAside) -> Result<Vec<u8>, Failure> {
         Ok(Python::attach(|py| {
             let rows = self
@@ -186,12 +185,12 @@ impl Source for Cluster {
         Failure::Value(error.to_string())
     }
 
-    /// What screens is brought to the driver, and nothing else.
+    /// Brings only the sequences that screen to the driver.
     fn room(&self, _grid: &Grid) -> Result<Room, Failure> {
         Ok(Room::Share(1.0))
     }
 
-    /// A unit's rows are brought to one machine before they are counted.
+    /// True: Python brings a unit's rows to one machine before they are counted.
     fn counts_units(&self, _grid: &Grid) -> Result<bool, Failure> {
         Ok(true)
     }
@@ -217,7 +216,7 @@ impl Source for Cluster {
         let whole = self.survey(wanted.who)?;
         let n = whole.sequences() as f64;
         let all = SetAside::share(wanted.share.unwrap_or(1.0), wanted.seed);
-        // Those with the smallest draws; a little more than enough is fetched.
+        // The sequences with the smallest draws; a few more than needed are fetched.
         let most = (Fitting::MOST as f64).min(n);
         let enough = SetAside::share((1.2 * most + 10.0) / n, wanted.seed);
         let few = enough.below < all.below;
@@ -253,7 +252,7 @@ impl Source for Cluster {
     }
 }
 
-/// Finds a rule for traces on a cluster; `fit` and `screen` are others to fit to
+/// Finds a rule for traces on a cluster. `fit` and `screen` are other traces to fit to
 /// and to screen on.
 #[pyfunction]
 pub(crate) fn calibrate_cluster(

@@ -1,4 +1,4 @@
-//! Candidates and evidence: fixed in one place, counted anywhere, added up,
+//! Candidates and evidence: fixed in one place, counted anywhere, added up and
 //! certified.
 
 use haltwise::corridor::Source;
@@ -14,8 +14,8 @@ use crate::calibrate::Options;
 use crate::failure::value_error;
 use crate::rule::Rule;
 
-/// Candidate rules, the levels they are to be tested at, and what the record of
-/// a rule made from them will say.
+/// Candidate rules, the levels of their tests, and the record of a rule made from
+/// them.
 #[pyclass(module = "haltwise._core", frozen, eq)]
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -36,8 +36,8 @@ impl Candidates {
         proposal.map(Self).map_err(value_error)
     }
 
-    /// What is fixed by these traces, of which all are fitted to or screened on,
-    /// for others of up to `t_max` steps, about `certifying` of them.
+    /// The candidates that these traces fit or screen. About `certifying` other
+    /// traces of up to `t_max` steps will certify them.
     #[staticmethod]
     fn fixed_by(
         py: Python<'_>,
@@ -88,7 +88,7 @@ impl Candidates {
     }
 }
 
-/// Refuses more steps than any sequence may have, before they take memory.
+/// Refuses more steps than a sequence may have, before they take memory.
 fn check_steps(t_max: usize) -> PyResult<()> {
     if (1..=MAX_STEPS).contains(&t_max) {
         return Ok(());
@@ -120,14 +120,14 @@ impl Evidence {
         })
     }
 
-    /// The evidence of both.
+    /// The sum of both.
     fn add(&self, other: &Self) -> PyResult<Self> {
         let mut sum = self.clone();
         sum.evidence.add(&other.evidence).map_err(value_error)?;
         Ok(sum)
     }
 
-    /// Certifies what was counted, at the levels the candidates were made for.
+    /// Certifies the counts, at the levels of the candidates.
     fn certify(&self) -> PyResult<Rule> {
         let rule = self.candidates.0.certify(&self.evidence);
         rule.map(Rule).map_err(value_error)
@@ -149,7 +149,7 @@ impl Evidence {
         self.evidence.sequences()
     }
 
-    /// How many sequences say what one says that the candidates were made from.
+    /// How many sequences are identical to one that the candidates were made from.
     fn alike(&self) -> u64 {
         self.evidence.alike()
     }
@@ -158,7 +158,7 @@ impl Evidence {
         self.candidates.clone()
     }
 
-    /// Per candidate and step: who halted, and who of those had a gap.
+    /// Per candidate and step: how many halted, and how many of those had a gap.
     fn counts(&self) -> [Vec<Vec<u64>>; 2] {
         self.evidence.counts()
     }
@@ -168,7 +168,7 @@ impl Evidence {
     }
 }
 
-/// The score's name, as it is asked for.
+/// The name of the score among the options.
 pub(crate) fn name_of(score: &ScoreSource) -> &'static str {
     match score {
         ScoreSource::Confidence => "confidence",

@@ -1,4 +1,4 @@
-//! What goes wrong, as the exception a Python user expects.
+//! Errors as the exceptions that Python users expect.
 
 use std::fmt::Display;
 
@@ -6,14 +6,14 @@ use haltwise_io::ErrorKind;
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyPermissionError, PyValueError};
 use pyo3::prelude::*;
 
-/// Work that failed while Python was let go: in Rust, or in something it called.
+/// Work that failed while the interpreter was released: in Rust, or in Python that Rust called.
 pub(crate) enum Failure {
     Value(String),
     Python(PyErr),
 }
 
 impl Failure {
-    /// Says in which matter a value is wrong.
+    /// Puts the place of a wrong value before the message.
     pub(crate) fn within(self, matter: &str) -> Self {
         match self {
             Self::Value(message) => Self::Value(format!("{matter}: {message}")),
@@ -43,7 +43,7 @@ impl From<Failure> for PyErr {
     }
 }
 
-/// A wrong value, in the words of the Rust side.
+/// A wrong value, with the message of the Rust side.
 pub(crate) fn value_error(error: impl Display) -> PyErr {
     PyValueError::new_err(error.to_string())
 }
@@ -63,7 +63,7 @@ pub(crate) fn unread(error: haltwise_io::Error) -> PyErr {
     by_kind(&error).unwrap_or_else(|| value_error(error))
 }
 
-/// The exception that Python has for a file that is not there, or not for us.
+/// Python's own exception for a file that does not exist or may not be opened.
 fn by_kind(error: &haltwise_io::Error) -> Option<PyErr> {
     match error.kind() {
         ErrorKind::NotFound => Some(PyFileNotFoundError::new_err(error.to_string())),
@@ -72,7 +72,7 @@ fn by_kind(error: &haltwise_io::Error) -> Option<PyErr> {
     }
 }
 
-/// Lets Ctrl-C, and other signals, have their say in the middle of long work.
+/// Handles Ctrl-C and other signals during long work.
 pub(crate) fn check_signals() -> PyResult<()> {
     Python::attach(|py| py.check_signals())
 }

@@ -13,7 +13,7 @@ use pyo3::types::PyDict;
 use crate::arrays::Arrays;
 use crate::failure::{Failure, unread, unwritten};
 
-/// The columns to read beside those that every trace has, in Python's words.
+/// Further columns to read, in Python's words.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Asked {
@@ -42,7 +42,7 @@ impl Asked {
 /// Rows as they come, one after the other.
 #[derive(Default)]
 struct Gathered {
-    /// -1 where a label is missing.
+    /// -1 if a label is missing.
     labels: Vec<i64>,
     /// Whether classes are predicted.
     predicts: bool,
@@ -58,7 +58,7 @@ struct Gathered {
     probs: Vec<f32>,
     lengths: Vec<u32>,
     ids: Vec<String>,
-    /// Whether the scores were given, or follow from the probabilities.
+    /// Whether the scores were given, or were computed from the probabilities.
     scores_given: bool,
     /// How many probabilities a step has.
     classes: Option<usize>,
@@ -99,7 +99,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// The arguments of a `haltwise.Traces`.
+    /// The arguments for a `haltwise.Traces`.
     fn into_arguments<'py>(
         self,
         py: Python<'py>,
@@ -197,7 +197,7 @@ fn padded<T: Copy + Default>(values: Vec<T>, lengths: &[u32], width: usize) -> P
     Ok(all)
 }
 
-/// Reads trace files as one set; `progress` is told bytes done and bytes in all.
+/// Reads trace files as one set. `progress` gets the bytes done and the bytes in all.
 #[pyfunction]
 pub(crate) fn read_traces(
     py: Python<'_>,
@@ -207,7 +207,7 @@ pub(crate) fn read_traces(
 ) -> PyResult<Bound<'_, PyDict>> {
     let (mut gathered, columns) = (Gathered::default(), asked.columns());
     let read = py.detach(|| {
-        // What Python raised while being told, Ctrl-C first of all.
+        // An exception that Python raised in `progress`, such as Ctrl-C.
         let raised = std::cell::RefCell::new(None);
         let mut tell = |done: u64, total: u64| {
             let told = Python::attach(|py| {
@@ -234,7 +234,7 @@ pub(crate) fn read_traces(
     gathered.into_arguments(py, read?, &asked)
 }
 
-/// Reads an Arrow stream that is in memory. `name` stands for it in messages.
+/// Reads an Arrow stream in memory. Messages call it `name`.
 #[pyfunction]
 pub(crate) fn read_arrow<'py>(
     py: Python<'py>,

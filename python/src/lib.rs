@@ -1,6 +1,6 @@
-//! The border between Python and Haltwise: arrays in, arrays out, the
-//! interpreter released in between. It knows nothing a user should read: the
-//! package `haltwise` around it has the words, the defaults and the docs.
+//! The border between Python and Haltwise: arrays in, arrays out, with the
+//! interpreter released in between. The package `haltwise` around it has the words,
+//! the defaults and the docs for users.
 
 #![forbid(unsafe_code)]
 

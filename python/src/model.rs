@@ -42,8 +42,8 @@ impl Sequences<'_> {
 
 #[pymethods]
 impl Model {
-    /// Trains on sequences with labels counted from 0. `options` are the fields
-    /// of `TrainOptions`; `progress` is told of every epoch. `device` is as on the command line.
+    /// Trains on sequences with labels counted from 0. `options` are the fields of
+    /// `TrainOptions`. `progress` is called after every epoch. `device` is as on the command line.
     #[staticmethod]
     fn train(
         py: Python<'_>,
@@ -70,8 +70,8 @@ impl Model {
         Ok(Self(trained?))
     }
 
-    /// Scores every prefix: probabilities, predictions, confidence and, where
-    /// the network has that head, the gap.
+    /// Scores every prefix: probabilities, predictions, confidence and, if the network
+    /// has that head, the gap.
     fn score<'py>(
         &self,
         py: Python<'py>,
@@ -152,7 +152,7 @@ impl Model {
     }
 }
 
-/// Lets Ctrl-C have its say, and tells of an epoch.
+/// Checks for Ctrl-C, and reports an epoch.
 fn tell(py: Python<'_>, progress: &Option<Py<PyAny>>, epoch: &Epoch) -> PyResult<()> {
     py.check_signals()?;
     let Some(progress) = progress else {

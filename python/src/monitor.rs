@@ -11,7 +11,7 @@ use crate::arrays::Arrays;
 use crate::failure::value_error;
 use crate::rule::Rule;
 
-/// The test of a rule's promise, by audits that are told apart by their ids.
+/// The test of a rule's promise. Audits have ids.
 #[pyclass(module = "haltwise._core")]
 pub(crate) struct Monitor {
     auditor: Auditor,
@@ -41,15 +41,15 @@ impl Monitor {
         })
     }
 
-    /// Audits of which all is known, in the order in which they began.
+    /// Takes complete audits, in the order in which they began.
     fn add(&mut self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<()> {
         let views = traces.views()?;
         let (auditor, inner) = (&mut self.auditor, &mut self.inner);
         py.detach(|| {
             views.visit(&mut |trace| {
-                // What the rule's weights leave out does not count.
+                // Sequences that the rule's weights leave out do not count.
                 if let Some(found) = auditor.audit(trace).map_err(|e| e.to_string())? {
-                    // What only a label would tell stays unknown.
+                    // Without its label, the outcome stays unknown.
                     let _waiting = inner.take(&found);
                 }
                 Ok(())
@@ -58,8 +58,8 @@ impl Monitor {
         Ok(())
     }
 
-    /// An audited stream begins, in a group and as one of a unit where the promise
-    /// is by group or about units.
+    /// An audited stream begins. It needs a group if the promise is by group, and a
+    /// unit if the promise is by unit.
     #[pyo3(signature = (id, group=None, unit=None))]
     fn begin(&mut self, id: String, group: Option<&str>, unit: Option<&str>) -> PyResult<()> {
         if self.running.contains_key(&id) || self.pending.contains_key(&id) {
@@ -77,7 +77,7 @@ impl Monitor {
             }
             Some(group) => groups.iter().position(|g| g == group).ok_or_else(|| {
                 value_error(format_args!(
-                    "the rule promises nothing to the group {group:?}; it does to {groups:?}"
+                    "the rule promises nothing to the group {group:?}, only to {groups:?}"
                 ))
             })?,
         };
@@ -95,7 +95,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// No stream begins any more in the units so far.
+    /// No more streams begin in the units so far.
     fn close_units(&mut self) {
         self.inner.close_units(u64::MAX);
     }
@@ -117,7 +117,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// It is known whether halting cost a right answer.
+    /// Says whether halting cost a right answer.
     fn settle(&mut self, id: &str, gap: bool) -> PyResult<()> {
         let pending = self.pending.remove(id).ok_or_else(|| {
             value_error(format_args!(
@@ -130,7 +130,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// The ids whose outcome would tell the most, the most informative first.
+    /// The ids whose labels are wanted, the most informative first.
     fn labels_wanted(&self) -> Vec<String> {
         let counting = self.pending.iter();
         let counting = counting.filter_map(|(id, pending)| Some((id, pending.as_ref()?)));
@@ -141,7 +141,7 @@ impl Monitor {
         order.into_iter().map(|i| ids[i].clone()).collect()
     }
 
-    /// What is known now, as JSON.
+    /// The present verdict, as JSON.
     fn verdict(&self) -> PyResult<String> {
         serde_json::to_string(&self.inner.verdict()).map_err(value_error)
     }

@@ -46,7 +46,7 @@ impl Rule {
         self.0.thresholds().values().to_vec().into_pyarray(py)
     }
 
-    /// Whether any sequence is halted before its end.
+    /// Whether the rule ever halts a sequence before its end.
     fn halts_early(&self) -> bool {
         self.0.halts_early()
     }
@@ -77,7 +77,7 @@ impl Rule {
             }
             if let Some(i) = lengths.iter().position(|&l| l == 0 || l as usize > steps) {
                 return Err(value_error(format_args!(
-                    "row {}, lengths: {} is not one of 1 to {steps}",
+                    "row {}, lengths: {} is not between 1 and {steps}",
                     i + 1,
                     lengths[i]
                 )));
@@ -97,8 +97,7 @@ impl Rule {
         Ok(halts.map_err(value_error)?.into_pyarray(py))
     }
 
-    /// The same for what the classifier said, with the score computed as the
-    /// rule demands.
+    /// The same for the classifier's outputs; the rule computes its score from them.
     fn halt_traces<'py>(
         &self,
         py: Python<'py>,
@@ -123,7 +122,7 @@ impl Rule {
         Ok(halts.into_pyarray(py))
     }
 
-    /// What is promised, in words.
+    /// The promise, in words.
     fn describe(&self) -> String {
         words::promise(&self.0)
     }
@@ -134,8 +133,8 @@ impl Rule {
     }
 
     /// What the rule does to traces, as JSON; whether it was made from these very
-    /// traces, so that the results flatter it; and else, how many of those that it
-    /// remembers are among them.
+    /// traces, so that the results flatter it; and if not, how many of the sequences
+    /// that it remembers are among them.
     fn evaluate(&self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<(String, bool, u64)> {
         let views = traces.views()?;
         let rule = &self.0;
@@ -167,8 +166,8 @@ impl Rule {
         Ok((json, rule.made_from(set), remembered))
     }
 
-    /// About how many sequences must have halted for the test that failed to
-    /// pass; `None` where none failed or no number would do.
+    /// About how many halted sequences the failed test would need to pass. `None` if no
+    /// test failed, or no number is enough.
     fn halted_needed(&self) -> Option<u64> {
         let failed = self.0.trail().last().filter(|test| !test.rejected)?;
         let seen = Counts {

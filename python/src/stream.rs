@@ -8,10 +8,10 @@ use crate::arrays::Floats;
 use crate::failure::value_error;
 use crate::rule::Rule;
 
-/// One sequence as it arrives, judged by a rule; made by `Rule.stream`. Once
-/// halted it stays halted. Past the longest sequence that the rule was calibrated
-/// on it is read to its end, unless all of those were of one length: it then halts
-/// there.
+/// One sequence as it arrives, judged by a rule. `Rule.stream` makes it. A halted
+/// stream stays halted. If all sequences that the rule was calibrated on had one
+/// length, the stream halts there. Otherwise, past the longest of them, it is read
+/// to its end.
 #[pyclass(module = "haltwise._core")]
 pub(crate) struct Stream {
     rule: Py<Rule>,
@@ -30,10 +30,10 @@ impl Stream {
         })
     }
 
-    /// Takes what the classifier said at the next step; true once the stream
-    /// has halted. A score alone must be the one that the rule judges; a
-    /// learned score is computed from the class probabilities and, where it was
-    /// fitted to one, the classifier's own score.
+    /// Takes what the classifier said at the next step. Returns whether the stream
+    /// has halted. If you give a score alone, it must be the score that the rule
+    /// judges. A learned score is computed from the class probabilities and, if it
+    /// was fitted to one, the classifier's own score.
     #[pyo3(signature = (score = None, *, probs = None, prediction = None))]
     fn observe(
         &mut self,
@@ -51,18 +51,18 @@ impl Stream {
         Ok(decision.map_err(value_error)? != Decision::Continue)
     }
 
-    /// Counts a step whose score is missing: it cannot halt the stream, unless
-    /// the rule halts all streams there.
+    /// Counts a step without a score. It cannot halt the stream, unless the rule
+    /// halts all streams there.
     fn skip(&mut self) -> bool {
         self.rule.get().0.skip(&mut self.state) != Decision::Continue
     }
 
-    /// The stream is over; returns why it halted, as `reason` does.
+    /// Ends the stream. Returns why it halted, as `reason` does.
     fn end(&mut self) -> String {
         self.state.end().to_string()
     }
 
-    /// How many steps were seen until it halted, or so far.
+    /// How many steps the stream has seen, up to its halt.
     #[getter]
     fn steps(&self) -> u32 {
         self.state.steps()
@@ -74,8 +74,8 @@ impl Stream {
         self.state.halted()
     }
 
-    /// Why it halted: "threshold" (its score reached it), "last-step" (the rule has
-    /// no more) or "end"; None while it runs.
+    /// Why it halted: "threshold" (its score reached the threshold), "last-step" (the
+    /// rule has no more steps) or "end". None while it runs.
     #[getter]
     fn reason(&self) -> Option<String> {
         self.state.reason().as_ref().map(Reason::to_string)

@@ -12,7 +12,7 @@ type Arrays<'py> = (
     Bound<'py, PyArray1<u32>>,
 );
 
-/// The scores, predictions and labels of votes, as many on every question.
+/// The scores, predictions and labels of votes. Every question has the same number of votes.
 #[pyfunction]
 #[pyo3(signature = (answers, labels))]
 pub(crate) fn count_votes<'py>(
@@ -35,7 +35,9 @@ pub(crate) fn count_votes<'py>(
         Ok::<_, Failure>(())
     })?;
     if scores.len() != n * samples {
-        return Err(value_error("not all questions have as many votes"));
+        return Err(value_error(
+            "not all questions have the same number of votes",
+        ));
     }
     Ok((
         scores.into_pyarray(py).reshape([n, samples])?,

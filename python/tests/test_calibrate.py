@@ -226,7 +226,7 @@ WRONG = [
     ({"labels": np.array(["2020-01-01"] * 3, "M8[D]")}, "must be integers or strings"),
     ({"labels": [2**40, 1, 1]}, "labels must be integers from 0"),
     ({"lengths": [1, 2]}, "3 labels but 2 rows of lengths"),
-    ({"lengths": [1, 2, 3]}, "row 3, lengths: 3 is more than the 2 steps there are"),
+    ({"lengths": [1, 2, 3]}, "row 3, lengths: 3 is more than the 2 steps of the arrays"),
     ({"lengths": [0, 2, 2]}, "the sequence has no steps"),
     ({"lengths": [-1, 2, 2]}, "lengths must be integers from 0"),
     ({"lengths": [1.5, 2, 2]}, "lengths must be integers"),
@@ -257,7 +257,10 @@ WRONG = [
         "it is not known which probability is whose",
     ),
     ({"classes": ["a", "a"], "labels": ["a"] * 3, "predictions": [["a"] * 2] * 3}, "must differ"),
-    ({"classes": ["a"], "labels": ["b"] * 3, "predictions": [["a"] * 2] * 3}, "'b'.* is none of"),
+    (
+        {"classes": ["a"], "labels": ["b"] * 3, "predictions": [["a"] * 2] * 3},
+        "'b'.* is not one of",
+    ),
 ]
 
 

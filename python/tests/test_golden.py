@@ -87,6 +87,6 @@ def test_the_commands_evaluation_is_ours(command, tmp_path):
     rule.save(tmp_path / "rule.json")
     run = [command, "evaluate", str(tmp_path / "rule.json"), str(tmp_path / "new.npz"), "--json"]
     said = json.loads(subprocess.run(run, check=True, capture_output=True).stdout)
-    # What is not the case is left out there.
+    # `evaluate --json` leaves out fields that do not apply.
     unsaid = {"by_group": [], "cost": None, "thinned": 0, "unlabelled": 0}
     assert {**unsaid, **said} == rule.evaluate(simulated(500, seed=8)).to_dict()

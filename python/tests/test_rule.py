@@ -83,7 +83,7 @@ def test_a_stream_is_held_to_the_number_of_classes(rule):
     [
         ([[0.5, float("nan")]], None, "row 1, step 2: the score NaN|the score NaN"),
         ([[0.5] * 11], None, "the rule was calibrated for 10"),
-        ([[0.5] * 3], [4], "row 1, lengths: 4 is not one of 1 to 3"),
+        ([[0.5] * 3], [4], "row 1, lengths: 4 is not between 1 and 3"),
         ([[0.5] * 3], [0], "row 1, lengths: 0 is not"),
         ([[0.5] * 3], [1, 2], "1 rows of scores but 2 lengths"),
         ([0.5], None, r"scores must be \(n, T\)"),

@@ -72,6 +72,6 @@ def test_real_votes_are_settled_early_without_a_label():
     traces = votes(answers)
     rule = calibrate(traces[:700], method="marginal", delta=0.05, loss="disagreement")
     found = rule.evaluate(traces[700:])
-    # At most a tenth may differ from the majority, but for chance in 300 questions.
+    # At most a tenth may differ from the majority; 300 questions leave some room for chance.
     assert found.gap < 0.1 + 0.05
     assert found.t_avg * 13 < 5

@@ -1,6 +1,6 @@
 import load from "./wasm/haltwise.js";
 
-/** Loads the module; wait for it before anything else. */
+/** Loads the module. Await it first. */
 export default async function init(module = new URL("./wasm/haltwise_bg.wasm", import.meta.url)) {
   await load({ module_or_path: module });
 }

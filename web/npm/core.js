@@ -1,5 +1,5 @@
-// What a user of the package sees: thin classes around the border of WebAssembly. Nothing is
-// computed here.
+// The package as its users see it: thin classes around the border of WebAssembly. They compute
+// nothing.
 import * as wasm from "./wasm/haltwise.js";
 
 const wrapped = Symbol("wrapped");
@@ -21,7 +21,7 @@ export class Rule {
     this[wrapped] = inner;
   }
 
-  /** Reads a rule file (text, bytes or the parsed object); a damaged one is refused. */
+  /** Reads a rule file (text, bytes or the parsed object). Refuses a damaged one. */
   static load(json) {
     return new Rule(wasm.Rule.load(bytesOf(json)), wrapped);
   }
@@ -31,7 +31,7 @@ export class Rule {
     return this[wrapped].thresholds();
   }
 
-  /** What it promises, in words. */
+  /** The promise, in words. */
   get promise() {
     return this[wrapped].promise();
   }
@@ -45,13 +45,13 @@ export class Rule {
     return JSON.parse(this.toString());
   }
 
-  /** A live stream that has not begun. */
+  /** A new live stream. */
   stream() {
     return new Stream(this[wrapped].stream(), wrapped);
   }
 }
 
-/** One live stream: show it step by step, and stop where it says so. */
+/** One live stream. Show its steps one by one, and stop when it says so. */
 export class Stream {
   constructor(inner, key) {
     if (key !== wrapped) throw new TypeError("use rule.stream()");
@@ -62,23 +62,23 @@ export class Stream {
     return { halt: reason !== undefined, reason: reason ?? null, steps: this.steps };
   }
 
-  /** Shows the next step. One without a usable score is refused and not counted. */
+  /** Shows the next step. Refuses a step without a usable score, and does not count it. */
   observe({ probs, score, prediction } = {}) {
     const reason = this[wrapped].observe(floats(probs), score ?? undefined, prediction ?? undefined);
     return this.#decision(reason);
   }
 
-  /** Counts a step that has no usable score. */
+  /** Counts a step without a usable score. */
   skip() {
     return this.#decision(this[wrapped].skip());
   }
 
-  /** The stream is over. */
+  /** Ends the stream. */
   end() {
     return this.#decision(this[wrapped].end());
   }
 
-  /** How many steps it has had, until it halted or so far. */
+  /** How many steps the stream has seen, up to its halt. */
   get steps() {
     return this[wrapped].steps();
   }
@@ -107,7 +107,7 @@ export class Traces {
     const t = steps ?? perSequence(scores) ?? perSequence(predictions) ??
       (classes ? perSequence(probs) / classes : undefined);
     if (!Number.isInteger(t) || t < 1) {
-      throw new TypeError("say how many steps a sequence has (steps), and classes with probs");
+      throw new TypeError("give the number of steps of a sequence (steps), and classes with probs");
     }
     const k = classes ?? (probs == null ? 0 : probs.length / n / t);
     if (!Number.isInteger(k)) throw new TypeError("probs must have n × steps × classes numbers");
@@ -132,7 +132,7 @@ export class Traces {
     return this[wrapped].sequences();
   }
 
-  /** The steps of the longest. */
+  /** The steps of the longest sequence. */
   get steps() {
     return this[wrapped].steps();
   }
@@ -153,28 +153,28 @@ export function calibrate(traces, options = {}) {
   return { rule: new Rule(found.rule(), wrapped), remarks: found.remarks() };
 }
 
-/** What a rule does to traces, as `haltwise evaluate --json` says it. */
+/** What a rule does to traces: the fields of `haltwise evaluate --json`. */
 export function evaluate(rule, traces) {
   return JSON.parse(wasm.evaluate(rule[wrapped], tracesOf(traces)));
 }
 
-/** The report on a rule, as one HTML file that needs nothing else. */
+/** The report on a rule, as one self-contained HTML file. */
 export function report(rule, traces, { traces: name = "traces", rule: file = "rule.json" } = {}) {
   return wasm.report(rule[wrapped], tracesOf(traces), [name, file]);
 }
 
-/** What a rule does to one of the traces: where it stops and why, and what was predicted. */
+/** What a rule does to one trace: where it stops and why, and the predictions. */
 export function replay(rule, traces, sequence) {
   return JSON.parse(wasm.replay(rule[wrapped], tracesOf(traces), sequence));
 }
 
-/** What the playground shows of rules: a part of a page. */
+/** The playground's view of rules: a part of a page. */
 export function results(rules, names, chosen, traces) {
   const handles = rules.map((rule) => rule[wrapped].again());
   return wasm.results(handles, names, chosen, tracesOf(traces));
 }
 
-/** Who is told how far calibrating has come: sequences seen in a pass, of all. */
+/** Sets the listener for the progress of calibrating: sequences seen in a pass, and in all. */
 export function onProgress(listener) {
   wasm.on_progress(listener ?? undefined);
 }

@@ -1,4 +1,4 @@
-/** Loads the module. In a browser, wait for it before anything else; Node needs none. */
+/** Loads the module. In a browser, await it first; Node does not need it. */
 export default function init(module?: RequestInfo | URL | BufferSource | WebAssembly.Module): Promise<void>;
 
 /** What the classifier says at one step. */
@@ -7,28 +7,28 @@ export interface Step {
   probs?: Float32Array | ArrayLike<number>;
   /** The score that comes with the step. */
   score?: number;
-  /** The predicted class; else the most probable one. */
+  /** The predicted class. Default: the most probable class. */
   prediction?: number;
 }
 
 export interface Decision {
-  /** Whether to stop here, and use the prediction that there is. */
+  /** Whether to stop here and use the present prediction. */
   halt: boolean;
-  /** Why: the score reached its threshold, the rule has no more steps, the stream was over. */
+  /** Why: the score reached its threshold, the rule has no more steps, or the stream ended. */
   reason: "threshold" | "last-step" | "end" | null;
-  /** How many steps were seen until it halted, or so far. */
+  /** How many steps the stream has seen, up to its halt. */
   steps: number;
 }
 
 export class Rule {
   private constructor();
-  /** Reads a rule file, or what `haltwise export --to json-min` wrote; a damaged one is refused. */
+  /** Reads a rule file, or a file of `haltwise export --to json-min`. Refuses a damaged one. */
   static load(json: string | Uint8Array | ArrayBuffer | object): Rule;
   /** One threshold per step, Infinity for never. */
   readonly thresholds: Float32Array;
-  /** What it promises, in words. */
+  /** The promise, in words. */
   readonly promise: string;
-  /** A live stream that has not begun. */
+  /** A new live stream. */
   stream(): Stream;
   /** The text of its file, byte for byte what the command line writes. */
   toString(): string;
@@ -37,20 +37,20 @@ export class Rule {
 
 export class Stream {
   private constructor();
-  /** Shows the next step. One without a usable score is refused and not counted. */
+  /** Shows the next step. Refuses a step without a usable score, and does not count it. */
   observe(step: Step): Decision;
-  /** Counts a step that has no usable score. */
+  /** Counts a step without a usable score. */
   skip(): Decision;
-  /** The stream is over. */
+  /** Ends the stream. */
   end(): Decision;
   readonly steps: number;
   readonly halted: boolean;
   readonly reason: Decision["reason"];
 }
 
-/** Arrays, row by row: a sequence after the other, a step after the other. */
+/** Arrays, row by row: one sequence after the other, one step after the other. */
 export interface TraceArrays {
-  /** The true class of each sequence; null or negative where it is not known. */
+  /** The true class of each sequence; null or negative if it is not known. */
   labels: ArrayLike<number | null>;
   /** n × steps × classes. */
   probs?: Float32Array | ArrayLike<number>;
@@ -58,7 +58,7 @@ export interface TraceArrays {
   predictions?: Uint32Array | ArrayLike<number>;
   /** n × steps. */
   scores?: Float32Array | ArrayLike<number>;
-  /** How many steps each sequence has, where not all have as many. */
+  /** How many steps each sequence has, if not all have the same number. */
   lengths?: ArrayLike<number>;
   ids?: ArrayLike<string>;
   steps?: number;
@@ -75,10 +75,10 @@ export class Traces {
   probs(sequence: number): Float32Array;
 }
 
-/** The options of `haltwise calibrate`, by the same names. */
+/** The options of `haltwise calibrate`, with the same names. */
 export interface Options {
   method?: "adaptive" | "conditional" | "marginal" | "screen-only";
-  /** Among whom the adaptive method controls what is lost; by default those halted by each step. */
+  /** Which sequences the guarantee covers, with the adaptive method. Default: "halted-by". */
   promise?: "halted-by" | "average";
   score?: "confidence" | "max-probability" | "margin" | "gap";
   alpha?: number;
@@ -91,13 +91,13 @@ export interface Options {
   screenBy?: string;
   loss?: string;
   scale?: number;
-  /** A column, or "label": the promise holds for each group. */
+  /** A column, or "label": the promise holds for each value. */
   by?: string;
-  /** A column: what was drawn independently, with all its sequences. */
+  /** A column: sequences with the same value count as one draw. */
   unit?: string;
   weight?: string;
   weightBound?: number;
-  /** What a step costs: a column, or costs, as an array or "1,1,4"; the last also for later steps. */
+  /** What a step costs: a column, or costs as an array or "1,1,4". The last cost also holds for later steps. */
   cost?: string | number[];
 }
 
@@ -114,13 +114,13 @@ export interface Evaluation {
 
 /** Finds and certifies a rule, as `haltwise calibrate` does. */
 export function calibrate(traces: Traces | TraceArrays, options?: Options): { rule: Rule; remarks: string[] };
-/** What a rule does to traces, as `haltwise evaluate --json` says it. */
+/** What a rule does to traces: the fields of `haltwise evaluate --json`. */
 export function evaluate(rule: Rule, traces: Traces | TraceArrays): Evaluation;
-/** The report on a rule, as one HTML file that needs nothing else. */
+/** The report on a rule, as one self-contained HTML file. */
 export function report(rule: Rule, traces: Traces | TraceArrays, names?: { traces?: string; rule?: string }): string;
-/** What a rule does to one of the traces, counted from 0. */
+/** What a rule does to one trace, counted from 0. */
 export function replay(rule: Rule, traces: Traces | TraceArrays, sequence: number): { steps: number; reason: "threshold" | "last-step" | "end"; predictions: (number | null)[] };
-/** What the playground shows of rules: a part of a page. */
+/** The playground's view of rules: a part of a page. */
 export function results(rules: Rule[], names: string[], chosen: number, traces: Traces): string;
-/** Who is told how far calibrating has come. */
+/** Sets the listener for the progress of calibrating. */
 export function onProgress(listener: ((done: number, total: number) => void) | null): void;

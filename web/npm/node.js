@@ -4,7 +4,7 @@ import { initSync } from "./wasm/haltwise.js";
 
 initSync({ module: readFileSync(new URL("./wasm/haltwise_bg.wasm", import.meta.url)) });
 
-/** Nothing to wait for in Node. */
+/** Node needs no loading. */
 export default async function init() {}
 
 export * from "./core.js";

@@ -1,4 +1,4 @@
-// The page: it sends wishes to the worker and shows what comes back. It computes nothing itself.
+// The page sends options to the worker and shows the answers. It computes nothing.
 const worker = new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
 const at = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
@@ -11,7 +11,7 @@ let strokes = null;
 let decided = [];
 let playing = null;
 
-// Within the book, the name leads back to it.
+// Within the book, the brand links back to it.
 if (/\/playground\/(index\.html)?$/.test(location.pathname)) {
   const book = document.createElement("a");
   book.href = "../index.html";
@@ -47,7 +47,7 @@ function wishes() {
   return all;
 }
 
-// One question at a time: while the sliders move, only the latest wish is asked for next.
+// One calibration at a time: while the sliders move, only the latest options wait.
 let waiting = false;
 function calibrate() {
   at("alpha-value").textContent = percent(at("alpha").value);
@@ -125,7 +125,7 @@ const heard = {
       problem(null);
     }
     if (!whole) {
-      // The chosen rule is there: what comes next may replace the rest.
+      // The chosen rule is ready: new options may replace the other methods.
       if (waiting) answered();
       return;
     }
@@ -163,7 +163,7 @@ const heard = {
 worker.onmessage = ({ data }) => heard[data.kind](data);
 worker.onerror = (event) => problem(event.message ?? "the worker cannot start");
 
-// Traces come by choosing or by dropping.
+// People choose or drop traces.
 for (const [id, drop] of [["traces", "drop"], ["test", "drop-test"]]) {
   at(id).addEventListener("change", () => openFile(id, at(id).files[0]));
   at(drop).addEventListener("dragover", (event) => {
@@ -177,7 +177,7 @@ for (const [id, drop] of [["traces", "drop"], ["test", "drop-test"]]) {
     openFile(id, event.dataTransfer.files[0]);
   });
 }
-// A file that misses its place must not replace the page.
+// A file dropped elsewhere must not replace the page.
 addEventListener("dragover", (event) => event.preventDefault());
 addEventListener("drop", (event) => event.preventDefault());
 
@@ -202,7 +202,7 @@ at("try").addEventListener("click", async () => {
   }
 });
 
-// A name is a wish when it is whole.
+// A name counts only when it is complete.
 const written = (event) => event.target.type === "text";
 at("wishes").addEventListener("input", (event) => written(event) || calibrate());
 at("wishes").addEventListener("change", (event) => written(event) && calibrate());
@@ -211,7 +211,7 @@ for (const what of ["rule", "report"]) {
   at(what).addEventListener("click", () => worker.postMessage({ kind: "download", what, method: method() }));
 }
 
-// The player: a stroke is drawn step by step.
+// The player draws a stroke step by step.
 function askStroke() {
   const which = Math.min(Math.max(1, +at("which").value || 1), strokes.length);
   worker.postMessage({ kind: "replay", sequence: which - 1 });

@@ -4,13 +4,13 @@ const COLUMNAR = /\.(parquet|arrow|feather|ipc)$/i;
 
 let api = null;
 let columnar = false;
-// What was opened, by role: "traces" and "test". The bytes are kept: the larger module that reads
-// Parquet cannot see what the smaller one has read.
+// The opened files, by role: "traces" and "test". Their bytes stay, because the larger module that
+// reads Parquet cannot see what the smaller one has read.
 const files = new Map();
 const opened = new Map();
 let rules = [];
 let latest = 0;
-// What of the files must be read beside what the classifier said.
+// The options that name further columns to read.
 const COLUMNS = ["by", "unit", "cost"];
 let columns = {};
 
@@ -25,7 +25,7 @@ async function load(withColumns) {
   again(columns);
 }
 
-// Reads all files again, for these columns; where one cannot be, all stay as they are.
+// Reads all files again, with these columns. If one fails, all stay as they are.
 function again(asked) {
   const read = [...files].map(([role, { name, bytes }]) => [role, api.Traces.read(name, bytes, asked)]);
   for (const [role, traces] of read) opened.set(role, traces);
@@ -39,7 +39,7 @@ function lookAt(wishes) {
 
 async function open({ role, name, bytes }) {
   await load(columnar || COLUMNAR.test(name));
-  // Another file may have other columns; what is asked of it is looked for when it is calibrated.
+  // Another file may have other columns; calibrating asks for them.
   if (role === "traces") columns = {};
   const traces = api.Traces.read(name, new Uint8Array(bytes), columns);
   files.set(role, { name, bytes: new Uint8Array(bytes) });
@@ -70,7 +70,7 @@ function measured() {
   return opened.get("test") ?? opened.get("traces");
 }
 
-// What was sent meanwhile comes first.
+// Lets messages that came meanwhile go first.
 function others() {
   return new Promise((done) => setTimeout(done, 0));
 }
@@ -80,12 +80,12 @@ async function calibrate({ number, wishes }) {
   await others();
   if (latest !== number || !opened.has("traces")) return;
   lookAt(wishes);
-  // The promise is the adaptive method's own to choose.
+  // Only the adaptive method takes a promise.
   const { method, promise, ...rest } = wishes;
   const own = promise === undefined ? rest : { ...rest, promise };
   rules = [find(method, own)];
   show(number, rules, 0, false);
-  // The rest is for comparing: where a method refuses these wishes, it is left out.
+  // The other methods are for comparison: one that refuses these options is left out.
   const all = [];
   for (const other of METHODS) {
     if (other === method) {
@@ -97,7 +97,7 @@ async function calibrate({ number, wishes }) {
     try {
       all.push(find(other, rest));
     } catch {
-      // As said.
+      // Left out.
     }
   }
   rules = all;

@@ -1,11 +1,10 @@
-//! Which sequences a verb works on, and how the network gets to read them.
+//! Which sequences a verb works on.
 
 use std::path::PathBuf;
 
 use anyhow::bail;
 use haltwise_io::ErrorKind;
 use haltwise_io::series::{self, BUILTIN, Missing, Part, SeriesSet, read_within, split};
-use haltwise_lstm::Series;
 
 use crate::memory::{MemoryLimit, size};
 
@@ -130,9 +129,4 @@ impl DatasetArgs {
             read => Ok(read?),
         }
     }
-}
-
-/// A set as the network reads it: sequence after sequence, none of them padded.
-pub(crate) fn network_series(set: &SeriesSet) -> haltwise_lstm::Result<Series<'_>> {
-    Series::packed(set.values(), set.starts(), set.features())
 }

@@ -22,45 +22,44 @@ use crate::show::{self, count};
 ///   {"id":"a","t":1,"reason":"threshold"}    out: stop reading a, it halts at step 1
 ///
 /// The reason is "threshold" (the score reached it), "last-step" (the rule has
-/// no more steps) or "end" (the stream said so). What a halted stream still
-/// sends is ignored until it says "end": true; its id may then be used again.
+/// no more steps) or "end" (the stream said so). Later lines of a halted stream
+/// are ignored until one says "end": true. Then its id may be used again.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
 Fields of a line:
-  id      required: a string or a number; each id is a stream of its own
+  id      required: a string or a number; each id names one stream
   score   the step's score in [0, 1]
-  probs   the class probabilities, where the rule computes its score from them
-  prediction  the predicted class, a number or a string, where a learned score
-          is used without \"probs\", or the class is not the most probable one
-  t       optional: the step, counted from 1; where steps are missing before it,
-          they are reported and counted
+  probs   the class probabilities, if the rule computes its score from them
+  prediction  the predicted class, a number or a string, if the rule has a learned
+          score and the line has no \"probs\", or if it is not the most probable class
+  t       optional: the step, counted from 1; missing steps before it are reported
+          and counted
   end     optional: true at the stream's last step, or alone after it
 
-A line that cannot be used, or that comes after missing steps, is reported with its
-number, and the exit code is then 1. A step whose score is missing or invalid is
-counted, but cannot halt the stream; a line that is no JSON at all (NaN is not)
-belongs to no stream, so send \"t\" to have the gap noticed. So it is with a line of
-more than 16 MiB, which is passed over. An id may have 4096 bytes.
+Bad lines, and lines after missing steps, are reported with their number, and the exit
+code is then 1. A step with a missing or invalid score counts, but cannot halt the
+stream. A line that is not JSON (NaN is not) belongs to no stream: send \"t\", so that
+the missing step is noticed. The same holds for a line of more than 16 MiB, which is
+skipped. An id may have 4096 bytes.
 
-A stream that goes on past the longest sequence that the rule was calibrated on is
-read to its end, unless all those sequences were of one length: it then halts there.
+A stream longer than the longest calibrated sequence is read to its end. If all those
+sequences had one length, it halts at that length.
 
-Memory: about 110 bytes for each open stream with an id of a dozen letters; where the
-rule's score is learned, 100 more and 8 for each class. Past
---max-streams, the longest-halted are forgotten to make room; should one of them
-send more, it counts as a new stream. Where none has halted, a line of a new stream
-is refused. Once there is room, that stream is taken in with its next line, as its
-first step unless the line has \"t\".")]
+Memory: about 110 bytes for each open stream with an id of a dozen letters. A learned
+score takes 100 more, and 8 for each class. If there are more than --max-streams,
+decide forgets the streams that halted longest ago. If one of them sends more, it
+counts as a new stream. If none has halted, lines of new streams are refused. Once
+there is room, such a stream begins with its next line, at step 1 or at the line's \"t\".")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
 
-    /// Open streams at the most; the longest-halted make room, running ones never do
+    /// The largest number of open streams; halted streams make room, running ones never do
     #[arg(long, value_name = "N", default_value = "1000000")]
     max_streams: NonZeroUsize,
 
-    /// Accepted for uniformity: the decisions are JSON in any case
+    /// Has no effect: decisions are always JSON
     #[arg(long)]
     json: bool,
 }
@@ -78,8 +77,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut desk = Desk::new(&rule, args.max_streams);
     let mut faults = Faults::default();
     loop {
-        // No whole line is at hand: whoever waits for a decision gets it before
-        // we wait for them.
+        // Before waiting for more input, send out the decisions so far.
         if !lines.at_hand() {
             out.flush()?;
         }
@@ -100,12 +98,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The lines of an input, of which none is kept that is longer than may be.
+/// The lines of an input. A line that is too long is skipped.
 struct Lines<R> {
     input: BufReader<R>,
     line: Vec<u8>,
     longest: usize,
-    /// How many were read.
+    /// How many lines were read.
     number: u64,
 }
 
@@ -145,7 +143,7 @@ impl<R: Read> Lines<R> {
     }
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Debug)]
 enum Fault {
     /// It cannot be used.

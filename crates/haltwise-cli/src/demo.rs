@@ -1,5 +1,6 @@
 //! `haltwise demo`: the whole story on a built-in dataset.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -10,19 +11,19 @@ use haltwise::{Ask, Given, Method};
 use haltwise_io::series::{self, SeriesSet, split};
 use haltwise_io::{Files, write_rule};
 use haltwise_lstm::{Device, Labelled, Model, TrainOptions, Trainer};
+use haltwise_paper::classifier::{network_series, write_traces};
 use haltwise_report::{Compared, Context, report_comparison};
 
-use crate::dataset::network_series;
 use crate::plan::plan;
 use crate::show::{self, GOOD, HEADING, count, percent, percent_column, styled};
-use crate::{production, score, train};
+use crate::train;
 
-/// See the whole story on a built-in dataset, ending in a report
+/// Show every step on a built-in dataset, up to a report
 ///
 /// Trains a small LSTM on pen strokes (PenDigits: which digit is being
 /// written?), scores strokes it has never seen, calibrates a rule by each of the
 /// paper's two methods and by the adaptive one, and compares them on yet other
-/// strokes. Needs no network and takes seconds. All that it makes is left in a folder to look at.
+/// strokes. Needs no network and takes seconds. Leaves all files in a folder for you to look at.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The folder to write into
@@ -32,11 +33,6 @@ pub(crate) struct Args {
     /// The seed of the split and of the training
     #[arg(long, default_value_t = 0)]
     seed: u64,
-
-    /// Then serve the adaptive rule, replay strokes as live streams, have the writers change,
-    /// and show the alarm
-    #[arg(long)]
-    production: bool,
 
     /// Print the evaluations as one JSON object instead of words
     #[arg(long)]
@@ -76,7 +72,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for (part, places) in places.iter().enumerate().skip(1) {
         let part = &traces(part);
         let set = set.select(places);
-        score::write_traces(&model, &set, places, part, true, Device::Cpu, |_| {})?;
+        write_traces(&model, &set, places, part, true, Device::Cpu, |_| {})?;
     }
     let (screening, certifying) = (traces(1), traces(2));
     let rule = |ask: Ask, from: &[&PathBuf], screen: Option<&PathBuf>| {
@@ -121,23 +117,10 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     write_report(&folder.join("report.html"), &results)?;
     say(table(&results))?;
-    let alarm = match args.production {
-        false => None,
-        true => Some(production::replay(
-            &model,
-            &set.select(&places[3]),
-            &folder.join("adaptive.json"),
-            folder,
-            args.json,
-        )?),
-    };
     if args.json {
-        let mut object: serde_json::Map<_, _> = results
-            .iter()
-            .map(|r| Ok((r.name.clone(), serde_json::to_value(&r.evaluation)?)))
-            .collect::<anyhow::Result<_>>()?;
-        object.extend(alarm.map(|status| ("production".to_owned(), status)));
-        show::print_json(&object)?;
+        let evaluations: BTreeMap<_, _> =
+            results.iter().map(|r| (&r.name, &r.evaluation)).collect();
+        show::print_json(&evaluations)?;
     }
     say(farewell(folder, start))?;
     Ok(ExitCode::SUCCESS)

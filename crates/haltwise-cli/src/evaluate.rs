@@ -17,7 +17,7 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_
 
 /// Apply a rule to traces and measure accuracy, gap and halt times
 ///
-/// The traces should be new: not those the rule was made from.
+/// The traces should be new: the rule's own traces flatter it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ Examples:
   haltwise evaluate rule.json test.npz --compare other.json --report both.html
   haltwise evaluate rule.json test.parquet --json | jq .gap
 
-Traces may be larger than memory: a sequence is read, judged and let go.")]
+Traces may be larger than memory: each sequence is read, judged and dropped.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
@@ -185,7 +185,7 @@ fn describe(rule: &Rule, evaluation: &Evaluation) -> String {
             error(e.t_avg_se)
         ),
     );
-    // Where all are as long, the two differ by rounding only.
+    // If all sequences have one length, the two differ by rounding only.
     if (e.steps_read - e.t_avg).abs() > 1e-9 {
         let note = "of the steps there were: not all sequences have t_max".into();
         row("steps read", percent_column(e.steps_read), note);

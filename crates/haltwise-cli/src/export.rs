@@ -7,9 +7,9 @@ use haltwise_io::{ExportTo, export_rule, read_rule, write_whole};
 
 use crate::show;
 
-/// Write a rule for programs that do without this one
+/// Write a rule for programs that do not use haltwise
 ///
-/// What is written has all that live streams need, and nothing of how the rule came about.
+/// The output has what live streams need, without the record of how the rule was made.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "rule")]
     name: String,
 
-    /// Where to write it; else to standard output
+    /// Where to write it [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! `haltwise forecast`: what more traces would buy, from a few.
+//! `haltwise forecast`: predicts from a few traces what more would buy.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use haltwise::plan::LossWord;
 use haltwise::{Outputs, Plan};
 use haltwise_io::{Columns, trace_files, write_whole};
 use haltwise_report::format::short;
-use haltwise_report::{Foretold, Theme, forecast_figure, forecast_sentence};
+use haltwise_report::{PlanForecast, Theme, forecast_figure, forecast_sentence};
 use serde_json::json;
 
 use crate::plan::PlanArgs;
 use crate::show::{self, HEADING, count, number, percent, styled};
 
-/// Foretell how early rules would halt, with a given number of traces to calibrate on
+/// Predict how early a rule would halt with more traces
 ///
-/// Draws calibration sets of each size from a pilot set, calibrates on them, and says
-/// how early the rules halt, within which range, and how often any is certified at all:
-/// for the promise that is asked for, and for the one that needs no labels.
+/// Draws calibration sets of each size from a pilot set and calibrates on them. Prints how
+/// early the rules halt, with a range, and how often a rule is certified. Does so for the
+/// promise you ask for, and for the promise that needs no labels.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,13 +27,13 @@ Examples:
   haltwise forecast pilot.npz --sizes 500,2000,10000 --alpha 0.05 --figure forecast.svg
   haltwise forecast pilot.parquet --by site --json
 
-Nothing is promised here: a pilot of some hundred traces says roughly what to expect.")]
+A forecast promises nothing. A pilot of a few hundred traces tells roughly what to expect.")]
 pub(crate) struct Args {
     /// Trace files, folders or patterns: the pilot set
     #[arg(required = true, value_name = "TRACES")]
     traces: Vec<PathBuf>,
 
-    /// How many traces there might be
+    /// Numbers of traces to predict for
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "200,500,1000,2000,5000",
           value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     sizes: Vec<u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     plan: PlanArgs,
 
-    /// Draw it: an .svg or .png file
+    /// Draw the forecast: an .svg or .png file
     #[arg(long, value_name = "FILE")]
     figure: Option<PathBuf>,
 
@@ -66,9 +66,9 @@ pub(crate) fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     }
     let columns = Columns::of(plans[0].1.terms());
     let pilot = show::read_outputs(&args.traces, &columns)?;
-    let foretold = foretell(&args, &plans, &pilot)?;
+    let forecasts = forecasts_of(&args, &plans, &pilot)?;
     if let Some(path) = &args.figure {
-        let figure = forecast_figure(&foretold);
+        let figure = forecast_figure(&forecasts);
         let bytes = match is_png(path) {
             true => figure.to_png(Theme::Light, 2.0)?,
             false => figure.to_svg().into_bytes(),
@@ -76,8 +76,8 @@ pub(crate) fn run(mut args: Args) -> anyhow::Result<ExitCode> {
         write_whole(path, |out| out.write_all(&bytes))?;
     }
     match args.json {
-        true => show::print_json(&object(&pilot, &foretold))?,
-        false => show::print(&describe(&args, &pilot, &foretold))?,
+        true => show::print_json(&object(&pilot, &forecasts))?,
+        false => show::print(&describe(&args, &pilot, &forecasts))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -87,7 +87,7 @@ fn is_png(path: &Path) -> bool {
         .is_some_and(|e| e.eq_ignore_ascii_case("png"))
 }
 
-/// The promise that is asked for and, where that is about gaps, the one that
+/// The promise that is asked for. If it is about gaps, also the promise that
 /// needs no labels.
 fn plans(args: &PlanArgs) -> Vec<(String, Plan)> {
     let asked = args.plan(false, false);
@@ -108,14 +108,14 @@ fn name(loss: Option<LossWord>) -> &'static str {
     }
 }
 
-fn foretell(
+fn forecasts_of(
     args: &Args,
     plans: &[(String, Plan)],
     pilot: &Outputs,
-) -> anyhow::Result<Vec<Foretold>> {
+) -> anyhow::Result<Vec<PlanForecast>> {
     let bar = show::bar("{prefix} [{bar:30}] {pos}/{len} calibrations")?;
     bar.set_length((plans.len() * args.sizes.len() * DRAWS) as u64);
-    let mut foretold = Vec::new();
+    let mut forecasts = Vec::new();
     for (name, plan) in plans {
         let done = || {
             bar.inc(1);
@@ -123,21 +123,21 @@ fn foretell(
         };
         let sizes = match forecast(plan, pilot, &args.sizes, 0, done) {
             Ok(sizes) => sizes,
-            // Without a label, what needs none is all that can be foretold.
+            // Without labels, only the promise that needs none can be predicted.
             Err(haltwise::corridor::CalibrateError::NoLabels) if plans.len() > 1 => continue,
             Err(e) => return Err(e.into()),
         };
-        foretold.push(Foretold {
+        forecasts.push(PlanForecast {
             name: name.clone(),
             sizes,
         });
     }
     bar.finish_and_clear();
-    Ok(foretold)
+    Ok(forecasts)
 }
 
-fn object(pilot: &Outputs, foretold: &[Foretold]) -> serde_json::Value {
-    let one = |one: &Foretold| {
+fn object(pilot: &Outputs, forecasts: &[PlanForecast]) -> serde_json::Value {
+    let one = |one: &PlanForecast| {
         json!({
             "promise": one.name,
             "sizes": one.sizes,
@@ -147,14 +147,14 @@ fn object(pilot: &Outputs, foretold: &[Foretold]) -> serde_json::Value {
     };
     json!({
         "pilot": pilot.len(),
-        "forecasts": foretold.iter().map(one).collect::<Vec<_>>(),
+        "forecasts": forecasts.iter().map(one).collect::<Vec<_>>(),
     })
 }
 
-fn describe(args: &Args, pilot: &Outputs, foretold: &[Foretold]) -> String {
+fn describe(args: &Args, pilot: &Outputs, forecasts: &[PlanForecast]) -> String {
     let pilot = count(pilot.len() as u64, "trace", "traces");
     let mut text = styled(HEADING, format!("Forecast from {pilot}")) + "\n";
-    for one in foretold {
+    for one in forecasts {
         text += &format!("\n  {}\n", one.name);
         text += &format!(
             "  {:>10}  {:>8}  {:>17}  {:>16}  {}\n",

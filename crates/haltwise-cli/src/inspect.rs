@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::memory::MemoryLimit;
 use crate::show::{self, HEADING, count, percent, styled};
 
-/// Say what is in a rule, model or trace file
+/// Describe a rule, model or trace file
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file to look into

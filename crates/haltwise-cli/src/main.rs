@@ -21,7 +21,6 @@ mod memory;
 mod monitor;
 mod pages;
 mod plan;
-mod production;
 mod progress;
 mod promise;
 #[cfg(feature = "proxy")]
@@ -209,7 +208,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        // Whoever read the output has gone: nothing is left to say to them.
+        // The reader of the output has gone.
         Err(error) if show::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             show::error(&error);

@@ -61,7 +61,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     Ok(bytes as u64)
 }
 
-/// What is worth telling unasked.
+/// Notes that are printed without being asked for.
 const NOTABLE: u64 = 1 << 30;
 
 impl MemoryArgs {

@@ -1,4 +1,4 @@
-//! `haltwise monitor`: whether a rule still keeps its promise.
+//! `haltwise monitor`: tests whether a rule still keeps its promise.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,11 +19,10 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_
 
 /// Test whether a rule still keeps its promise, and alarm if it does not
 ///
-/// A share of the live streams, drawn by chance, is audited: answered when the rule
-/// halts, and read to its end all the same. What the classifier said about each is
-/// a trace, and those traces, in the order in which the streams began, are the
-/// audits. The test may be made again after every stream: with the promise kept, the
-/// probability that an alarm is ever raised is at most --delta.
+/// Audit a random share of your live streams: answer them when the rule halts, but read
+/// them to their end. The traces of these streams, in the order in which the streams
+/// began, are the audits. You may repeat the test after every stream. If the promise
+/// holds, the probability that it ever raises an alarm is at most --delta.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -31,15 +30,16 @@ Examples:
   haltwise monitor rule.json monday.jsonl tuesday.jsonl --json | jq .alarm
   haltwise monitor rule.json a/ b/ c/            # the stores of three servers, as one
 
-The e-value is the evidence against the promise: an alarm is raised when it reaches
-1/delta, and stays. \"since\" and \"alarm_at\" count audits from 1. An interval is for the
-average gap since a start, and holds at every moment at once; \"recent\" starts with the
-latest block after which 500 streams halted by the step. \"all_clear\" says that both
-averages are at most alpha, not that the gap is so now. Where the rule was calibrated with
---unit, each unit is one audit, and all of its streams are to be there; \"unwatched\" are
-streams that counted for nothing. Audits of another mix than the declared one need the
-column of weights; audits from where the rule is used have none. A change is looked for at
-the beginnings of blocks of 100 audits; in stores of servers, of ten minutes.")]
+The e-value is the evidence against the promise. When it reaches 1/delta, an alarm is
+raised, and stays. \"since\" and \"alarm_at\" count audits from 1. Each interval is for the
+average gap since a start; all intervals hold at all moments at once. \"recent\" starts at
+the latest block after which 500 streams halted by the step. \"all_clear\" says that both
+averages are at most alpha. It does not say that the gap is at most alpha now.
+
+If the rule was calibrated with --unit, each unit is one audit: give all of its streams.
+\"unwatched\" counts streams that could not be tested. Audits from where the rule is used
+need no weights; audits of another mix need the column of weights. A change may begin at
+any block of 100 audits, or of ten minutes in the stores of servers.")]
 pub(crate) struct Args {
     /// The rule file
     rule: PathBuf,
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What is printed for machines.
+/// The output of --json.
 #[derive(Serialize)]
 struct Found<'a> {
     #[serde(flatten)]
@@ -290,7 +290,7 @@ fn among(step: Option<u32>) -> String {
     step.map_or_else(|| "all streams".into(), |t| format!("halted by {t}"))
 }
 
-/// Where it fails, at the beginning of a clause.
+/// The place of the failure, as the beginning of a clause.
 fn by(step: Option<u32>) -> String {
     step.map_or_else(
         || "on average".into(),

@@ -2,7 +2,7 @@
 //! one.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
+use haltwise::plan::{AtNever, LossWord, PlanError, ScoreWord, ScreenBy, Word};
 use haltwise::rule::Promise;
 use haltwise::terms::Cost;
 use haltwise::{Ask, Method, Plan};
@@ -165,8 +165,13 @@ impl PlanArgs {
 
 /// The plan, or the end of the program, as wrong usage has it.
 pub(crate) fn plan(ask: Ask) -> Plan {
+    Plan::new(ask).unwrap_or_else(|error| unmeant(&error))
+}
+
+/// Ends the program, as wrong usage does, because of options that no plan can be made of.
+pub(crate) fn unmeant(error: &PlanError) -> ! {
     let option = |name: &str| format!("--{}", name.replace('_', "-"));
-    Plan::new(ask).unwrap_or_else(|e| crate::usage_error(&e.spelt(option)))
+    crate::usage_error(&error.spelt(option))
 }
 
 /// The words of an option, each with its help.

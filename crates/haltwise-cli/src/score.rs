@@ -1,23 +1,21 @@
 //! `haltwise score`: what a model says about every prefix.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::Sequence;
 use haltwise_io::series::SeriesSet;
-use haltwise_io::{TraceWriter, WriteOptions};
-use haltwise_lstm::{Device, Model, Scores};
+use haltwise_lstm::{Device, Model};
+use haltwise_paper::classifier::{network_series, write_traces};
 
-use crate::dataset::{DatasetArgs, Side, network_series};
+use crate::dataset::{DatasetArgs, Side};
 use crate::show::{self, count, percent};
 
 /// Run a model over every prefix of every sequence and write traces
 ///
-/// Score sequences the model was not trained on: a rule that is calibrated on
-/// training sequences promises nothing. The score is the model's confidence; of
-/// a model with a gap head, what that says.
+/// Score sequences that the model was not trained on: a rule calibrated on training sequences
+/// promises nothing. The score is the model's confidence, or the output of its gap head if it
+/// has one.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -59,7 +57,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.dataset
         .check_work(&set, model.working_memory(set.t_max()))?;
     warn_of_training(&model, &set)?;
-    let Written { right, gpu } = write_traces(
+    let written = write_traces(
         &model,
         &set,
         &places,
@@ -68,7 +66,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         args.device,
         |_| {},
     )?;
-    let accuracy = right as f64 / set.len() as f64;
+    if let Some(why) = &written.gpu_failed {
+        show::warn(why);
+    }
+    let gpu = written.gpu;
+    let accuracy = written.right as f64 / set.len() as f64;
     if args.json {
         let summary = serde_json::json!({
             "sequences": set.len(), "t_max": set.t_max(), "late_accuracy": accuracy,
@@ -124,70 +126,4 @@ fn check_classes(model: &Model, set: &SeriesSet, path: &Path) -> anyhow::Result<
         );
     }
     Ok(())
-}
-
-/// What came of scoring.
-pub(crate) struct Written {
-    /// How many full predictions are right.
-    pub(crate) right: usize,
-    /// The GPU that was used, where one was.
-    pub(crate) gpu: Option<String>,
-}
-
-/// Writes one trace per sequence. `done` is told how many sequences were scored since it was told last.
-pub(crate) fn write_traces(
-    model: &Model,
-    set: &SeriesSet,
-    places: &[usize],
-    output: &Path,
-    with_probs: bool,
-    device: Device,
-    done: impl Fn(usize),
-) -> anyhow::Result<Written> {
-    let head = match model.shape().gap_head {
-        true => "gap head of haltwise-lstm: P(no gap)",
-        false => "confidence head of haltwise-lstm: P(prediction right)",
-    };
-    let options = WriteOptions {
-        metadata: vec![("score".into(), head.into())],
-        ..WriteOptions::default()
-    };
-    let mut writer = TraceWriter::create(output, options)?;
-    let mut right = 0;
-    let mut stream = model.score_on(network_series(set)?, device)?;
-    let gpu = stream.gpu().map(String::from);
-    for scores in stream.by_ref() {
-        let scores = scores?;
-        let safety = safety(&scores);
-        for (i, &length) in scores.lengths.iter().enumerate() {
-            let sequence = scores.first + i;
-            let label = set.labels()[sequence];
-            right += usize::from(scores.full_prediction(i) == label);
-            let steps = i * scores.steps..i * scores.steps + length;
-            let probs = steps.start * scores.classes..steps.end * scores.classes;
-            writer.write(Sequence {
-                id: Some(&format!("{}:{}", set.name(), places[sequence] + 1)),
-                label: Some(label),
-                predictions: Some(&scores.predictions[steps.clone()]),
-                scores: Some(&safety[steps]),
-                probs: with_probs.then(|| (&scores.probabilities[probs], scores.classes)),
-                ..Sequence::default()
-            })?;
-        }
-        done(scores.lengths.len());
-    }
-    writer.finish()?;
-    if let Some(why) = stream.given_up() {
-        show::warn(format_args!("the CPU scored in its place: {why}"));
-    }
-    Ok(Written { right, gpu })
-}
-
-/// How safe the model finds it to stop: by the head that was trained for just
-/// that, where there is one, else by how likely it finds its prediction right.
-pub(crate) fn safety(scores: &Scores) -> Cow<'_, [f32]> {
-    match &scores.gap {
-        Some(gap) => gap.iter().map(|gap| 1.0 - gap).collect(),
-        None => Cow::Borrowed(&scores.confidence),
-    }
 }

@@ -23,7 +23,7 @@ pub(crate) const TERMINATED: u8 = 143;
 
 /// A heading.
 pub(crate) const HEADING: Style = Style::new().bold();
-/// What was achieved.
+/// The style of good news.
 pub(crate) const GOOD: Style = Style::new().fg_color(Some(anstyle::Color::Ansi(AnsiColor::Green)));
 /// What to look at twice.
 pub(crate) const CAREFUL: Style =
@@ -48,7 +48,7 @@ pub(crate) fn styled(style: Style, text: impl std::fmt::Display) -> String {
 
 /// A text as it may be shown: whatever could make a terminal do something, and
 /// may come from a file or a server, is written out as JSON does it (`\u001b`),
-/// but for line breaks and our own styles.
+/// except line breaks and our own styles.
 fn harmless(text: &str) -> Cow<'_, str> {
     let odd = |c: char| c == OURS || c.is_control() && c != '\n';
     if !text.contains(odd) {

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use crate::show::{self, count};
 use crate::stop::Stop;
 
-/// Write traces of a made-up classifier, as many as wanted
+/// Write traces of a simulated classifier
 ///
 /// Two classes, told apart by a sum of noisy hints. The same seed gives the
 /// same files, byte for byte, on any number of cores; no sequence depends on
@@ -29,7 +29,7 @@ Examples:
 
 The format follows the extension: .npz .parquet .arrow .jsonl .csv; a folder holds Parquet files.")]
 pub(crate) struct Args {
-    /// Where to write the traces; with --files, a folder that is not there yet
+    /// Where to write the traces; with --files, a new folder
     #[arg(short, long, value_name = "TRACES")]
     output: PathBuf,
 
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "T", value_parser = clap::value_parser!(u32).range(1..))]
     shortest: Option<u32>,
 
-    /// Cut the sequences into this many files in a folder
+    /// Split the sequences into this many files in a folder
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     files: Option<u64>,
 

@@ -8,18 +8,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use haltwise_lstm::{Device, Epoch, Error, Labelled, Model, TrainOptions, Trainer};
+use haltwise_paper::classifier::network_series;
 use indicatif::ProgressBar;
 
-use crate::dataset::{DatasetArgs, Side, network_series};
+use crate::dataset::{DatasetArgs, Side};
 use crate::show::{self, count, percent};
 use crate::stop::Stop;
 
 /// Train the two-head LSTM on labelled sequences
 ///
-/// At every step it says which class it believes in and how sure it is. An
-/// eighth of the sequences is set aside for validation; training ends when the
-/// validation loss has not improved for 30 epochs, and keeps the best. Ctrl-C,
-/// or SIGTERM, ends it early and keeps the best so far.
+/// At every step the network predicts a class and says how sure it is. Training sets aside an
+/// eighth of the sequences for validation. It ends when the validation loss has not improved
+/// for 30 epochs, and keeps the best epoch. Ctrl-C or SIGTERM ends it early and keeps the best
+/// so far.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -47,15 +48,15 @@ pub(crate) struct Args {
     #[arg(long)]
     gap_head: bool,
 
-    /// Read the values as they are, instead of scaling each feature to mean 0 and deviation 1
+    /// Do not scale each feature to mean 0 and deviation 1
     #[arg(long)]
     raw: bool,
 
-    /// Epochs at the most
+    /// The largest number of epochs
     #[arg(long, default_value_t = 10_000)]
     max_epochs: usize,
 
-    /// Epochs without improvement after which to stop
+    /// Stop after this many epochs without improvement
     #[arg(long, default_value_t = 30)]
     patience: usize,
 
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = Device::Auto)]
     device: Device,
 
-    /// Go on with an interrupted run, whose state is beside MODEL
+    /// Continue an interrupted run; its state is beside MODEL
     #[arg(long)]
     resume: bool,
 
@@ -123,14 +124,14 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if !args.json {
         show::print(&summary(&model, &args.output, trainer.finished()))?;
     }
-    // Whoever chains commands must not go on with half a model unawares.
+    // A script must not go on with half a model.
     Ok(match trainer.finished() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(stop.code()),
     })
 }
 
-/// Where the state of an unfinished run is kept: beside its model.
+/// The file with the state of an unfinished run, beside its model.
 fn state_file(output: &Path) -> PathBuf {
     let mut name = output.file_name().unwrap_or_default().to_owned();
     name.push(".training");

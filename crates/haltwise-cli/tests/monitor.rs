@@ -108,7 +108,7 @@ fn what_cannot_be_watched_is_refused_with_a_remedy() {
     let folder = folder.path();
     let message = run(folder, "monitor rule.json good.parquet").stderr;
     assert!(
-        message.contains("no promise to watch: the rule was screened only"),
+        message.contains("no promise to watch: the rule was only screened"),
         "{message}"
     );
     let ran = run(folder, "monitor rule.json good.parquet --delta 1.5");

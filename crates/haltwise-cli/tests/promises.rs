@@ -97,6 +97,38 @@ fn every_promise_says_what_it_is_and_for_whom() {
     }
 }
 
+/// Whatever is promised, a sequence without a label is no evidence about right answers:
+/// neither at a planned look nor for candidates that were screened on another set.
+#[test]
+fn sequences_without_labels_are_refused_as_evidence_at_every_door() {
+    let folder = folder();
+    let here = folder.path();
+    fs::write(here.join("more.jsonl"), lines(40, 3, false)).unwrap();
+    for options in [
+        "--method conditional --looks 3000,5000",
+        "--method marginal --looks 3000,5000",
+        "--looks 3000,5000",
+        "--promise average --looks 3000,5000",
+        "--by site --looks 3000,5000",
+        "--unit patient --looks 3000,5000",
+        "--weight w --weight-bound 1 --looks 3000,5000",
+        "--method conditional --whole",
+    ] {
+        done(here, &format!("screen t.jsonl {options} -o c.json"));
+        let words = "evidence c.json more.jsonl -o more.json";
+        let ran = run(here, words);
+        assert_eq!(ran.code, 1, "{options}: {}", ran.stderr);
+        let said = "a sequence has no label, so its gap is unknown";
+        assert!(ran.stderr.contains(said), "{options}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("more.jsonl"),
+            "{options}: {}",
+            ran.stderr
+        );
+        assert!(!here.join("more.json").exists(), "{options}");
+    }
+}
+
 #[test]
 fn without_a_label_nothing_about_accuracy_is_said() {
     let folder = folder();

@@ -566,15 +566,7 @@ fn lines_go_by_websocket_too() {
 
 #[test]
 fn the_page_shows_the_alarm_as_it_is_raised() {
-    let Some(program) = chromium::find() else {
-        assert!(
-            std::env::var_os("HALTWISE_REQUIRE_CHROMIUM").is_none(),
-            "no Chromium"
-        );
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED the page: Chromium is not installed"
-        );
+    let Some(program) = chromium::find_or_skip("the_page_shows_the_alarm_as_it_is_raised") else {
         return;
     };
     let folder = folder();

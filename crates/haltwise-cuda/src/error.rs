@@ -45,7 +45,7 @@ pub enum Error {
          or use smaller batches"
     )]
     Full {
-        /// What is free, in MiB.
+        /// The free memory, in MiB.
         free: usize,
         /// What there is, in MiB.
         total: usize,

@@ -1071,7 +1071,7 @@ pub(crate) struct Heads {
     pub(crate) hidden: usize,
     pub(crate) classes: usize,
     pub(crate) outputs: usize,
-    /// Where they start among the parameters.
+    /// Their first place among the parameters.
     pub(crate) start: usize,
 }
 

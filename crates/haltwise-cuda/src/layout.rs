@@ -1,4 +1,4 @@
-//! Where the kernels expect each parameter.
+//! The place at which the kernels expect each parameter.
 //!
 //! They work on whole groups of 32 units, so a layer is filled up with units whose weights
 //! and biases are all zero. Such a unit's state is zero at every step, so it adds nothing to
@@ -145,7 +145,7 @@ impl Layout {
         }
     }
 
-    /// Where the input weights, the recurrent weights and the bias of a layer start.
+    /// The first places of a layer's input weights, recurrent weights and bias.
     pub(crate) fn layer(&self, layer: usize) -> [usize; 3] {
         let gates = 4 * self.padded;
         let first = gates * (self.sizes.features + self.padded + 1);
@@ -157,7 +157,7 @@ impl Layout {
         [start, hidden, hidden + gates * self.padded]
     }
 
-    /// Where the heads start.
+    /// The first place of the heads.
     pub(crate) fn heads(&self) -> usize {
         let gates = 4 * self.padded;
         self.layer(self.sizes.layers - 1)[2] + gates

@@ -157,7 +157,7 @@ fn few_labels(name: &str, file: &Path) {
 fn forecasts(name: &str, file: &Path) {
     let whole = read_outputs(&[file], &Columns::default(), &mut |_, _| {}).unwrap();
     let (mut covered, draws) = (0, 50);
-    let (mut foretold, mut found) = (0.0, 0.0);
+    let (mut predicted, mut found) = (0.0, 0.0);
     let start = Instant::now();
     let mut spent = 0.0;
     for seed in 0..draws {
@@ -171,11 +171,11 @@ fn forecasts(name: &str, file: &Path) {
         let rule = calibrated(Ask::default(), &others);
         let given = rule.expected().map_or(1.0, |expected| expected.t_avg);
         covered += usize::from((range.low..=range.high).contains(&given));
-        foretold += range.mean / draws as f64;
+        predicted += range.mean / draws as f64;
         found += given / draws as f64;
     }
     println!(
-        "{name}: {covered} of {draws} covered; foretold {foretold:.3}, found {found:.3}; {:.2} s a forecast, {:.0} s in all",
+        "{name}: {covered} of {draws} covered; predicted {predicted:.3}, found {found:.3}; {:.2} s a forecast, {:.0} s in all",
         spent / draws as f64,
         start.elapsed().as_secs_f64()
     );

@@ -24,10 +24,8 @@ pub(crate) struct Kind {
     pub(crate) name: &'static str,
     /// What every such file says it is.
     pub(crate) format: &'static str,
-    /// The version written here, and the newest that can be read.
+    /// The version that is written and read.
     pub(crate) version: u64,
-    /// The oldest that can be read.
-    pub(crate) oldest: u64,
     /// What to do about a damaged one.
     pub(crate) remedy: &'static str,
     /// What one is, and the verb that takes it: for those who give it to another.
@@ -105,8 +103,7 @@ impl Kind {
         let Self {
             name,
             format,
-            version: newest,
-            oldest,
+            version: known,
             remedy,
             ..
         } = self;
@@ -154,17 +151,15 @@ impl Kind {
             .and_then(Value::as_str)
             .unwrap_or("an unknown version");
         match version {
-            Some(version) if (*oldest..=*newest).contains(&version) => {}
-            Some(older) if older > 0 && older < *oldest => {
+            Some(version) if version == *known => {}
+            Some(version) if version > 0 => {
+                let remedy = match version > *known {
+                    true => "use a newer haltwise",
+                    false => *remedy,
+                };
                 return Err(Problem::unsupported(format_args!(
-                    "it is {a} {name} file of format version {older}, written by {writer}; this \
-                     program reads version {newest}: {remedy}"
-                )));
-            }
-            Some(newer) if newer > *newest => {
-                return Err(Problem::unsupported(format_args!(
-                    "it is {a} {name} file of format version {newer}, written by {writer}; this \
-                     program reads up to version {newest}: use a newer haltwise"
+                    "it is {a} {name} file of format version {version}, written by {writer}; this \
+                     program reads version {known}: {remedy}"
                 )));
             }
             _ => {

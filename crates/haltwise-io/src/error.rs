@@ -50,7 +50,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// What it means that a file could not be read.
+    /// Why a file could not be read, in words.
     pub(crate) fn of_reading(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound,

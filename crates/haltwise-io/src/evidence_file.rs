@@ -19,7 +19,6 @@ pub(crate) const EVIDENCE: Kind = Kind {
     name: "evidence",
     format: "haltwise-evidence",
     version: 2,
-    oldest: 2,
     remedy: "gather it again",
     is: "evidence, made by `haltwise evidence`",
     verb: "certify",

@@ -19,7 +19,7 @@ pub enum ExportTo {
     C,
     /// A constant of Rust, for `haltwise_stream::Rule::from_words`.
     Rust,
-    /// JSON without the record of how the rule came about, so that nothing can be
+    /// JSON without the record of how the rule was made, so that nothing can be
     /// audited.
     JsonMin,
 }
@@ -107,7 +107,6 @@ const LIVE: Kind = Kind {
     name: "live rule",
     format: "haltwise-live-rule",
     version: 1,
-    oldest: 1,
     remedy: "export it again",
     is: "a rule without its record",
     verb: "decide",
@@ -118,7 +117,7 @@ pub fn parse_live_rule(bytes: &[u8]) -> Result<LiveRule, String> {
     LIVE.parse(bytes).map_err(|problem| problem.to_string())
 }
 
-/// What a live stream needs of a rule, without the record of how it came about,
+/// The part of a rule that live streams need, without the record of how it was made,
 /// and so without a promise that could be audited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Record", into = "Record")]

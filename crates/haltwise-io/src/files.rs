@@ -307,7 +307,7 @@ impl Fold for Files<'_> {
     }
 }
 
-/// What is wrong with files that hold more than their size tells.
+/// The fault of files that unpack to much more than their size.
 const PACKED: &str = "the traces up to here already take more memory than may be used; the file \
     is packed, so this was not known before: allow more memory, or write it as Parquet";
 

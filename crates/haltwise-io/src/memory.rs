@@ -25,7 +25,7 @@ impl Memory {
         Self { limit, taken: 0 }
     }
 
-    /// One of so many equal shares.
+    /// One of several equal shares.
     pub(crate) fn share(self, of: usize) -> Self {
         Self::new(self.limit / of.max(1) as u64)
     }

@@ -369,7 +369,7 @@ impl<'a> Array<'a> {
     }
 
     /// The row's one value as a class, of which −1 says that it is not known.
-    /// What is neither is handed to `refuse`.
+    /// Any other value goes to `refuse`.
     pub(crate) fn class(&self, refuse: impl Fn(i128) -> Problem) -> Checked<Option<u32>> {
         match (self.header.dtype.kind, self.whole()) {
             ('i' | 'u' | 'b', Some(-1)) => Ok(None),

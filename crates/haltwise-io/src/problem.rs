@@ -108,7 +108,7 @@ impl Display for Problem {
 /// The most characters of a file's own text that a message shows.
 const ENOUGH: usize = 60;
 
-/// What is wrong with text that cannot be read as such.
+/// The fault of text that is not UTF-8.
 pub(crate) const NOT_TEXT: &str = "it is not UTF-8 text; save it as UTF-8";
 
 /// At most this many characters of a text, and a mark if there are more.

@@ -11,7 +11,6 @@ pub(crate) const PROPOSAL: Kind = Kind {
     name: "candidates",
     format: "haltwise-candidates",
     version: 2,
-    oldest: 2,
     remedy: "screen again",
     is: "candidates, made by `haltwise screen`",
     verb: "evidence",

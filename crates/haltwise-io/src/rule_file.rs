@@ -12,7 +12,6 @@ pub(crate) const RULE: Kind = Kind {
     name: "rule",
     format: "haltwise-rule",
     version: 2,
-    oldest: 1,
     remedy: "calibrate again",
     is: "a rule",
     verb: "evaluate",

@@ -236,7 +236,7 @@ fn groups_and_units_are_text_integers_or_booleans_in_every_format() {
                 format!("group {value}; unit {value}"),
                 "{format:?}"
             );
-            // What is not asked for is not looked at.
+            // Columns that nobody asks for are not read.
             let none = read(format, &bytes, &Columns::default()).unwrap();
             assert_eq!(none, ["", ""], "{format:?}");
         }
@@ -510,7 +510,7 @@ fn what_is_wrong_is_said_with_its_place_and_remedy() {
             weight("w"),
             "line 4, w: \"x\" is not a number",
         ),
-        // What is not there.
+        // Columns that are missing.
         (
             Format::Arrow,
             arrow_with("patient", nulls),

@@ -1,4 +1,4 @@
-//! What is written is read back the same, in every format and layout.
+//! Traces are read back as they were written, in every format and layout.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! What can be wrong with a log.
+//! The faults of a log.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ pub struct Log {
     line: Vec<u8>,
 }
 
-/// What was found when a log was opened.
+/// The contents of a log when it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
     /// How many records are in it, the header aside.
@@ -257,7 +257,7 @@ fn lines(
         let dropped = &mut found.opened.dropped;
         let Some(text) = whole(&line) else {
             dropped.get_or_insert(Dropped::at(number)).add(&line);
-            // What is no log at all must not be taken for a cut-off header.
+            // A file that is no log must not pass for a log with a cut-off header.
             if number == 1 && !starts(&line, header) {
                 return Err(Error::new(path, ErrorKind::NoLog));
             }

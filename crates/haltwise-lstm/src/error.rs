@@ -1,4 +1,4 @@
-//! What can go wrong, in words that name the place and the remedy.
+//! Errors, in words that name the place and the remedy.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub enum Error {
         step: usize,
         /// The feature, from 1.
         feature: usize,
-        /// What is there.
+        /// The value found.
         value: f32,
     },
     /// A label outside the classes.
@@ -114,7 +114,7 @@ pub enum Error {
         name: String,
         /// Where in it, counted row by row from 0.
         position: usize,
-        /// What is there.
+        /// The value found.
         value: f32,
     },
     /// A pickle that asks for something other than tensors.
@@ -143,7 +143,7 @@ pub enum Error {
          to start one", path.display()
     )]
     NothingToResume {
-        /// Where it would be.
+        /// Its expected place.
         path: PathBuf,
     },
     /// A training state that was made by another run.
@@ -154,7 +154,7 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its fault.
         source: Box<Error>,
     },
     /// The operating system refused.
@@ -162,7 +162,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// Its message.
         source: std::io::Error,
     },
 }

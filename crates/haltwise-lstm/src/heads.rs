@@ -193,7 +193,7 @@ fn pick<S: Simd>(simd: S, classes: &[Lanes], labels: f32x16<S>) -> f32x16<S> {
     picked
 }
 
-/// Where the scores of a block's sequences go. Rows are `steps` long.
+/// Space for the scores of a block's sequences. Rows are `steps` long.
 #[derive(Debug)]
 pub(crate) struct ScoreRows<'a> {
     pub(crate) steps: usize,

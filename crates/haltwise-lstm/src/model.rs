@@ -7,7 +7,7 @@ use crate::series::Series;
 use crate::shape::Shape;
 use serde::{Deserialize, Serialize};
 
-/// How a model came about.
+/// How a model was trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainingRecord {
     /// The options it was trained with.
@@ -149,7 +149,7 @@ impl Model {
         Ok(())
     }
 
-    /// What is done to the inputs before the network sees them.
+    /// The scaling of the inputs before the network sees them.
     pub fn normalisation(&self) -> &Normalisation {
         &self.normalisation
     }

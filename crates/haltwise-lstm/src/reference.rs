@@ -31,7 +31,7 @@ fn binary_loss(logit: f64, target: f64) -> f64 {
 }
 
 impl Reference<'_> {
-    /// Where the input weights, the recurrent weights and the bias of a layer start.
+    /// The first places of a layer's input weights, recurrent weights and bias.
     fn layer_places(&self, layer: usize) -> [usize; 3] {
         let tensors = self.shape.tensors();
         [0, 1, 2].map(|k| tensors[3 * layer + k].start)

@@ -53,7 +53,7 @@ impl Trainer<'_> {
     }
 
     /// Continues a saved run. The trainer must have been made with the same data
-    /// and options (but for `patience` and `max_epochs`, which may change); what
+    /// and options (except `patience` and `max_epochs`, which may change); what
     /// follows equals the run that was never interrupted, to the bit.
     pub fn resume(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();

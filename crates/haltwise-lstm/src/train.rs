@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 
-/// How to train. The defaults are the paper's, but for `normalise`: the paper reads raw
+/// How to train. The defaults are the paper's, except `normalise`: the paper reads raw
 /// values, which suits its datasets but not badly scaled ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainOptions {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haltwise::Rule;
+use haltwise::terms::LABEL;
 use haltwise_llm::{Extract, Letters, Mismatch};
 use haltwise_serve::{ConnectionLimits, Served, Tls};
 
@@ -112,6 +113,14 @@ impl Voting {
         haltwise::votes::Ballot::new(rule).map_err(|e| wrong(&e.to_string()))?;
         if samples != rule.t_max() {
             return Err(wrong("it has not as many steps as there were votes"));
+        }
+        let terms = rule.terms();
+        let by = terms.by.as_deref().filter(|&by| by != LABEL);
+        if let Some(column) = terms.unit.as_deref().or(by) {
+            return Err(ProxyError::Rule(format!(
+                "it promises something about each {column:?}, and requests do not say theirs; \
+                 calibrate one without --unit and --by"
+            )));
         }
         let options = number(said("options"), "options")?.unwrap_or(0);
         let letters: Letters = said("letters")

@@ -209,6 +209,30 @@ async fn a_rule_for_votes_that_are_cast_in_another_way_is_refused() {
     assert_eq!(status, 200, "{said}");
 }
 
+/// Requests say neither a unit nor a group. Audits that are tied would be watched one by one.
+#[test]
+fn a_rule_about_units_or_groups_is_refused() {
+    let with_terms = |terms: serde_json::Value| {
+        let mut json = serde_json::to_value(rule()).unwrap();
+        json["terms"] = terms;
+        let rule = serde_json::from_value(json.clone()).unwrap();
+        for_votes(Served::new("rule", rule, json.to_string())).map(drop)
+    };
+    for (terms, column) in [
+        (json!({"unit": "author"}), "author"),
+        (json!({"by": "site"}), "site"),
+    ] {
+        let refused = with_terms(terms).unwrap_err().to_string();
+        assert!(refused.contains(column), "{refused}");
+        assert!(
+            refused.contains("calibrate one without --unit"),
+            "{refused}"
+        );
+    }
+    assert!(with_terms(json!({"by": "label"})).is_ok());
+    assert!(with_terms(json!({})).is_ok());
+}
+
 #[tokio::test]
 async fn metrics_tell_how_requests_came_out_and_what_they_cost() {
     let (server, _) = model(completion(json!(10))).await;

@@ -29,14 +29,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, figure) in haltwise_report::comparison_figures(&rules) {
         write(folder, &format!("compared-{name}"), &figure)?;
     }
-
-    let experiment = common::experiment(&[("eight steps", 8), ("forty steps", 40)], 100, 1200);
-    let page = haltwise_report::report_experiment(&experiment, &context);
-    std::fs::write(folder.join("experiment.html"), page)?;
-    for (name, figure) in haltwise_report::experiment_figures(&experiment) {
-        write(folder, &name, &figure)?;
-    }
-    print!("{}", experiment.table().to_text());
     Ok(())
 }
 

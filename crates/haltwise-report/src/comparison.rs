@@ -22,7 +22,7 @@ pub struct Compared {
     pub name: String,
     /// The rule.
     pub rule: Rule,
-    /// What it did to the traces that all are compared on.
+    /// Its results on the common traces.
     pub evaluation: Evaluation,
 }
 

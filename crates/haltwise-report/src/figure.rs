@@ -17,10 +17,12 @@ const HEADING: f64 = 34.0;
 /// A figure that can be written as an SVG or a PNG file.
 #[derive(Debug, Clone)]
 pub struct Figure {
-    pub(crate) title: String,
-    pub(crate) panels: Vec<Panel>,
+    /// What the figure shows.
+    pub title: String,
+    /// Its panels.
+    pub panels: Vec<Panel>,
     /// Panels side by side in a file; a page sets as many as have room.
-    pub(crate) columns: usize,
+    pub columns: usize,
 }
 
 impl Figure {
@@ -87,7 +89,7 @@ impl Figure {
 
     /// The figure inside a page. `id` must differ between the figures of one
     /// page; panels with the same `link` follow each other's guide.
-    pub(crate) fn inline(&self, id: &str, link: &str) -> Markup {
+    pub fn inline(&self, id: &str, link: &str) -> Markup {
         html! {
             @for (i, panel) in self.panels.iter().enumerate() {
                 (inline_panel(panel, &format!("{id}-{}", i + 1), link))

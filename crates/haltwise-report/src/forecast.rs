@@ -8,9 +8,9 @@ use crate::format::{count, level, percent};
 use crate::palette::series;
 use crate::panel::{Axis, Mark, Name, Panel};
 
-/// One promise, and what is foretold for it.
+/// One promise, and its forecast.
 #[derive(Debug, Clone)]
-pub struct Foretold {
+pub struct PlanForecast {
     /// The promise in a few words.
     pub name: String,
     /// Size by size.
@@ -18,15 +18,15 @@ pub struct Foretold {
 }
 
 /// How early rules would halt, size by size, for each promise.
-pub fn forecast_figure(foretold: &[Foretold]) -> Figure {
-    let sizes: Vec<u64> = foretold
+pub fn forecast_figure(forecasts: &[PlanForecast]) -> Figure {
+    let sizes: Vec<u64> = forecasts
         .first()
         .map_or_else(Vec::new, |one| one.sizes.iter().map(|f| f.traces).collect());
     // Evenly apart, whatever the numbers.
     let at = |i: usize| (i + 1) as f64;
     let (mut marks, mut lines, mut names, mut rows) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for (k, one) in foretold.iter().enumerate() {
+    for (k, one) in forecasts.iter().enumerate() {
         let looks = series(k);
         let curve: Vec<(f64, f64)> = one
             .sizes
@@ -43,7 +43,7 @@ pub fn forecast_figure(foretold: &[Foretold]) -> Figure {
         names.push(Name::new(&one.name, k, curve));
     }
     marks.extend(lines);
-    let desc: Vec<String> = foretold.iter().map(sentence).collect();
+    let desc: Vec<String> = forecasts.iter().map(sentence).collect();
     single(Panel {
         title: "What more traces would buy".into(),
         desc: desc.join(" "),
@@ -65,16 +65,16 @@ pub fn forecast_figure(foretold: &[Foretold]) -> Figure {
 }
 
 /// The forecast in a sentence, about the size in the middle.
-pub fn sentence(foretold: &Foretold) -> String {
-    let sizes = &foretold.sizes;
+pub fn sentence(forecast: &PlanForecast) -> String {
+    let sizes = &forecast.sizes;
     let Some(found) = sizes.get(sizes.len() / 2) else {
-        return "Nothing is foretold.".into();
+        return "There is no forecast.".into();
     };
     if found.certified < 0.5 {
         let last = sizes.iter().find(|found| found.certified >= 0.9);
         return match last {
             Some(later) => format!(
-                "With {} traces, most likely nothing is certified; with {} expect to read {}, {} \
+                "With {} traces, probably nothing can be certified. With {}, expect to read {}, {} \
                  to {}.",
                 count(found.traces),
                 count(later.traces),
@@ -83,7 +83,7 @@ pub fn sentence(foretold: &Foretold) -> String {
                 percent(later.t_avg.high)
             ),
             None => format!(
-                "With {} traces, most likely nothing is certified (it is in {} of the trials).",
+                "With {} traces, probably nothing can be certified (something was in {} of the trials).",
                 count(found.traces),
                 level(found.certified)
             ),

@@ -1,7 +1,7 @@
 //! Numbers as people read them, in reports and on terminals.
 
 /// A share with one decimal: 5.1%.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
@@ -26,7 +26,7 @@ pub fn confidence(delta: f64) -> String {
 }
 
 /// An interval of shares: 4.0% to 6.3%.
-pub(crate) fn interval((low, high): (f64, f64)) -> String {
+pub fn interval((low, high): (f64, f64)) -> String {
     format!("{} to {}", percent(low), percent(high))
 }
 

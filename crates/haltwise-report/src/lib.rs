@@ -1,10 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod chance;
+pub mod chance;
 mod comparison;
 mod evaluation;
-mod experiment;
 mod figure;
 mod forecast;
 pub mod format;
@@ -24,15 +23,18 @@ pub use evaluation::{
     Judgement, Standing, accuracy_figure, evaluation_figures, gap_figure, groups_figure,
     halt_histogram, halting_figure, judge, report_evaluation, thresholds_figure,
 };
-pub use experiment::{
-    Cell, DatasetResults, Experiment, HaltedBy, MethodResults, PAPER, PaperRow, Rate, ResultsTable,
-    SplitResult, SweepCurve, SweepPoint, TableRow, Violations, ablation_figure, experiment_figures,
-    report_experiment, splits_figure, sweep_figure,
-};
 pub use figure::Figure;
-pub use forecast::{Foretold, forecast_figure, sentence as forecast_sentence};
+pub use forecast::{PlanForecast, forecast_figure, sentence as forecast_sentence};
 pub use page::Context;
 pub use palette::Theme;
 pub use playground::{playground_page, playground_results};
 #[cfg(feature = "png")]
 pub use png::PngError;
+
+/// What figures and pages are made of, for crates that draw their own.
+pub mod draw {
+    pub use crate::evaluation::{alpha_name, readout, row, single};
+    pub use crate::page::page;
+    pub use crate::palette::{dashed, series};
+    pub use crate::panel::{Axis, Mark, Name, Panel, Readout, ReadoutRow};
+}

@@ -59,7 +59,7 @@ pub(crate) fn style() -> String {
 }
 
 /// A whole page around its body.
-pub(crate) fn page(context: &Context, title: &str, body: &Markup) -> String {
+pub fn page(context: &Context, title: &str, body: &Markup) -> String {
     let title = context.title.as_deref().unwrap_or(title);
     let style = style();
     html! {

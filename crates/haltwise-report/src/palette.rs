@@ -11,12 +11,12 @@
 pub(crate) const SERIES: usize = 6;
 
 /// The look of the `i`-th series.
-pub(crate) fn series(i: usize) -> String {
+pub fn series(i: usize) -> String {
     format!("s{}", i % SERIES + 1)
 }
 
 /// The look of the `i`-th of several curves, which differ in their dashes too.
-pub(crate) fn dashed(i: usize) -> String {
+pub fn dashed(i: usize) -> String {
     format!("line {} d{}", series(i), i % SERIES + 1)
 }
 

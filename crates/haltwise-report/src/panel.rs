@@ -19,15 +19,18 @@ const TEXT: f64 = 12.0;
 
 /// An axis: what it runs over, where its ticks are, and what it measures.
 #[derive(Debug, Clone)]
-pub(crate) struct Axis {
-    pub(crate) domain: (f64, f64),
-    pub(crate) ticks: Vec<(f64, String)>,
-    pub(crate) label: String,
+pub struct Axis {
+    /// The lowest and the highest value.
+    pub domain: (f64, f64),
+    /// Where ticks are, and what stands beside them.
+    pub ticks: Vec<(f64, String)>,
+    /// What the axis measures.
+    pub label: String,
 }
 
 impl Axis {
     /// The steps 1 to `t_max`, with half a step on either side.
-    pub(crate) fn steps(t_max: usize) -> Self {
+    pub fn steps(t_max: usize) -> Self {
         let t_max = t_max.max(1);
         Self {
             domain: (0.5, t_max as f64 + 0.5),
@@ -40,7 +43,7 @@ impl Axis {
     }
 
     /// Shares from 0 to a round number not below `top`.
-    pub(crate) fn shares(label: &str, top: f64) -> Self {
+    pub fn shares(label: &str, top: f64) -> Self {
         let top = round_top(top, 5).min(1.0);
         let ticks = ticks(top, 5).into_iter();
         Self {
@@ -51,7 +54,7 @@ impl Axis {
     }
 
     /// Counts from 0 to a round number not below `top`.
-    pub(crate) fn counts(label: &str, top: u64) -> Self {
+    pub fn counts(label: &str, top: u64) -> Self {
         let top = round_top(top.max(4) as f64, 4);
         let ticks = ticks(top, 4).into_iter();
         Self {
@@ -64,9 +67,9 @@ impl Axis {
     }
 }
 
-/// What is drawn between the axes, in values; later marks lie on earlier ones.
+/// A mark between the axes, in values. Later marks cover earlier ones.
 #[derive(Debug, Clone)]
-pub(crate) enum Mark {
+pub enum Mark {
     /// Between a lower and an upper curve: (x, low, high).
     Band(Vec<(f64, f64, f64)>, String),
     /// A curve; `class` is "line …" or "thin …".
@@ -89,26 +92,31 @@ pub(crate) enum Mark {
 /// What hovering over a panel shows at each place: one heading and one value
 /// per row.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Readout {
-    pub(crate) x: Vec<f64>,
-    pub(crate) heads: Vec<String>,
-    pub(crate) rows: Vec<ReadoutRow>,
+pub struct Readout {
+    /// The places, in values of the x axis.
+    pub x: Vec<f64>,
+    /// The heading at each place.
+    pub heads: Vec<String>,
+    /// The rows below the heading.
+    pub rows: Vec<ReadoutRow>,
 }
 
 /// One row of a readout.
 #[derive(Debug, Clone)]
-pub(crate) struct ReadoutRow {
-    pub(crate) label: String,
+pub struct ReadoutRow {
+    /// What the row says.
+    pub label: String,
     /// The series whose colour it has, if any.
-    pub(crate) series: Option<String>,
-    pub(crate) values: Vec<String>,
-    /// Where a dot goes, in values of the y axis.
-    pub(crate) y: Vec<Option<f64>>,
+    pub series: Option<String>,
+    /// The value at each place.
+    pub values: Vec<String>,
+    /// A dot's place, in values of the y axis.
+    pub y: Vec<Option<f64>>,
 }
 
 /// A name set beside the curve it belongs to.
 #[derive(Debug, Clone)]
-pub(crate) struct Name {
+pub struct Name {
     name: String,
     series: String,
     curve: Vec<(f64, f64)>,
@@ -116,7 +124,7 @@ pub(crate) struct Name {
 
 impl Name {
     /// The name of the `i`-th series.
-    pub(crate) fn new(name: &str, i: usize, curve: Vec<(f64, f64)>) -> Self {
+    pub fn new(name: &str, i: usize, curve: Vec<(f64, f64)>) -> Self {
         Self {
             name: name.into(),
             series: series(i),
@@ -127,16 +135,23 @@ impl Name {
 
 /// A panel.
 #[derive(Debug, Clone)]
-pub(crate) struct Panel {
-    pub(crate) title: String,
-    pub(crate) desc: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) marks: Vec<Mark>,
-    pub(crate) names: Vec<Name>,
+pub struct Panel {
+    /// What the panel shows.
+    pub title: String,
+    /// The same in a sentence, for readers who do not see the drawing.
+    pub desc: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis.
+    pub y: Axis,
+    /// What is drawn between the axes.
+    pub marks: Vec<Mark>,
+    /// Names beside curves.
+    pub names: Vec<Name>,
     /// The name of the strip above the axis, if there is one.
-    pub(crate) above: Option<String>,
-    pub(crate) readout: Readout,
+    pub above: Option<String>,
+    /// What hovering shows.
+    pub readout: Readout,
 }
 
 /// The scales of a panel.

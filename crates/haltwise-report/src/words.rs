@@ -1,6 +1,6 @@
-//! A rule in plain words: what it promises, what to expect of it, how it was
-//! certified. The same sentences stand on a terminal and in a report, so they
-//! carry no styling and name no option of any program.
+//! A rule in plain words: its promise, what to expect of it, and how it was
+//! certified. Terminals and reports show the same sentences, so these carry no
+//! styling and name no option of any program.
 
 use haltwise::corridor::Counts;
 use haltwise::plan::Delta;
@@ -13,7 +13,7 @@ use haltwise::{Method, Rule};
 
 use crate::format::{confidence, count, count_of, level, percent, short};
 
-/// What is lost by stopping early, in a word.
+/// The name of the loss, for titles and sentences.
 pub fn loss(rule: &Rule) -> &'static str {
     match rule.terms().loss {
         Loss::Gap => "gap",
@@ -22,17 +22,17 @@ pub fn loss(rule: &Rule) -> &'static str {
     }
 }
 
-/// Why there is nothing to watch of a rule.
-pub const NOT_WATCHED: &str = "the rule was screened only, or is about another loss than gaps and \
-                               disagreements, or about units in each group";
+/// Why a rule cannot be watched.
+pub const NOT_WATCHED: &str = "the rule was only screened, or its loss is neither gaps nor \
+                               disagreements, or its promise is by unit and by group";
 
-/// Whether what is lost is 0 or 1 for each sequence, and counted as such.
+/// Whether each sequence loses 0 or 1 and counts once.
 pub(crate) fn counts_sequences(rule: &Rule) -> bool {
     let terms = rule.terms();
     terms.unit.is_none() && matches!(terms.loss, Loss::Gap | Loss::Disagreement)
 }
 
-/// A title for what a rule does.
+/// A title for a rule's report.
 pub(crate) fn title(rule: &Rule) -> String {
     let (alpha, loss) = (level(rule.alpha().get()), loss(rule));
     match rule.promise() {
@@ -44,7 +44,7 @@ pub(crate) fn title(rule: &Rule) -> String {
     }
 }
 
-/// The method in one word or two.
+/// The method in one or two words.
 pub(crate) fn method(rule: &Rule) -> &'static str {
     match rule.method() {
         Method::Marginal => "marginal",
@@ -54,22 +54,22 @@ pub(crate) fn method(rule: &Rule) -> &'static str {
     }
 }
 
-/// A family of candidates in a word or two.
+/// A family of candidates in a few words.
 pub fn family(kind: FamilyKind) -> &'static str {
     match kind {
         FamilyKind::OneThreshold => "one threshold for all steps",
         FamilyKind::Backward => "a threshold per step, from the last step back",
         FamilyKind::Curves => "threshold curves",
-        FamilyKind::Plain => "thresholds of the score that the traces came with",
-        FamilyKind::Clock => "everyone at one step",
+        FamilyKind::Plain => "thresholds of the traces' own score",
+        FamilyKind::Clock => "all sequences at one step",
     }
 }
 
-/// What the rule promises.
+/// The promise in one sentence or two.
 pub fn promise(rule: &Rule) -> String {
     let sure = confidence(rule.delta().get());
     let Some(promise) = rule.promise() else {
-        return "Nothing: the rule was screened, not certified.".into();
+        return "Nothing: the rule was only screened, not certified.".into();
     };
     let whom = match promise {
         Promise::Marginal => "all sequences, on average over halt times",
@@ -97,13 +97,12 @@ pub fn promise(rule: &Rule) -> String {
     text += &for_whom(rule);
     text.push('.');
     if promise == Promise::Marginal {
-        text += " (Those that halt first may fare worse.)";
+        text += " (Sequences that halt first may lose more.)";
     }
     text
 }
 
-/// What a promise says beside its number: for which groups, units and mixes it
-/// holds.
+/// The groups, units and mixes that the promise covers.
 fn for_whom(rule: &Rule) -> String {
     let terms = rule.terms();
     let mut text = String::new();
@@ -119,7 +118,7 @@ fn for_whom(rule: &Rule) -> String {
     text
 }
 
-/// Names, of many only some.
+/// A list of names, cut short if it is long.
 fn some(names: &[String]) -> String {
     const SHOWN: usize = 8;
     match names.len() {
@@ -128,18 +127,18 @@ fn some(names: &[String]) -> String {
     }
 }
 
-/// What the rule promises, and for whom that holds.
+/// The promise, and the sequences it covers.
 pub fn guarantee(rule: &Rule) -> String {
     if let (Some(set), false) = (rule.certified_on(), rule.halts_early()) {
         return format!(
-            "That nothing is lost: no rule that stops early could be certified on {}, so every \
-             sequence is read to its end.",
+            "Nothing is lost, because every sequence is read to its end: no rule that stops early \
+             could be certified on {}.",
             count_of(set.sequences, "trace", "traces")
         );
     }
     let mut text = promise(rule);
     if let Some(set) = rule.certified_on() {
-        // Rules that depend on no trace are tested on the fitting traces, too.
+        // Rules that depend on no trace are also tested on the fitting traces.
         let chosen = rule.chosen_family();
         let sequences = chosen.map_or(set.sequences, |family| family.sequences);
         let not_used = match sequences > set.sequences {
@@ -147,9 +146,9 @@ pub fn guarantee(rule: &Rule) -> String {
             false => "to train the classifier, to fit or to screen",
         };
         text += &format!(
-            " This holds for new sequences that come about like the {} it was certified on \
-             (independent draws from one source, none of them used {not_used}), read by the same \
-             classifier. It says nothing about a source that has changed.",
+            " It covers new sequences drawn like the {} that certified it (independent draws from \
+             one source, none of them used {not_used}), read by the same classifier. It says \
+             nothing about a source that has changed.",
             count_of(sequences, "trace", "traces")
         );
         text += &assumptions(rule);
@@ -158,73 +157,75 @@ pub fn guarantee(rule: &Rule) -> String {
     text
 }
 
-/// Which look at the evidence the rule is from, where several were planned.
+/// Which of the planned looks at the evidence made the rule.
 fn looks(rule: &Rule) -> String {
     let Some(looks) = rule.looks() else {
         return String::new();
     };
     let planned: Vec<String> = looks.planned.iter().map(|&n| count(n)).collect();
     format!(
-        " It is from look {} of {}, planned after {} traces; each has an equal share of delta, and \
-         the promise holds for whichever of their rules are used.",
+        " The rule comes from look {} of {}, planned after {} traces. Each look has an equal share \
+         of delta. The promise holds for any rule of any look.",
         looks.made,
         planned.len(),
         planned.join(", ")
     )
 }
 
-/// What the promise assumes beside that.
+/// What else the promise assumes.
 pub(crate) fn assumptions(rule: &Rule) -> String {
     let terms = rule.terms();
     let mut text = String::new();
     if matches!(rule.proof(), Proof::FewLabels { .. }) {
-        text += " Not every sequence had a label; it is assumed that those which had are a random \
-                 part of all.";
+        text += " Some sequences had no label. The promise assumes that those with a label are a \
+                 random part of all.";
     }
     if terms.loss == Loss::Disagreement {
-        text += " No label was used; since a right answer is lost only where the answers differ, \
-                 no more of those are lost either.";
+        text += " It needs no labels. Stopping early loses a right answer only if the two answers \
+                 differ, so it loses at most as many right answers.";
     }
     if let Some(unit) = &terms.unit {
         text += &format!(
-            " What is drawn independently is each {unit}; its sequences may have anything in \
-             common, and its loss is the mean over those of them that have halted."
+            " Each {unit} is an independent draw. Its sequences may be alike in any way, and \
+             its loss is the mean over its halted sequences."
         );
     }
     if let Some(weight) = &terms.weight {
         text += &format!(
-            " It holds where sequences are met as often as {} says, if that is right.",
+            " It holds for the mix of sequences that {} declares, if that is right.",
             weight.column
         );
     }
     if matches!(terms.loss, Loss::Given) {
-        text += " Steps count from the first at which the rule may halt.";
+        text += " The promise begins at the first step at which the rule may halt.";
     }
     text += &looks(rule);
     text
 }
 
-/// Of which lengths the promise speaks.
+/// The lengths of sequences that the promise covers.
 fn lengths(rule: &Rule) -> String {
     let t_max = count_of(rule.t_max() as u64, "step", "steps");
     match rule.lengths() {
         Some(Lengths::Unequal) => format!(
-            " Sequences may be of any length: past {t_max}, the longest that was seen, it never \
-             halts."
+            " Sequences may have any length. Past {t_max}, the longest it has seen, the rule \
+             never halts."
         ),
-        Some(Lengths::Equal) => format!(" It is for sequences of {t_max}, as all of those were."),
+        Some(Lengths::Equal) => {
+            format!(" It covers sequences of {t_max}, the only length it has seen.")
+        }
         None => String::new(),
     }
 }
 
-/// What the rule saves and costs, as far as certifying could tell.
+/// What the rule saves and costs on the certifying traces.
 pub fn expectation(rule: &Rule) -> String {
     if rule.promise().is_none() {
-        return "Certify the thresholds before relying on them.".into();
+        return "Certify the thresholds before you rely on them.".into();
     }
     let accuracy = rule.late_accuracy().map_or_else(String::new, |accuracy| {
         format!(
-            " Read to the end, the classifier is right for {} of them.",
+            " With every sequence read to its end, the classifier is right for {}.",
             percent(accuracy)
         )
     });
@@ -238,7 +239,7 @@ pub fn expectation(rule: &Rule) -> String {
             percent(expected.gap)
         ),
         Loss::Disagreement => format!(
-            "gives another answer than the full one for {} of the sequences",
+            "gives a different answer from the full one for {} of the sequences",
             percent(expected.gap)
         ),
         Loss::Given | Loss::Absolute { .. } => format!("loses {:.3} on average", expected.gap),
@@ -247,14 +248,14 @@ pub fn expectation(rule: &Rule) -> String {
         format!(", at a mean cost of {}", short(cost))
     });
     format!(
-        "On average it reads {:.1} of {t_max} steps ({}){spends}, and {costs}, as measured while \
-         certifying.{accuracy}",
+        "On the certifying traces it reads {:.1} of {t_max} steps on average ({}){spends}, and \
+         {costs}.{accuracy}",
         expected.t_avg * t_max as f64,
         percent(expected.t_avg),
     )
 }
 
-/// What the score is, and what a live stream must send for it.
+/// Names the score, and the fields that a live stream must send.
 pub fn needed_live(rule: &Rule) -> String {
     let source = rule.source();
     let sends = match source {
@@ -269,8 +270,7 @@ pub fn needed_live(rule: &Rule) -> String {
     format!("The score is {source}; a live stream must send {sends}.")
 }
 
-/// Thresholds, equal neighbours together: one line per run of steps, and of
-/// many lines only some.
+/// Thresholds, one line per run of equal ones. Leaves out lines if there are many.
 pub fn thresholds(thresholds: &Thresholds) -> String {
     const SHOWN: usize = 24;
     let values = thresholds.values();
@@ -294,15 +294,14 @@ pub fn thresholds(thresholds: &Thresholds) -> String {
     if lines.len() <= SHOWN {
         return lines.concat();
     }
-    // The first ones, then ever fewer: curves are steep early and flat late.
+    // Curves are steep early and flat late: show the first ones, then fewer.
     let apart = lines.len().div_ceil(SHOWN / 2);
     let chosen = (0..lines.len()).filter(|&i| i < 4 || i % apart == 0 || i + 1 == lines.len());
     let text: String = chosen.map(|i| &lines[i][..]).collect();
-    text + "  (some of the steps; the rule file has all)\n"
+    text + "  (some of the steps; the rule file has all of them)\n"
 }
 
-/// How the rule was certified; where nothing or little was, why, and what
-/// would help.
+/// How the rule was certified. If little or nothing was: why, and what would help.
 pub fn certification(rule: &Rule) -> String {
     if rule.promise().is_none() {
         return "No test was made.".into();
@@ -325,12 +324,12 @@ pub fn certification(rule: &Rule) -> String {
             text += &format!(" The next one failed: {why}");
         }
         Some(_) => text += " None failed.",
-        None => text += " There was none to test: screening found no threshold to propose.",
+        None => text += " There was no rule to test: screening proposed no threshold.",
     }
     text
 }
 
-/// How the rule was chosen among several families, or why none was.
+/// How the rule was chosen among several families, or why no rule passed.
 fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     let delta = rule.level().get();
     let kinds = rule.families().chunk_by(|a, b| a.kind == b.kind);
@@ -340,28 +339,28 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     });
     let shares: Vec<String> = shares.collect();
     let mut text = format!(
-        " They were tested in {} at shares of delta: {}.",
+        " The rules were tested in {}, each with its share of delta: {}.",
         count_of(rule.families().len() as u64, "family", "families"),
         shares.join(", ")
     );
     if passed > 0 {
         match failed_curve(rule) {
-            None => text += " Of those that passed, the one that halts earliest was chosen.",
+            None => text += " The rule that halts earliest was chosen among those that passed.",
             Some((family, failed)) => {
                 let why = failure(rule, failed, delta * family.share, sequences);
                 text += &format!(
-                    " No curve passed; of the others, the one that halts earliest was chosen. The \
+                    " No curve passed. The rule that halts earliest was chosen among the others. The \
                      first curve failed: {why}"
                 );
             }
         }
         return text;
     }
-    // The one that had most to pass with, the first of equals.
+    // The family with the largest share; the first of equals.
     let tested = rule.tests_by_family().filter_map(first_test);
     let most = tested.reduce(|a, b| if b.0.share > a.0.share { b } else { a });
     let Some((most, failed)) = most else {
-        return text + " There was none to test.";
+        return text + " There was no rule to test.";
     };
     let share = delta * most.share;
     let least = needed(rule, Counts::default(), share).unwrap_or(0);
@@ -370,7 +369,7 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
         text += &format!(" The first rule of the family with the largest share failed: {why}");
     }
     text + &format!(
-        " Any rule needs at least {} without a gap to pass.",
+        " To pass, any rule needs at least {} without a gap.",
         count_of(least, "halted sequence", "halted sequences")
     )
 }
@@ -381,8 +380,7 @@ fn first_test<'a>(
     Some((family, tests.first()?))
 }
 
-/// The first test of a threshold curve, where curves were tested and none
-/// passed.
+/// The first test of a threshold curve, if curves were tested and none passed.
 fn failed_curve(rule: &Rule) -> Option<(&FamilyRecord, &Test)> {
     let curves = || {
         rule.tests_by_family()
@@ -395,8 +393,8 @@ fn failed_curve(rule: &Rule) -> Option<(&FamilyRecord, &Test)> {
     curves().find_map(first_test)
 }
 
-/// How many more traces each group would need for the last rule that failed,
-/// where the promise is by group: one line each, the neediest first.
+/// For a promise by group: how many traces each group would need for the last
+/// rule that failed. One line per group, the neediest first.
 pub fn groups_needed(rule: &Rule) -> Vec<String> {
     let failed = rule.trail().iter().filter(|test| !test.rejected);
     let mut lines = Vec::new();
@@ -410,13 +408,13 @@ pub fn groups_needed(rule: &Rule) -> Vec<String> {
         };
         let line = match needed(rule, seen, rule.level().get()) {
             Some(needed) => format!(
-                "{group}: {} had halted by step {}; about {} would be needed",
+                "{group}: {} had halted by step {}; about {} are needed",
                 count(test.halted),
                 test.step,
                 count(needed)
             ),
             None => format!(
-                "{group}: {} of {} by step {} are not below alpha; more traces would not help",
+                "{group}: {} losses among {} halted by step {} are not below alpha; more traces would not help",
                 count(test.gaps),
                 count(test.halted),
                 test.step
@@ -429,8 +427,8 @@ pub fn groups_needed(rule: &Rule) -> Vec<String> {
     lines
 }
 
-/// How many must have halted for a test at this level to pass, at the share of
-/// gaps that was seen.
+/// How many sequences must halt for a test at this level to pass, if the share
+/// of gaps stays as seen.
 fn needed(rule: &Rule, seen: Counts, level: f64) -> Option<u64> {
     let delta = Delta::try_from(level).unwrap_or(rule.delta());
     halted_needed(seen, rule.alpha(), delta)
@@ -452,11 +450,12 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
     };
     let lost = match (test.sums, rule.terms().loss) {
         (Some(sums), _) => format!("a loss of {:.1}", sums[0] as f64 / 255.0),
-        (None, Loss::Disagreement) => count_of(test.gaps, "disagreement", "disagreements"),
-        (None, _) if test.labelled.is_some() => {
+        (None, Loss::Gap) if test.labelled.is_none() => count_of(test.gaps, "gap", "gaps"),
+        (None, Loss::Gap | Loss::Disagreement) => {
             count_of(test.gaps, "disagreement", "disagreements")
         }
-        _ => count_of(test.gaps, "gap", "gaps"),
+        // Losses that were 0 or 1 in all that fitted.
+        (None, Loss::Given | Loss::Absolute { .. }) => count_of(test.gaps, "loss", "losses"),
     };
     let group = test.group.and_then(|group| rule.groups().get(group));
     let group = group.map_or_else(String::new, |group| {
@@ -464,26 +463,26 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
         format!(" where {by} is {group}")
     });
     let found = format!(
-        "{tried} gives {lost} among {halted} by step {}{group} (p-value {:.2e}, more than {at}).",
+        "{tried} gives {lost} among {halted} by step {}{group} (p-value {:.2e}, above {at}).",
         test.step, test.p_value,
     );
     match needed(rule, seen, at) {
         Some(needed) if seen.halted == 0 => format!(
-            "{found} With no one halted by then there is no evidence; at least {} must have, \
+            "{found} Nothing had halted by then, so there is no evidence. At least {} must halt, \
              without a gap.",
             count(needed)
         ),
         None => format!(
-            "{found} That is {}, not below {}: more traces would not help, a better score or a \
-             larger alpha would (for a rule certified on traces not looked at yet).",
+            "{found} That is {}, not below {}. More traces would not help. A better score or a \
+             larger alpha would, with certifying traces that you have not looked at yet.",
             percent(seen.gap().unwrap_or(0.0)),
             level(rule.alpha().get())
         ),
         Some(needed) => {
-            // As many more traces as halted sequences are short.
+            // Traces grow in proportion to the halted sequences.
             let factor = needed as f64 / test.halted as f64;
             let traces = (sequences as f64 * factor).ceil() as u64;
-            // What is the same for all data is certified on all of them.
+            // Rules that are the same for all data are certified on all traces.
             let set_aside = rule.certified_on().map(|set| set.sequences) == Some(sequences);
             let split = rule.split().filter(|_| set_aside);
             let split = split.map_or(String::new(), |split| {
@@ -491,8 +490,8 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
                 format!(" ({} before the split)", count(total))
             });
             format!(
-                "{found} At that rate, {} halted by then would be needed, so about {} to certify \
-                 on{split}; a larger alpha or delta helps too, for a rule certified on traces not \
+                "{found} At that rate, {} must halt by then, so certifying needs about {}{split}. \
+                 A larger alpha or delta also helps, with certifying traces that you have not \
                  looked at yet.",
                 count(needed),
                 count_of(traces, "trace", "traces"),

@@ -548,12 +548,15 @@ impl Desk {
         }
     }
 
-    /// Whether a stream that begins is audited. A unit is so with all of its streams.
+    /// Whether a stream that begins is audited. A unit is so with all of its streams, also
+    /// where the share of audits has become smaller since it began.
     fn draws(&mut self, unit: Option<&str>) -> bool {
         match unit {
             Some(unit) => {
+                let (unit, monitor) = (UnitKey::new(unit), self.monitor.as_ref());
                 let rule = self.given.last().map_or("", String::as_str);
-                UnitKey::new(unit).is_drawn(self.settings.audit, rule)
+                monitor.is_some_and(|monitor| monitor.has_open_unit(unit))
+                    || unit.is_drawn(self.settings.audit, rule)
             }
             None => self.rng.random_bool(self.settings.audit),
         }

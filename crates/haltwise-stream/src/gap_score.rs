@@ -36,7 +36,7 @@ pub struct GapScore<'a> {
     features: Features,
     /// One per feature; the larger the sum, the safer it is to stop.
     weights: &'a [f64],
-    /// What is added to the sum.
+    /// The constant of the sum.
     intercept: f64,
 }
 
@@ -90,7 +90,7 @@ impl<'a> GapScore<'a> {
         }
     }
 
-    /// What it looks at.
+    /// The features.
     pub fn features(&self) -> Features {
         self.features
     }
@@ -100,7 +100,7 @@ impl<'a> GapScore<'a> {
         self.weights
     }
 
-    /// What is added to the weighted sum.
+    /// The constant of the weighted sum.
     pub fn intercept(&self) -> f64 {
         self.intercept
     }
@@ -184,7 +184,7 @@ impl<P> Memory<P> {
     }
 }
 
-/// What is computed from a step.
+/// The values computed from a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
     /// Whether the step's own score is used; else the largest probability stands

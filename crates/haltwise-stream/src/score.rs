@@ -3,7 +3,7 @@
 use crate::gap_score::{GapScore, Memory};
 use crate::step::{Score, Step, StepError};
 
-/// Where the scores of a stream come from.
+/// The source of a stream's scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Source<'a> {
     /// The classifier, or something beside it, supplies the score.

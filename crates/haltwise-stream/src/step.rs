@@ -75,7 +75,7 @@ pub enum StepError {
     /// A learned score remembers what it saw, and has nothing to do it with.
     #[error("a learned score needs memory for each stream")]
     NoMemory,
-    /// What is remembered of the stream is not what this score remembers.
+    /// The stream's memory belongs to another score.
     #[error("the state of the stream was made by another rule")]
     OtherRule,
     /// The score that came with the step is no score.

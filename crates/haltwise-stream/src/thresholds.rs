@@ -12,7 +12,7 @@ pub enum ThresholdError {
     Value {
         /// The step, counted from 1.
         step: usize,
-        /// What was found.
+        /// The value found.
         value: f32,
     },
 }

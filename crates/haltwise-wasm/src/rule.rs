@@ -17,7 +17,7 @@ pub struct Rule(Rc<Kind>);
 
 #[derive(Debug)]
 enum Kind {
-    /// With the record of how it came about.
+    /// With the record of how it was made.
     Whole(Box<haltwise::Rule>),
     Live(LiveRule),
 }
@@ -71,7 +71,7 @@ impl Rule {
         self.0.live().thresholds().to_vec()
     }
 
-    /// What it promises, in words.
+    /// The promise, in words.
     pub fn promise(&self) -> Result<String> {
         Ok(haltwise_report::words::promise(self.whole()?))
     }

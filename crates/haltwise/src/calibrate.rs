@@ -272,7 +272,7 @@ impl Plan {
         let others = Others::new(sketch, named);
         let screen = match self.method() {
             Method::ScreenOnly => wanted.screen,
-            _ => self.split().screens(),
+            Method::Adaptive | Method::Conditional | Method::Marginal => self.split().screens(),
         };
         let room = traces.room(self.grid())?;
         if self.terms().unit.is_some() && !traces.counts_units(self.grid())? {

@@ -585,6 +585,22 @@ fn a_sequence_without_a_label_is_no_evidence_that_nothing_was_lost() {
     }
 }
 
+/// Nor is one that is left out, as when the proposal was made: whatever a sequence without
+/// a label is for, it is named.
+#[test]
+fn a_sequence_without_a_label_is_refused_though_it_would_be_left_out() {
+    let plan = plan(Method::Conditional, None);
+    let (proposal, _) = plan
+        .propose(Given::one(&with_large_gap(0..400, 400)))
+        .unwrap();
+    let mut refused = 0;
+    for number in 400..500 {
+        let one = with_large_gap(number..number + 1, 0).count(&proposal);
+        refused += usize::from(one.is_err_and(|e| e.to_string().contains("no label")));
+    }
+    assert_eq!(refused, 100);
+}
+
 /// A promise about disagreements needs no label, so none is asked for.
 #[test]
 fn where_no_label_is_needed_none_is_asked_for() {

@@ -439,8 +439,13 @@ fn rule_by_label() -> Rule {
 
 /// Audits of that rule, in both classes with a gap of α. Labels come only where the
 /// early and the full prediction differ. `pooled` is what is done; otherwise who has
-/// no label is in the first group.
-fn by_label(rule: &Rule, rng: &mut SmallRng, audits: u64, pooled: bool) -> bool {
+/// no label is in the first group. After how many audits is the alarm raised?
+fn by_label(
+    rule: &Rule,
+    rng: &mut SmallRng,
+    (gap, audits): (f64, u64),
+    pooled: bool,
+) -> Option<u64> {
     let watch = Watch::of(rule, Delta::default()).unwrap();
     let mut monitor = Monitor::new(match pooled {
         true => watch,
@@ -448,7 +453,7 @@ fn by_label(rule: &Rule, rng: &mut SmallRng, audits: u64, pooled: bool) -> bool 
     });
     let (mut checker, mut auditor) = (Checker::new(), Auditor::new(rule.clone()));
     for _ in 0..audits {
-        let (class, loss) = (rng.random_range(0..2_u32), rng.random_bool(ALPHA));
+        let (class, loss) = (rng.random_range(0..2_u32), rng.random_bool(gap));
         let early = if loss { 1 - class } else { class };
         let sequence = Sequence {
             label: loss.then_some(class),
@@ -463,23 +468,70 @@ fn by_label(rule: &Rule, rng: &mut SmallRng, audits: u64, pooled: bool) -> bool 
             found.group = trace.label().unwrap_or(0) as usize;
         }
         assert!(monitor.take(&found).is_none());
-        if monitor.alarm().is_some() {
-            return true;
+        if let Some(alarm) = monitor.alarm() {
+            return Some(alarm.at);
         }
     }
-    false
+    None
 }
 
 #[test]
 fn false_alarms_by_label_are_rarer_than_delta_where_labels_come_for_few() {
     let rule = rule_by_label();
     assert_eq!(rule.groups().len(), 2);
-    let found = alarms(10_000, 1000, |rng, n| by_label(&rule, rng, n, true));
+    let found = alarms(10_000, 1000, |rng, n| {
+        by_label(&rule, rng, (ALPHA, n), true).is_some()
+    });
     assert_rare(found, "by label");
     // So it can fail.
-    let caught = alarms(50, 1000, |rng, n| by_label(&rule, rng, n, false));
+    let caught = alarms(50, 1000, |rng, n| {
+        by_label(&rule, rng, (ALPHA, n), false).is_some()
+    });
     println!("in groups of those that have a label: {caught} of 50");
     assert!(caught > 40, "{caught}");
+}
+
+#[test]
+fn alarms_by_label_come_as_soon_as_alarms_of_single_streams() {
+    let rule = rule_by_label();
+    for gap in [2.0 * ALPHA, 3.0 * ALPHA] {
+        // Both halt at the one step that is watched.
+        let single = median(300, |rng| {
+            let mut monitor = of_the_average();
+            (0..20_000).find_map(|i| {
+                let alarm = monitor.audit(i / BLOCK, 0, 1, rng.random_bool(gap));
+                alarm.map(|alarm| alarm.at)
+            })
+        });
+        let pooled = median(300, |rng| by_label(&rule, rng, (gap, 20_000), true));
+        println!("gap {gap:.1}: median {single} single streams, {pooled} by label");
+        assert!(4 * pooled <= 5 * single, "{single} {pooled}");
+    }
+}
+
+/// What it costs that the interval of the recent past holds for all starts at once: of
+/// 5% lost among 500 streams.
+#[test]
+fn the_recent_past_is_known_less_well_than_a_past_of_its_own() {
+    let ends = |good: u64| {
+        let mut monitor = of_the_average();
+        for i in 0..good + 500 {
+            monitor.audit(i / BLOCK, 0, 1, i % 20 == 0);
+        }
+        let recent = monitor.verdict().by_step[0].recent;
+        assert_eq!((recent.halted, recent.since), (500, good + 1));
+        recent.interval
+    };
+    for good in [0, 1_000, 10_000, 100_000] {
+        let (low, high) = ends(good);
+        println!("after {good} audits: {low:.3} to {high:.3}");
+    }
+    let (first, late) = (ends(0), ends(100_000));
+    assert!(first.0 > late.0 && first.1 < late.1);
+    assert!(
+        late.1 - late.0 < 1.8 * (first.1 - first.0),
+        "{first:?} {late:?}"
+    );
 }
 
 /// A rule that was good for long and is bad now is not called good.

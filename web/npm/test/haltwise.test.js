@@ -253,7 +253,7 @@ test("the larger module reads Parquet and gives the same rule", {
 test("the lines in docs/anywhere.md run", async () => {
   const page = readFileSync(new URL("../../../docs/anywhere.md", import.meta.url), "utf8");
   const [, block] = page.match(/```js\n([^]*?)```/);
-  // What is imported, and what is waited for in browsers, is there already.
+  // The example imports the package and awaits it in browsers; the test has done both.
   const lines = block.split("\n").filter((line) => !/^import |^await init/.test(line));
   const body = lines.join("\n").replace("traces.npz", "traces.jsonl");
   const given = {

@@ -1,35 +1,19 @@
 //! `haltwise reproduce`: the paper's experiments, end to end.
-//!
-//! Each dataset goes through the same stages: its traces (`sources`, `model`),
-//! its splits (`splits`), the methods on every split (`methods`); what comes
-//! out is kept under a key of all that went in (`kept`), so that a run that was
-//! interrupted goes on where it was.
 
-mod kept;
-mod methods;
-mod model;
-mod output;
 mod progress;
-mod sources;
-mod splits;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use anyhow::Context;
-use haltwise::plan::{Alpha, AtNever};
-use haltwise::traces::Fitting;
-use haltwise::{Ask, Method, Plan};
-use haltwise_io::Columns;
+use haltwise::Method;
+use haltwise::plan::AtNever;
 use haltwise_lstm::Device;
-use haltwise_report::{DatasetResults, Experiment};
-use serde::Serialize;
+use haltwise_paper::{Finished, Options, Rate, Violations, named_file, reproduce};
+use serde_json::json;
 
-use crate::plan::{Levels, words};
-use crate::show;
+use crate::plan::{Levels, unmeant, words};
+use crate::show::{self, HEADING, percent, styled};
 use progress::Progress;
-use sources::Dataset;
 
 /// Repeat the paper's experiments: its table, its figures, one report
 ///
@@ -61,7 +45,7 @@ pub(crate) struct Args {
     dataset: Vec<String>,
 
     /// Use these traces for a dataset of this name (repeat for more)
-    #[arg(long, value_name = "NAME=FILE", value_parser = sources::named_file)]
+    #[arg(long, value_name = "NAME=FILE", value_parser = named_file)]
     traces: Vec<(String, PathBuf)>,
 
     /// How many random splits [default: 100, or all of --splits-from]
@@ -113,148 +97,125 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What every dataset is calibrated for.
-#[derive(Debug, Clone)]
-struct Wanted {
-    levels: Levels,
-    at_never: AtNever,
-    sweep: bool,
-    splits: Option<usize>,
-    seed: u64,
-}
-
-impl Wanted {
-    /// The plan of one of the paper's methods, at its own α or another.
-    fn plan(&self, method: Method, alpha: Option<Alpha>) -> Plan {
-        crate::plan::plan(Ask {
-            method: Some(method),
-            alpha: alpha.map(Alpha::get).or(self.levels.alpha),
+impl Args {
+    fn options(self) -> Options {
+        Options {
+            data: self.data,
+            checkpoints: self.checkpoints,
+            datasets: self.dataset,
+            traces: self.traces,
+            splits: self.splits.map(|n| n as usize),
+            splits_from: self.splits_from,
+            rows_from: self.rows_from,
+            alpha: self.levels.alpha,
             delta: self.levels.delta,
             grid_step: self.levels.grid_step,
-            at_never: (method == Method::Conditional).then_some(self.at_never),
-            ..Ask::default()
-        })
+            at_never: self.at_never,
+            sweep: self.sweep || !self.no_sweep,
+            seed: self.seed,
+            max_epochs: self.max_epochs,
+            device: self.device,
+            output: self.output,
+        }
     }
-}
-
-/// All results, and the time that calibrating and evaluating alone took.
-struct Finished {
-    experiment: Experiment,
-    calibrating: Duration,
-    computed: usize,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let datasets = sources::datasets(&args)?;
-    for folder in ["", "results", "models", "traces", "figures"] {
-        kept::prepare(&args.output.join(folder))?;
-    }
-    let finished = all(&args, &datasets)?;
-    output::write(&args.output, &finished.experiment)?;
-    output::say(&args, &finished)?;
+    let json = args.json;
+    let options = args.options();
+    options
+        .plan(Method::Marginal, None)
+        .unwrap_or_else(|error| unmeant(&error));
+    let progress = Progress::new();
+    let finished = reproduce(&options, &|event| progress.show(event))?;
+    say(json, &finished)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn all(args: &Args, datasets: &[Dataset]) -> anyhow::Result<Finished> {
-    let wanted = wanted(args);
-    let plan = wanted.plan(Method::Marginal, None);
-    let mut finished = Finished {
-        experiment: Experiment {
-            alpha: plan.alpha().get(),
-            delta: plan.delta().get(),
-            datasets: Vec::new(),
-        },
-        calibrating: Duration::ZERO,
-        computed: 0,
-    };
-    for dataset in datasets {
-        let progress = Progress::new(dataset.name());
-        let (results, took) = results(args, &wanted, dataset, &progress)
-            .with_context(|| dataset.name().to_owned())?;
-        finished.experiment.datasets.push(results);
-        finished.calibrating += took.unwrap_or_default();
-        finished.computed += usize::from(took.is_some());
+/// Says what was found and where it is.
+fn say(json: bool, finished: &Finished) -> anyhow::Result<()> {
+    let experiment = &finished.experiment;
+    if json {
+        return show::print_json(&json!({
+            "alpha": experiment.alpha,
+            "delta": experiment.delta,
+            "table": experiment.table(),
+            "violations": experiment.violations(),
+            "report": finished.report,
+            "datasets_computed": finished.computed,
+            "calibrating_seconds": finished.calibrating.as_secs_f64(),
+        }));
     }
-    Ok(finished)
+    let mut text = styled(HEADING, "Table 1") + "\n" + &experiment.table().to_text() + "\n";
+    text += &styled(
+        HEADING,
+        "In how many splits the gap on the test part was above alpha",
+    );
+    text += "\n";
+    text += &violations(&experiment.violations());
+    for dataset in &experiment.datasets {
+        if let Some(note) = &dataset.note {
+            text += &show::paragraph(&format!("{}: {note}", dataset.name));
+        }
+    }
+    text += &format!("\n{}\n", time(finished));
+    text += &format!("The report is {}.\n", show::file(&finished.report));
+    Ok(show::print(&text)?)
 }
 
-fn wanted(args: &Args) -> Wanted {
-    Wanted {
-        levels: args.levels,
-        at_never: args.at_never,
-        sweep: args.sweep || !args.no_sweep,
-        splits: args.splits.map(|n| n as usize),
-        seed: args.seed,
+fn time(finished: &Finished) -> String {
+    let all = finished.experiment.datasets.len();
+    let earlier = (all - finished.computed) as u64;
+    let datasets = |n: u64| show::count(n, "dataset", "datasets");
+    let mut text = match finished.computed as u64 {
+        0 => "Nothing was calibrated anew".to_owned(),
+        n => format!(
+            "Calibrating and evaluating {} took {:.2} s",
+            datasets(n),
+            finished.calibrating.as_secs_f64()
+        ),
+    };
+    if earlier > 0 {
+        text += &format!("; {} had been done before", datasets(earlier));
     }
+    text + "."
 }
 
-/// All that the results of a dataset depend on; its digest is their key.
-#[derive(Serialize)]
-struct Inputs<'a> {
-    version: &'static str,
-    dataset: &'a str,
-    traces: &'a model::Origin,
-    splits: &'a splits::Origin,
-    alpha: f64,
-    delta: f64,
-    grid_step: f64,
-    at_never: haltwise::plan::AtNever,
-    sweep: bool,
-    methods: [&'static str; methods::ROWS],
+/// One line per dataset and method, with exact 95% intervals.
+fn violations(all: &[Violations]) -> String {
+    let mut lines = vec![[
+        "dataset".to_owned(),
+        "method".to_owned(),
+        "on average".to_owned(),
+        "by some step".to_owned(),
+        "by some step, beyond chance".to_owned(),
+    ]];
+    let mut last = None;
+    for row in all {
+        let first = last != Some(&row.dataset);
+        last = Some(&row.dataset);
+        lines.push([
+            if first {
+                row.dataset.clone()
+            } else {
+                String::new()
+            },
+            row.method.clone(),
+            rate(row.on_average),
+            rate(row.by_some_step),
+            rate(row.beyond_chance),
+        ]);
+    }
+    show::columns(&lines) + "\n"
 }
 
-/// The results of one dataset, and how long calibrating took, if it was done.
-fn results(
-    args: &Args,
-    wanted: &Wanted,
-    dataset: &Dataset,
-    progress: &Progress,
-) -> anyhow::Result<(DatasetResults, Option<Duration>)> {
-    let plan = wanted.plan(Method::Marginal, None);
-    let origin = model::origin(args, dataset, progress)?;
-    let splits_origin = splits::origin(dataset, wanted)?;
-    let key = kept::key(&Inputs {
-        version: env!("CARGO_PKG_VERSION"),
-        dataset: dataset.name(),
-        traces: &origin.record,
-        splits: &splits_origin,
-        alpha: plan.alpha().get(),
-        delta: plan.delta().get(),
-        grid_step: plan.grid().step(),
-        at_never: wanted.at_never,
-        sweep: wanted.sweep,
-        methods: methods::NAMES,
-    })?;
-    let file = args.output.join(format!("results/{}.json", dataset.name()));
-    if let Some(results) = kept::results(&file, &key)? {
-        progress.done(format_args!("unchanged, as in {}", show::file(&file)));
-        return Ok((results, None));
-    }
-    let files = model::traces(args, dataset, &origin, progress)?;
-    let none = Columns::default();
-    let read = |path: &PathBuf| show::read_outputs(std::slice::from_ref(path), &none);
-    let outputs = read(&files.heldout)?;
-    let fitting = match &files.validation {
-        Some(path) => Some(Fitting::new(read(path)?)),
-        None => None,
-    };
-    let splits = splits::load(dataset, wanted, outputs.len(), &files.heldout)?;
-    let started = Instant::now();
-    let found = methods::run(wanted, &outputs, fitting.as_ref(), &splits, progress)?;
-    let took = started.elapsed();
-    let results = DatasetResults {
-        name: dataset.name().to_owned(),
-        methods: found.methods,
-        sweep: found.sweep,
-        oracle: Some(found.oracle),
-        note: Some(origin.note(&splits)),
-    };
-    kept::keep(&file, &key, &results)?;
-    progress.done(format_args!(
-        "{} of {} in {:.1} s",
-        show::count(splits.len() as u64, "split", "splits"),
-        show::count(outputs.len() as u64, "trace", "traces"),
-        took.as_secs_f64()
-    ));
-    Ok((results, Some(took)))
+fn rate(rate: Rate) -> String {
+    let (low, high) = rate.interval;
+    format!(
+        "{} of {} ({}–{})",
+        rate.count,
+        rate.splits,
+        percent(low),
+        percent(high)
+    )
 }

@@ -61,7 +61,7 @@ pub fn read(path: impl AsRef<Path>, part: Part, missing: Missing) -> Result<Seri
     read_within(MEMORY, path, part, missing)
 }
 
-/// The same within so many bytes of memory.
+/// The same, within a number of bytes of memory.
 pub fn read_within(
     memory: u64,
     path: impl AsRef<Path>,

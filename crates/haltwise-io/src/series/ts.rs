@@ -205,7 +205,7 @@ fn channels(values: &str, header: &Header) -> Checked<usize> {
 
 /// Reads channel after channel; says how many steps each of them has.
 ///
-/// What is stored is bounded by the length of the line, whatever the counts of
+/// The memory is bounded by the length of the line, whatever the counts of
 /// its separators multiply to.
 fn read_channels(values: &str, out: &mut Vec<f32>) -> Checked<usize> {
     out.clear();

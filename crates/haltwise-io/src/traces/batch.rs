@@ -162,7 +162,7 @@ impl Batch {
         self.scores.extend_from_slice(row.scores());
         self.losses
             .extend_from_slice(row.losses().unwrap_or_default());
-        // Where a row is a step, each says all about its sequence.
+        // If each row is a step, every row repeats what is said about its sequence.
         let (rows, id) = match self.layout {
             Layout::PerSequence => {
                 self.lengths.push(row.len());

@@ -39,7 +39,7 @@ pub struct Columns {
 
 /// What a file calls what every trace has.
 pub(super) struct Names {
-    /// What it calls a column.
+    /// Its word for a column.
     what: &'static str,
     label: &'static str,
     predictions: &'static str,

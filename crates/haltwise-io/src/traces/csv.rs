@@ -46,7 +46,7 @@ pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Checked {
     steps.finish(intake)
 }
 
-/// Where a column stands, and what it is called.
+/// A column's place and name.
 type Place<'c> = (usize, &'c str);
 
 /// The columns.

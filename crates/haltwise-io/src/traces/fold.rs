@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::memory::{MEMORY, Memory};
 use crate::problem::{Checked, Problem};
 
-/// Where a sequence stands.
+/// The place of a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// Which of the files it is in, counted from 0.
@@ -126,7 +126,7 @@ pub(crate) fn fold_within<S: Send>(
     Ok(states)
 }
 
-/// What is done with each sequence and its place.
+/// A function of each sequence and its place.
 type VisitAt<'a> = dyn FnMut(Place, &Trace<'_>) -> std::result::Result<(), String> + 'a;
 
 /// Shows the sequences in their order, file after file.

@@ -137,10 +137,10 @@ fn not_empty(text: Option<&str>, column: &str) -> Result<(), Problem> {
     }
 }
 
-/// What is wrong where a sequence should have a value.
+/// The fault of a value.
 pub(super) const EMPTY: &str = "it is empty; fill it in, or drop the sequence";
 
-/// What is wrong with a sequence, and where in it.
+/// The fault of a sequence, and its place in it.
 pub(super) fn unsound(error: SequenceError) -> Problem {
     let what = error.problem();
     let problem = if error.is_conflict() {

@@ -44,7 +44,7 @@ pub(super) fn read(mut text: Text<'_>, intake: &mut Intake<'_>) -> Result<(), Pr
     Ok(())
 }
 
-/// What is wrong with a line that is longer than this.
+/// The message for a line that is longer than this.
 pub(super) fn too_long(longest: u64) -> Problem {
     Problem::new(format_args!(
         "the line is longer than {}; write one sequence per line, or allow more memory",

@@ -108,7 +108,7 @@ impl Format {
     fn of_file(path: &Path) -> Result<Self> {
         let format = Self::of(path)?;
         let mut start = Vec::new();
-        // What cannot be read is told by whoever reads it.
+        // The reader reports files that cannot be read.
         if let Ok(file) = File::open(path) {
             let _ = file.take(Self::START).read_to_end(&mut start);
         }
@@ -204,7 +204,7 @@ pub fn read_traces_seeing<P: AsRef<Path>>(
     Ok(builder.unwrap_or_default().finish())
 }
 
-/// Takes the memory that keeping a sequence takes, in so many numbers for each of its steps.
+/// Reserves the memory for a sequence, at a number of values for each of its steps.
 fn keep(memory: &mut Memory, trace: &Trace<'_>, numbers: usize) -> std::result::Result<(), String> {
     // Sequences of unequal length are filled up, to twice their size at most.
     let bytes = 64 + 8 * numbers as u64 * trace.len() as u64;

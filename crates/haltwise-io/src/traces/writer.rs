@@ -89,7 +89,7 @@ pub(super) struct Shape {
     pub(super) costs: bool,
 }
 
-/// What is written in a column with a name of its own.
+/// A value with a column of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Named {
     Group,

@@ -1,4 +1,4 @@
-//! Where tests find real data; those of other crates take it from here, too.
+//! Finds real data for tests of this crate and others.
 
 use std::io::Write;
 use std::path::PathBuf;

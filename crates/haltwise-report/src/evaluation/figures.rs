@@ -270,7 +270,7 @@ pub fn evaluation_figures(rule: &Rule, evaluation: &Evaluation) -> Vec<(&'static
 }
 
 /// A figure of one panel.
-pub(crate) fn single(panel: Panel) -> Figure {
+pub fn single(panel: Panel) -> Figure {
     Figure {
         title: panel.title.clone(),
         panels: vec![panel],
@@ -289,7 +289,7 @@ pub(crate) fn unit_axis(label: &str) -> Axis {
 }
 
 /// What the line at the tolerated gap is called.
-pub(crate) fn alpha_name(alpha: f64) -> String {
+pub fn alpha_name(alpha: f64) -> String {
     format!("tolerated: α = {}", level(alpha))
 }
 
@@ -383,7 +383,7 @@ fn gap_readout(steps: &[StepResult], loss: &str) -> Readout {
 }
 
 /// A readout by step.
-pub(crate) fn readout(steps: impl Iterator<Item = usize>, rows: Vec<ReadoutRow>) -> Readout {
+pub fn readout(steps: impl Iterator<Item = usize>, rows: Vec<ReadoutRow>) -> Readout {
     let steps: Vec<usize> = steps.collect();
     let places = steps.iter().map(|&t| t as f64);
     readout_at(places, steps.iter().map(|t| format!("Step {t}")), rows)
@@ -403,7 +403,7 @@ pub(crate) fn readout_at(
 }
 
 /// A row of a readout whose values lie on a curve.
-pub(crate) fn row(
+pub fn row(
     label: &str,
     series: &str,
     curve: &[(f64, f64)],

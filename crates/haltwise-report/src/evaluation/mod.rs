@@ -10,13 +10,10 @@ use haltwise::evaluate::Evaluation;
 use maud::{Markup, html};
 
 pub use figures::{
-    accuracy_figure, evaluation_figures, gap_figure, groups_figure, halt_histogram, halting_figure,
-    thresholds_figure,
+    accuracy_figure, alpha_name, evaluation_figures, gap_figure, groups_figure, halt_histogram,
+    halting_figure, readout, row, single, thresholds_figure,
 };
-
-pub(crate) use figures::{
-    alpha_name, gap_point, highest, lone, readout, readout_at, row, single, unit_axis,
-};
+pub(crate) use figures::{gap_point, highest, lone, readout_at, unit_axis};
 pub(crate) use judge::worst_step;
 pub use judge::{Judgement, Standing, judge};
 

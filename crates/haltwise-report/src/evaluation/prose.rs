@@ -78,7 +78,7 @@ pub(crate) fn cost(rule: &Rule, evaluation: &Evaluation) -> Markup {
     }
 }
 
-/// How the rule came about.
+/// How the rule was made.
 pub(crate) fn certified(rule: &Rule) -> Markup {
     let sequences = |n| count_of(n, "sequence", "sequences");
     html! {

@@ -1,6 +1,6 @@
 //! Just enough of the DevTools protocol to open a page and ask it questions.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use tungstenite::{Message, WebSocket};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program to run, if there is one.
-pub(crate) fn find() -> Option<PathBuf> {
+fn find() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("HALTWISE_CHROMIUM") {
         return Some(named.into());
     }
@@ -28,6 +28,23 @@ pub(crate) fn find() -> Option<PathBuf> {
     .iter()
     .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
     .find(|program| program.is_file())
+}
+
+/// The program to run. Without one the test says that it was skipped, or fails where
+/// `HALTWISE_REQUIRE_CHROMIUM` is set.
+pub(crate) fn find_or_skip(test: &str) -> Option<PathBuf> {
+    let program = find();
+    if program.is_none() {
+        let required = std::env::var_os("HALTWISE_REQUIRE_CHROMIUM").is_some();
+        assert!(
+            !required,
+            "HALTWISE_REQUIRE_CHROMIUM is set, but there is no Chromium"
+        );
+        // Straight to the terminal: what a passing test prints is not shown.
+        let said = format!("SKIPPED {test}: no Chromium found (apt-get install chromium)");
+        let _ = writeln!(io::stderr(), "{said}");
+    }
+    program
 }
 
 pub(crate) struct Browser {

@@ -6,19 +6,19 @@
 //! program named by `HALTWISE_CHROMIUM`). Where there is none the test says so
 //! and passes, unless `HALTWISE_REQUIRE_CHROMIUM` is set, as it is in CI.
 
-// What cannot be done here should fail the test.
+// A test fails if one of its own steps does.
 #![allow(clippy::expect_used)]
 
 mod chromium;
 #[path = "../common/mod.rs"]
 mod common;
+mod rendering;
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use chromium::{Browser, Tab};
 use haltwise::evaluate::Evaluation;
-use haltwise_report::{Context, report_comparison, report_evaluation, report_experiment};
+use haltwise_report::{Context, report_comparison, report_evaluation};
 use serde_json::{Value, json};
 
 struct Pages {
@@ -42,13 +42,11 @@ impl Pages {
             "comparison.html",
             report_comparison(&common::methods(24, 2000, 1), &context),
         );
-        let experiment = common::experiment(&[("first", 8), ("second", 40)], 10, 500);
-        save("experiment.html", report_experiment(&experiment, &context));
         Self { folder, evaluation }
     }
 
-    fn all(&self) -> [PathBuf; 3] {
-        ["evaluation.html", "comparison.html", "experiment.html"].map(|n| self.path(n))
+    fn all(&self) -> [PathBuf; 2] {
+        ["evaluation.html", "comparison.html"].map(|n| self.path(n))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -58,77 +56,19 @@ impl Pages {
 
 #[test]
 fn the_pages_work_in_chromium() {
-    let Some(program) = chromium::find() else {
-        assert!(
-            std::env::var_os("HALTWISE_REQUIRE_CHROMIUM").is_none(),
-            "HALTWISE_REQUIRE_CHROMIUM is set, but no Chromium was found"
-        );
-        // Straight to the terminal: what a passing test prints is not shown.
-        let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED the_pages_work_in_chromium: no Chromium found (apt-get install chromium)"
-        );
+    let Some(program) = chromium::find_or_skip("the_pages_work_in_chromium") else {
         return;
     };
     let pages = Pages::write();
     let mut browser = Browser::start(&program);
     let mut tab = browser.tab();
     for page in pages.all() {
-        for (width, scheme) in [
-            (1280, "light"),
-            (1280, "dark"),
-            (390, "light"),
-            (390, "dark"),
-        ] {
-            renders(&mut tab, &page, width, scheme);
-        }
+        rendering::renders(&mut tab, &page);
     }
     hovering_shows_the_numbers(&mut tab, &pages);
     touching_shows_the_numbers(&mut tab, &pages);
     arrow_keys_show_the_numbers(&mut tab, &pages);
     assert_eq!(tab.complaints(), Vec::<String>::new());
-}
-
-/// The page fits its width, and every figure has a size and something in it.
-fn renders(tab: &mut Tab<'_>, page: &Path, width: u32, scheme: &str) {
-    tab.open(page, width, scheme);
-    let found = tab.evaluate(
-        "(() => ({
-            overflow: document.documentElement.scrollWidth - innerWidth,
-            paper: getComputedStyle(document.body).backgroundColor,
-            figures: [...document.querySelectorAll('.plot svg')].map(svg => {
-                const box = svg.getBoundingClientRect();
-                const text = svg.querySelector('.tick').getBoundingClientRect();
-                const marks = svg.querySelectorAll('path,rect,circle').length;
-                return {width: box.width, height: box.height, marks, text: text.height};
-            }),
-        }))()",
-    );
-    let place = format!("{} at {width}, {scheme}", page.display());
-    assert_eq!(found["overflow"], 0, "no sideways scrolling: {place}");
-    let paper = if scheme == "dark" {
-        "rgb(21, 24, 29)"
-    } else {
-        "rgb(255, 255, 255)"
-    };
-    assert_eq!(found["paper"], paper, "{place}");
-    let figures = found["figures"].as_array().expect("figures");
-    assert!(figures.len() >= 4, "{place}");
-    for figure in figures {
-        assert!(
-            figure["width"].as_f64().expect("a width") > 300.0,
-            "{place}"
-        );
-        assert!(
-            figure["height"].as_f64().expect("a height") > 200.0,
-            "{place}"
-        );
-        assert!(
-            figure["text"].as_f64().expect("a height") > 9.0,
-            "legible: {place}"
-        );
-        assert!(figure["marks"].as_u64().expect("a count") > 1, "{place}");
-    }
 }
 
 /// What the tip of the first figure says, and which guides are shown.

@@ -2,15 +2,16 @@
 
 // Every test file uses its own part of this, and what cannot be simulated
 // should fail.
-#![allow(dead_code, clippy::unwrap_used)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+
+pub(crate) mod golden;
+pub(crate) mod html;
 
 use haltwise::evaluate::Evaluation;
 use haltwise::simulate::{Atom, Process};
 use haltwise::traces::{Certifying, Screening};
-use haltwise::{Ask, Method, Plan, Rule, evaluate};
-use haltwise_report::{
-    Compared, DatasetResults, Experiment, MethodResults, SweepCurve, SweepPoint,
-};
+use haltwise::{Method, Plan, Rule, evaluate};
+use haltwise_report::Compared;
 
 /// A classifier that grows surer as it reads: with every step more sequences
 /// have a high score, and high scores are safe. The first steps are rash, and
@@ -67,72 +68,4 @@ pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
 pub(crate) fn conditional(t_max: usize, n: usize, seed: u64) -> (Rule, Evaluation) {
     let first = methods(t_max, n, seed).swap_remove(0);
     (first.rule, first.evaluation)
-}
-
-/// An experiment like the paper's, on simulated traces.
-pub(crate) fn experiment(datasets: &[(&str, usize)], splits: u64, n: usize) -> Experiment {
-    let datasets = datasets.iter().map(|&(name, t_max)| {
-        let mut methods: Vec<MethodResults> = Vec::new();
-        for seed in 0..splits {
-            for (i, compared) in self::methods(t_max, n, seed).iter().enumerate() {
-                if seed == 0 {
-                    methods.push(MethodResults {
-                        name: compared.name.clone(),
-                        method: compared.rule.method(),
-                        promise: compared.rule.promise(),
-                        splits: Vec::new(),
-                    });
-                }
-                methods[i].splits.push((&compared.evaluation).into());
-            }
-        }
-        DatasetResults {
-            name: name.into(),
-            methods,
-            sweep: sweep(t_max, n),
-            oracle: Some(0.25),
-            note: Some("Simulated.".into()),
-        }
-    });
-    Experiment {
-        alpha: 0.1,
-        delta: 0.01,
-        datasets: datasets.collect(),
-    }
-}
-
-fn sweep(t_max: usize, n: usize) -> Vec<SweepCurve> {
-    let process = process(t_max);
-    let screening = Screening::new(process.draw(n, 1));
-    let certifying = Certifying::new(process.draw(n, 2));
-    let test = process.draw(n, 3);
-    let point = |alpha: f64, conditional: bool| {
-        let plan = |method| {
-            Plan::new(Ask {
-                method: Some(method),
-                alpha: Some(alpha),
-                ..Ask::default()
-            })
-            .unwrap()
-        };
-        let rule = if conditional {
-            plan(Method::Conditional).rule(&screening, &certifying)
-        } else {
-            plan(Method::Marginal).rule((), &certifying)
-        };
-        let rule = rule.unwrap();
-        let evaluation = evaluate(rule.thresholds(), &test).unwrap();
-        SweepPoint {
-            alpha,
-            t_avg: evaluation.t_avg,
-            standard_error: evaluation.t_avg_se,
-        }
-    };
-    let curve = |method: &str, conditional| SweepCurve {
-        method: method.into(),
-        points: (1..=10)
-            .map(|k| point(f64::from(k) / 50.0, conditional))
-            .collect(),
-    };
-    vec![curve("conditional", true), curve("marginal", false)]
 }

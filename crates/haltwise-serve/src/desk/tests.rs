@@ -990,6 +990,18 @@ fn units_are_audited_whole_and_count_once() {
 }
 
 #[test]
+fn a_unit_that_is_audited_stays_so_where_a_smaller_share_is_drawn() {
+    let mut all = Logged::of(desk_about(About::Machines, 1.0));
+    let begins = |id: u32, unit: u32| format!(r#"{{"id": {id}, "score": 0.1, "unit": {unit}}}"#);
+    all.say(&begins(1, 1)).unwrap();
+    all.desk.settings.audit = 0.0;
+    all.say(&begins(2, 1)).unwrap();
+    all.say(&begins(3, 2)).unwrap();
+    let audited = ["1", "2", "3"].map(|id| all.desk.live.contains_key(id));
+    assert_eq!(audited, [true, true, false]);
+}
+
+#[test]
 fn a_unit_is_over_a_day_after_its_first_stream() {
     let mut all = Logged::of(desk_about(About::Machines, 1.0));
     // It ends before the step at which streams halt early: by that step nothing halted,

@@ -374,24 +374,20 @@ impl Evaluator {
     /// missing; then the promise by class is judged on the others.
     fn check_columns(&self) -> Result<(), EvaluateError> {
         let n = self.halts.len();
-        let by = self.terms.by.as_ref().filter(|by| *by != LABEL);
-        let weight = self.terms.weight.as_ref().map(|weight| &weight.column);
-        let costs = match &self.terms.cost {
-            Some(Cost::Column(column)) => Some(column),
-            _ => None,
-        };
+        let by = self.terms.by.as_deref().filter(|&by| by != LABEL);
+        let weight = self.terms.weight.as_ref().map(|weight| &*weight.column);
         let grouped = self.group.iter().flatten().count();
         let columns = [
             (by, grouped, n),
-            (self.terms.unit.as_ref(), self.units.len(), n),
+            (self.terms.unit.as_deref(), self.units.len(), n),
             (weight, self.weighted, n + self.thinned),
-            (costs, self.costed, n),
+            (self.terms.cost_column(), self.costed, n),
         ];
         for (column, having, all) in columns {
             if let Some(column) = column
                 && (1..all).contains(&having)
             {
-                let (column, without) = (column.clone(), all - having);
+                let (column, without) = (column.to_owned(), all - having);
                 return Err(EvaluateError::SomeLack {
                     column,
                     without,

@@ -86,7 +86,7 @@ struct Row {
     halted: u64,
     /// How many of those lost something.
     losses: u64,
-    /// How many of those it is not known of, where they halt or what they lose.
+    /// How many of those have an unknown halt step or loss.
     unknown: u64,
 }
 
@@ -233,6 +233,14 @@ impl Monitor {
         self.units.values().filter(|unit| !unit.closed).count()
     }
 
+    /// Whether a unit has begun and is not [closed](Self::close_units): then all of its
+    /// streams are to be audited.
+    pub fn has_open_unit(&self, unit: UnitKey) -> bool {
+        let groups = 0..self.watch.groups as u32;
+        let mut known = groups.filter_map(|group| self.units.get(&(group, unit)));
+        known.any(|unit| !unit.closed)
+    }
+
     /// The alarm, if one was raised.
     pub fn alarm(&self) -> Option<Alarm> {
         self.alarm
@@ -266,8 +274,8 @@ impl Monitor {
     }
 
     /// An audited stream of a unit begins: as [`begin`](Self::begin), where the
-    /// promise is about units. All streams of an audited unit are to be told of. The
-    /// unit tells nothing until it is [closed](Self::close_units).
+    /// promise is about units. Report all streams of
+    /// an audited unit. The unit tells nothing until it is [closed](Self::close_units).
     ///
     /// `None` if nothing that becomes of it could count any more. A stream of a unit that
     /// is over, or of a new one beyond [`MOST_UNITS`], is [unwatched](Unwatched).

@@ -124,7 +124,10 @@ impl Rule {
                 };
                 live.observe(&mut state.now, memory, step)
             }
-            _ => live.observe_plain(&mut state.now, step),
+            ScoreSource::Gap(_)
+            | ScoreSource::Confidence
+            | ScoreSource::MaxProbability
+            | ScoreSource::Margin => live.observe_plain(&mut state.now, step),
         };
         self.forget(state);
         decision

@@ -196,7 +196,7 @@ impl Counting {
         let place = proposal.place_of(group.as_deref())?;
         let named = trace.id().is_some();
         let role = proposal.role(key);
-        if trace.label().is_none() && proposal.needs_label(role) {
+        if trace.label().is_none() && proposal.needs_labels() {
             return Err(EvidenceError::Unlabelled.into());
         }
         let print = match role {
@@ -241,8 +241,8 @@ impl Counting {
                     continue;
                 }
                 let set = match role {
-                    Role::Fit => &mut self.fitted[at + s],
-                    _ => &mut self.certifying[at + s],
+                    Role::Fit | Role::Screen => &mut self.fitted[at + s],
+                    Role::Certify => &mut self.certifying[at + s],
                 };
                 print = set.add(key, trace)?;
                 // All of a unit must be there before it is counted.
@@ -261,8 +261,8 @@ impl Counting {
     pub fn finish(mut self) -> Result<Evidence, EvidenceError> {
         for role in [Role::Certify, Role::Fit] {
             let sets = match role {
-                Role::Fit => std::mem::take(&mut self.fitted),
-                _ => std::mem::take(&mut self.certifying),
+                Role::Fit | Role::Screen => std::mem::take(&mut self.fitted),
+                Role::Certify => std::mem::take(&mut self.certifying),
             };
             for (place, set) in sets.into_iter().enumerate() {
                 let set = set.finish();
@@ -360,7 +360,7 @@ impl Proposal {
         let Some(first) = scored.first().filter(|_| scored.len() == sources.len()) else {
             return Err(EvidenceError::NoTerms.into());
         };
-        if self.needs_label(Role::Certify) && first.labelled() < first.len() as u64 {
+        if self.needs_labels() && first.labelled() < first.len() as u64 {
             return Err(EvidenceError::Unlabelled.into());
         }
         let prints = first.fingerprints();

@@ -9,7 +9,7 @@ use crate::numbers::thresholds::Thresholds;
 use crate::plan::Plan;
 use crate::propose::error::CalibrateError;
 use crate::propose::families::Family;
-use crate::propose::proposal::{Fixing, Proposal, Role};
+use crate::propose::proposal::{Fixing, Proposal};
 use crate::rule::{Expected, FamilyRecord, Looks, Rule};
 use crate::tables::error::EvidenceError;
 use crate::tables::table::Table;
@@ -60,11 +60,7 @@ impl Proposal {
             ));
         }
         // Counting refuses them by name; evidence may also come from a file.
-        let unlabelled = match self.needs_label(Role::Fit) {
-            true => evidence.survey.unlabelled,
-            false => evidence.unlabelled,
-        };
-        if self.needs_label(Role::Certify) && unlabelled > 0 {
+        if self.needs_labels() && evidence.survey.unlabelled > 0 {
             return Err(EvidenceError::Unlabelled);
         }
         let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);

@@ -107,22 +107,6 @@ impl GapScore {
         out.extend(numbers.flat_map(|number| number.to_le_bytes()));
     }
 
-    /// Its part of the text that the first version of the rule file took its
-    /// seal from.
-    pub(crate) fn first_text(&self) -> String {
-        let Features {
-            uses_score,
-            classes,
-            t_max,
-            ..
-        } = self.features;
-        format!(
-            "GapScore {{ features: Features {{ uses_score: {uses_score}, classes: {classes}, \
-             t_max: {t_max} }}, weights: {:?}, intercept: {:?} }}",
-            self.weights, self.intercept
-        )
-    }
-
     /// How many class probabilities it needs at a step; 0 if it needs none.
     pub fn classes(&self) -> usize {
         self.features.classes

@@ -80,16 +80,15 @@ impl Loss {
     /// Refuses a sequence that does not have what the loss is computed from.
     /// That a label is missing is for the whole set to judge.
     pub(crate) fn check(self, trace: &Trace<'_>) -> Result<(), SequenceError> {
-        match self {
-            Self::Gap | Self::Disagreement if !trace.predicts() => {
-                Err(SequenceError::no_column("predictions"))
-            }
-            Self::Given if trace.losses().is_none() => Err(SequenceError::no_column("losses")),
-            Self::Absolute { .. } if trace.numbers().is_none() => {
-                Err(SequenceError::no_column("predictions"))
-            }
-            _ => Ok(()),
+        let (has_it, column) = match self {
+            Self::Gap | Self::Disagreement => (trace.predicts(), "predictions"),
+            Self::Given => (trace.losses().is_some(), "losses"),
+            Self::Absolute { .. } => (trace.numbers().is_some(), "predictions"),
+        };
+        if has_it {
+            return Ok(());
         }
+        Err(SequenceError::no_column(column))
     }
 
     /// The level at each step; nothing where it is not known.

@@ -52,16 +52,6 @@ impl ScoreSource {
         }
     }
 
-    /// The text that the first version of the rule file took its seal from.
-    pub(crate) fn first_text(&self) -> String {
-        match self {
-            Self::Confidence => "Confidence".into(),
-            Self::MaxProbability => "MaxProbability".into(),
-            Self::Margin => "Margin".into(),
-            Self::Gap(learned) => format!("Gap({})", learned.first_text()),
-        }
-    }
-
     /// What computes it.
     pub fn live(&self) -> Source<'_> {
         match self {
@@ -77,7 +67,7 @@ impl ScoreSource {
     pub(crate) fn memory(&self) -> Memory {
         match self {
             Self::Gap(learned) => learned.memory(),
-            _ => Memory::new(Vec::new()),
+            Self::Confidence | Self::MaxProbability | Self::Margin => Memory::new(Vec::new()),
         }
     }
 

@@ -109,7 +109,7 @@ impl Terms {
     pub fn cost_column(&self) -> Option<&str> {
         match &self.cost {
             Some(Cost::Column(column)) => Some(column),
-            _ => None,
+            Some(Cost::Steps(_)) | None => None,
         }
     }
 

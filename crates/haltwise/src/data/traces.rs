@@ -90,7 +90,7 @@ impl Block {
     pub(crate) fn loss(&self, t: usize, i: usize) -> u8 {
         match &self.losses {
             Losses::Levels(rows) => rows[t * self.words() + i / LANES][i % LANES],
-            _ => (self.gaps(t, i / LANES) >> (i % LANES) & 1) as u8,
+            Losses::Gaps | Losses::Bits(_) => (self.gaps(t, i / LANES) >> (i % LANES) & 1) as u8,
         }
     }
 
@@ -99,7 +99,7 @@ impl Block {
     pub(crate) fn levels(&self, t: usize, word: usize) -> Option<&Lanes<u8>> {
         match &self.losses {
             Losses::Levels(rows) => Some(&rows[t * self.words() + word]),
-            _ => None,
+            Losses::Gaps | Losses::Bits(_) => None,
         }
     }
 

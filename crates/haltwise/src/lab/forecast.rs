@@ -1,4 +1,4 @@
-//! What more calibration traces would buy, foretold from a few.
+//! Predicts from a few traces what more calibration traces would buy.
 //!
 //! A pilot set is cut in two at random, again and again. From one half, as many
 //! sequences are drawn as would be set aside to fit or to screen; from the other,
@@ -71,7 +71,7 @@ pub struct Forecast {
     pub certified: f64,
 }
 
-/// Foretells what calibrating on a given number of traces would give. `done` is told after
+/// Predicts what calibrating on a given number of traces would give. `done` is told after
 /// every trial; returning `false` ends it.
 pub fn forecast(
     plan: &Plan,

@@ -80,7 +80,7 @@ pub(crate) fn propose(
     );
     let fixed = wanted.and_then(ScoreWord::plain);
     let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
-    let shares = Shares::of(plan, promise, certifying, outputs.len());
+    let shares = Shares::of(plan, certifying, outputs.len());
     // Where curves have a small share, a rule that is bold enough for half of δ is still
     // the better guess.
     let aim = shares.best.max(0.5) * plan.level().get();
@@ -160,7 +160,7 @@ pub(crate) fn propose(
         })
         .collect();
     let plain = &sources[0].source;
-    families.extend(shares.plain.iter().map(|&(shape, share)| Family {
+    families.extend(shares.plain(promise).map(|(shape, share)| Family {
         score: Some(plain).filter(|plain| *plain != screen.source).cloned(),
         ..family(FamilyKind::Plain, share, shape.rules(longest))
     }));

@@ -21,7 +21,7 @@ use crate::data::survey::Survey;
 use crate::data::terms::Terms;
 use crate::data::traces::Traces;
 use crate::numbers::thresholds::Thresholds;
-use crate::plan::{Method, Plan, ScoreWord};
+use crate::plan::{Method, Plan};
 use crate::propose::error::CalibrateError;
 use crate::propose::families::{Family, propose};
 use crate::propose::fit::{Target, fit};
@@ -199,18 +199,19 @@ pub(crate) fn score_of(
     fitting: Option<&Fitting>,
     own: &Survey,
 ) -> Result<ScoreSource, CalibrateError> {
-    match plan.score() {
-        _ if plan.method() == Method::Adaptive => Ok(own.plain_source()),
-        Some(ScoreWord::Gap) => {
-            let fitting = fitting.ok_or(CalibrateError::Empty("fitting"))?;
-            let target = Target::Loss(plan.terms().loss);
-            let learned = fit(fitting, plan.alpha(), target, None)?.ok_or(CalibrateError::NoGap)?;
-            Ok(ScoreSource::Gap(Box::new(learned.score)))
-        }
-        word => Ok(word
-            .and_then(ScoreWord::plain)
-            .unwrap_or_else(|| own.plain_source())),
+    if plan.method() == Method::Adaptive {
+        return Ok(own.plain_source());
     }
+    let Some(word) = plan.score() else {
+        return Ok(own.plain_source());
+    };
+    if let Some(plain) = word.plain() {
+        return Ok(plain);
+    }
+    let fitting = fitting.ok_or(CalibrateError::Empty("fitting"))?;
+    let target = Target::Loss(plan.terms().loss);
+    let learned = fit(fitting, plan.alpha(), target, None)?.ok_or(CalibrateError::NoGap)?;
+    Ok(ScoreSource::Gap(Box::new(learned.score)))
 }
 
 impl Plan {
@@ -427,21 +428,16 @@ impl Proposal {
         fixed && self.families().iter().any(|family| family.kind.is_free())
     }
 
-    /// Whether a sequence in this role is refused if it has no label. Without a
-    /// label its gap is unknown. The exact binomial test and the bets would count
-    /// it as no gap, and certify rules that lose far more than alpha; only a proof
-    /// for few labels tells the two apart.
-    pub(crate) fn needs_label(&self, role: Role) -> bool {
-        let is_counted = match role {
-            Role::Certify => true,
-            Role::Fit => self.fitted_help(),
-            Role::Screen => false,
-        };
+    /// Whether a sequence without a label is refused, whatever it is for, as it was when
+    /// the proposal was made. Without a label its gap is unknown. The exact binomial
+    /// test and the bets would count it as no gap, and certify rules that lose far more
+    /// than alpha. Only a proof for few labels tells the two apart.
+    pub(crate) fn needs_labels(&self) -> bool {
         let of_all = match self.proof() {
             Proof::Binomial | Proof::Bets(_) => true,
             Proof::FewLabels { .. } => false,
         };
-        is_counted && of_all && self.plan().terms().loss.needs_label()
+        of_all && self.plan().terms().loss.needs_label()
     }
 
     /// The groups that the promise is to hold for, sorted; none where it is for

@@ -23,26 +23,6 @@ const MOST_ADAPTIVE_TESTS: usize = 100_000;
 const MOST_WORK: f64 = 4e9;
 
 impl Record {
-    /// Rules of the paper's methods were once stored without their one family.
-    pub(super) fn complete(&mut self) {
-        let kind = match self.method {
-            Method::Marginal => FamilyKind::OneThreshold,
-            Method::Conditional => FamilyKind::Backward,
-            Method::Adaptive | Method::ScreenOnly => return,
-        };
-        if !self.families.is_empty() || self.chosen.is_some() {
-            return;
-        }
-        self.families.push(FamilyRecord {
-            kind,
-            share: 1.0,
-            sequences: self.certified_on.map_or(0, |set| set.sequences),
-            tests: self.trail.len(),
-        });
-        let passed = self.trail.iter().rposition(|test| test.rejected);
-        self.chosen = passed.map(|c| c + 1);
-    }
-
     /// The probability with which the promise may fail at one look.
     pub(super) fn level(&self) -> Delta {
         let looks = self.looks.as_ref().map_or(0, |looks| looks.planned.len());
@@ -56,7 +36,7 @@ impl Record {
         }
         let fitted = match &self.score {
             ScoreSource::Gap(score) => Some(score.classes()).filter(|&k| k > 0),
-            _ => None,
+            ScoreSource::Confidence | ScoreSource::MaxProbability | ScoreSource::Margin => None,
         };
         let known = self.classes.or(fitted);
         if known == Some(0) || fitted.is_some() && known != fitted {
@@ -86,7 +66,7 @@ impl Record {
         let kind = |kind: FamilyKind| match self.method {
             Method::Marginal => kind == FamilyKind::OneThreshold,
             Method::Conditional => kind == FamilyKind::Backward,
-            _ => !kind.is_nested(),
+            Method::Adaptive | Method::ScreenOnly => !kind.is_nested(),
         };
         if !self.families.iter().all(|family| kind(family.kind))
             || !adaptive && self.families.len() != 1
@@ -115,7 +95,7 @@ impl Record {
         let most = match (self.method, &self.grid_step) {
             (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
             (Method::Marginal, Some(grid)) => grid.thresholds().len(),
-            _ => self.t_max,
+            (Method::Marginal, None) | (Method::Conditional | Method::ScreenOnly, _) => self.t_max,
         };
         let tests = self.trail.len();
         if tests > most {
@@ -211,12 +191,7 @@ impl Record {
         if !agrees {
             return Some("its thresholds are not those of the tests that passed".into());
         }
-        // The trail of the paper's methods has every threshold, and once they
-        // were stored without a seal.
-        let sealed = match self.seal {
-            Some(seal) => seal == self.digest() || seal == self.first_digest(),
-            None => self.method != Method::Adaptive,
-        };
+        let sealed = self.seal == Some(self.digest());
         (!sealed).then(|| "its score or its thresholds are not those that were certified".into())
     }
 
@@ -225,15 +200,6 @@ impl Record {
     pub(crate) fn digest(&self) -> Fingerprint {
         let mut bytes = Vec::new();
         self.score.write_bytes(&mut bytes);
-        let thresholds = self.thresholds.values().iter();
-        bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
-        Fingerprint::of(&bytes)
-    }
-
-    /// The same as the first version of the format had it: of the score as a
-    /// text.
-    fn first_digest(&self) -> Fingerprint {
-        let mut bytes = self.score.first_text().into_bytes();
         let thresholds = self.thresholds.values().iter();
         bytes.extend(thresholds.flat_map(|value| value.to_le_bytes()));
         Fingerprint::of(&bytes)

@@ -406,8 +406,7 @@ impl TryFrom<Record> for Rule {
     /// Checks what can be checked without the traces: that every p-value
     /// follows from its counts, that the tests were made in the method's order
     /// until one failed, and that the thresholds are those the tests certified.
-    fn try_from(mut record: Record) -> Result<Self, RuleError> {
-        record.complete();
+    fn try_from(record: Record) -> Result<Self, RuleError> {
         match record.contradiction() {
             None => Ok(Self(record)),
             Some(what) => Err(RuleError(what)),

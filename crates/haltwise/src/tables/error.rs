@@ -110,10 +110,9 @@ pub enum EvidenceError {
     NewGroup(String),
     /// A sequence without a label, where the gap of every sequence is counted.
     #[error(
-        "a sequence has no label, so its gap is unknown; the candidates were proposed for \
-         sequences that all have labels. Add the label; or leave the sequence out, if labels are \
-         missing at random; or propose again for what you have: with --method adaptive from sequences of which some have no \
-         label, or with --loss disagreement, which needs none"
+        "a sequence has no label, so its gap is unknown, and these candidates need all labels. Add \
+         the label, or propose again: with --loss disagreement, which needs no labels, or with \
+         --method adaptive from sequences of which a random part has labels"
     )]
     Unlabelled,
     /// Traces were given without what the terms speak of.
@@ -130,9 +129,13 @@ pub enum EvidenceError {
 impl EvidenceError {
     pub(crate) fn other_score(found: &ScoreSource, expected: &ScoreSource) -> Self {
         // Two learned scores read alike, and are not the same.
-        let expected = match (found, expected) {
-            (ScoreSource::Gap(_), ScoreSource::Gap(_)) => "another such fit".into(),
-            _ => expected.to_string(),
+        let are_learned = [found, expected]
+            .iter()
+            .all(|s| matches!(s, ScoreSource::Gap(_)));
+        let expected = if are_learned {
+            "another such fit".into()
+        } else {
+            expected.to_string()
         };
         Self::OtherScore {
             found: found.to_string(),

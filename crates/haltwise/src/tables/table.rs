@@ -67,7 +67,7 @@ impl Table {
             counts: vec![Counts::default(); cells],
             moments: match tallied {
                 Tallied::Bits => Vec::new(),
-                _ => vec![Moments::default(); cells],
+                Tallied::Levels | Tallied::Units => vec![Moments::default(); cells],
             },
         })
     }

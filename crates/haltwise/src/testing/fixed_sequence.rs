@@ -223,7 +223,7 @@ impl<'p> Judge<'p> {
     pub(crate) fn new(proof: &'p Proof, alpha: Alpha, delta: Delta, most: u64) -> Self {
         let bets = match proof {
             Proof::Bets(profile) => Some(Bets::at(profile, alpha, delta, most)),
-            _ => None,
+            Proof::Binomial | Proof::FewLabels { .. } => None,
         };
         Self {
             proof,
@@ -236,8 +236,10 @@ impl<'p> Judge<'p> {
     pub(crate) fn p_value(&self, found: &Found) -> f64 {
         match (self.proof, &self.bets) {
             (Proof::Bets(_), Some(bets)) => bets.p_value(found.moments),
+            // No bets were made, so nothing is shown.
+            (Proof::Bets(_), None) => 1.0,
             (Proof::FewLabels { .. }, _) => self.few_labels(found),
-            _ => p_value(found.counts, self.alpha),
+            (Proof::Binomial, _) => p_value(found.counts, self.alpha),
         }
     }
 

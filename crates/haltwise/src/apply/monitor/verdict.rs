@@ -23,7 +23,7 @@ pub struct Alarm {
 pub struct Verdict {
     /// How many streams were audited.
     pub audits: u64,
-    /// Of how many it is not known where they halt or what that loses.
+    /// How many of those have an unknown halt step or loss.
     pub unknown: u64,
     /// The evidence against the promise: an alarm is raised at 1/δ.
     pub e_value: f64,

@@ -1,0 +1,249 @@
+"""Classifiers as the bases of an early classifier: all of one kind answer in the same way, at
+a checkpoint, for some rows of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from joblib import delayed
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+
+from ._arrays import Array, floats
+from ._series import Collection
+from .lstm import Model, train
+
+#: A function from a padded batch (n_cases, n_channels, n_timepoints) to the class
+#: probabilities after each time point, (n_cases, n_timepoints, n_classes).
+StepProbabilities = Callable[[NDArray[Any]], Any]
+
+#: How many checkpoints, and series at each, are read again to see whether a function
+#: looks ahead.
+CHECKED_CHECKPOINTS, CHECKED_SERIES = 8, 16
+
+
+class LSTM(BaseEstimator):  # type: ignore[misc]
+    """The built-in two-head LSTM, as the base of an :class:`EarlyClassifier`; its
+    score is the confidence head's. Parameters as for :func:`haltwise.train`."""
+
+    def __init__(
+        self,
+        hidden: int = 32,
+        layers: int = 1,
+        learning_rate: float = 1e-3,
+        batch: int = 64,
+        patience: int = 30,
+        max_epochs: int = 10_000,
+        normalise: bool = True,
+        seed: int = 0,
+        device: str = "auto",
+    ) -> None:
+        self.hidden = hidden
+        self.layers = layers
+        self.learning_rate = learning_rate
+        self.batch = batch
+        self.patience = patience
+        self.max_epochs = max_epochs
+        self.normalise = normalise
+        self.seed = seed
+        self.device = device
+
+    def fit(self, X: Any, y: Any) -> LSTM:
+        """Trains the network; `model_` is a :class:`haltwise.Model`."""
+        self.model_: Model = train(X, y, **self.get_params())
+        return self
+
+
+class PerCheckpoint:
+    """One clone of a classifier per checkpoint."""
+
+    def __init__(self, estimator: Any, checkpoints: Array, classes: Array) -> None:
+        self.estimator, self.checkpoints, self.classes = estimator, checkpoints, classes
+        # scikit-learn's read rows, aeon's read channels.
+        self.flat = not any(base.__module__.startswith("aeon.") for base in type(estimator).mro())
+
+    def trainings(self, series: Collection, labels: Array) -> list[Any]:
+        """What is to be done to train it, in any order, as joblib's calls."""
+        jobs = []
+        for end in self.checkpoints:
+            reach = series.lengths >= end
+            if len(np.unique(labels[reach])) < 2:
+                raise ValueError(
+                    f"fewer than two classes have series of {end} time points or more; leave "
+                    "that checkpoint out"
+                )
+            jobs.append(delayed(self.train)(series, labels, reach, end))
+        return jobs
+
+    def train(self, series: Collection, labels: Array, reach: Array, end: int) -> Any:
+        # Not safe: aeon's are cloned by scikit-learn as well.
+        return clone(self.estimator).fit(self.cut(series, reach, end), labels[reach])
+
+    def trained(self, fitted: list[Any]) -> list[Any]:
+        """Takes what came of that."""
+        self.fitted = fitted
+        return self.fitted
+
+    def cut(self, series: Collection, rows: Array, end: int) -> Array:
+        prefix = series.cases[rows, :, :end]
+        return prefix.reshape(len(prefix), -1) if self.flat else prefix
+
+    def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, None]:
+        """The probabilities of these rows at checkpoint `c`."""
+        fitted = self.fitted[c]
+        found = np.zeros((len(rows), len(self.classes)))
+        # A class that no series of this length had is never believed in.
+        columns = np.searchsorted(self.classes, fitted.classes_)
+        found[:, columns] = fitted.predict_proba(self.cut(series, rows, self.checkpoints[c]))
+        return found, None
+
+
+class EveryStep:
+    """A base that reads every step, of which the checkpoints are picked. It reads
+    each batch once, and the last answer is kept for the next checkpoint."""
+
+    def __init__(self, checkpoints: Array, classes: Array) -> None:
+        self.checkpoints, self.classes = checkpoints, classes
+        self.batch: Collection | None = None
+
+    def read(self, series: Collection) -> tuple[Array, Array | None]:
+        raise NotImplementedError
+
+    def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, Array | None]:
+        if self.batch is not series:
+            self.answer = self.read(series)
+            self.batch = series
+        probs, scores = self.answer
+        t = self.checkpoints[c] - 1
+        return probs[rows, t], None if scores is None else scores[rows, t]
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {k: v for k, v in self.__dict__.items() if k != "answer"}
+        return {**kept, "batch": None}
+
+
+class Network(EveryStep):
+    def __init__(self, estimator: LSTM, checkpoints: Array, classes: Array) -> None:
+        super().__init__(checkpoints, classes)
+        self.estimator = estimator
+
+    def trainings(self, series: Collection, labels: Array) -> list[Any]:
+        # By number: names would be sorted as text.
+        numbers = np.searchsorted(self.classes, labels)
+        return [delayed(clone(self.estimator).fit)(series, numbers)]
+
+    def trained(self, fitted: list[Any]) -> list[Any]:
+        (self.fitted,) = fitted
+        found = self.fitted.model_.classes
+        self.columns = np.array([int(name) for name in found])
+        return fitted
+
+    def read(self, series: Collection) -> tuple[Array, Array]:
+        found, scores = self.fitted.model_.predict_proba(series, device=self.fitted.device)
+        probs = np.zeros((*found.shape[:2], len(self.classes)), found.dtype)
+        probs[:, :, self.columns] = found
+        return probs, scores
+
+
+class Function(EveryStep):
+    def __init__(self, function: StepProbabilities, checkpoints: Array, classes: Array) -> None:
+        super().__init__(checkpoints, classes)
+        self.function = function
+
+    def trainings(self, series: Collection, labels: Array) -> list[Any]:
+        return []
+
+    def trained(self, fitted: list[Any]) -> list[Any]:
+        return [self.function]
+
+    def read(self, series: Collection) -> tuple[Array, None]:
+        probs, _ = floats(self.function(series.cases), "the function's answer", ["n", "T", "K"])
+        wanted = (len(series), series.timepoints, len(self.classes))
+        if probs.shape != wanted:
+            raise ValueError(f"the function's answer has shape {probs.shape}, {wanted} is needed")
+        return probs, None
+
+    def check_causal(
+        self, series: Collection, reached: NDArray[np.int64], found: NDArray[np.float32]
+    ) -> None:
+        """Refuses a function that said at a checkpoint, having read whole series, what it
+        does not say when it reads them no further."""
+        tolerance = 1e-2 if self.answer[0].dtype.itemsize == 2 else 1e-3
+        for c in _spread(int(reached.max(initial=0)), CHECKED_CHECKPOINTS):
+            there = np.flatnonzero(reached > c)
+            # From short to long: padding follows the short ones.
+            there = there[np.argsort(series.lengths[there], kind="stable")]
+            rows = there[_spread(len(there), CHECKED_SERIES)]
+            # Every other one is cut earlier still, and padded as in a batch of unequal ones.
+            at = np.where(np.arange(len(rows)) % 2, c // 2, c)
+            again = self.read_cut(series, rows, self.checkpoints[at])
+            same = np.isclose(again, found[rows, at], rtol=0, atol=tolerance, equal_nan=True)
+            if not same.all():
+                i = int(np.argmin(same.all(axis=1)))
+                whole = found[rows[i], at[i]]
+                raise ValueError(self.looks_ahead(rows[i], at[i], whole, again[i], tolerance))
+
+    def read_cut(self, series: Collection, rows: Array, ends: Array) -> Array:
+        """What the function says at the end of these series, each cut at its own."""
+        width = int(ends.max())
+        before = np.arange(width) < ends[:, None]
+        cases = np.where(before[:, None], series.cases[rows, :, :width], 0)
+        try:
+            probs, _ = self.read(Collection(cases, ends))
+        except Exception as error:
+            raise ValueError(
+                f"the function fails on series cut at time point {width}, as live ones are: {error}"
+            ) from error
+        answer: Array = probs[np.arange(len(rows)), ends - 1]
+        return answer
+
+    def looks_ahead(self, i: int, c: int, whole: Array, cut: Array, tolerance: float) -> str:
+        """What there is to say about series `i` at checkpoint `c`."""
+        # What is not a number is furthest.
+        k = int(np.argmax(np.nan_to_num(np.abs(whole - cut), nan=np.inf)))
+        return (
+            f"series {i}, time point {self.checkpoints[c]}: the function gives class "
+            f"{self.classes[k].item()!r} {whole[k]:.6g} having read the whole batch, but "
+            f"{cut[k]:.6g} where the series is cut there, as a live one is; {tolerance:g} apart "
+            "would pass as rounding. Let each answer depend on nothing but the time points up to "
+            "its own: no normalising over the series, no layer that reads backwards or past the "
+            "present, no statistics of the batch, no dropout (eval mode). A network that computes "
+            "in half precision should answer in float16, which may be 0.01 apart"
+        )
+
+
+class Together:
+    """Bases of one kind, with the mean of what they say."""
+
+    def __init__(self, bases: list[Any]) -> None:
+        self.bases = bases
+
+    def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, Array | None]:
+        probs, scores = zip(*(base.step(series, rows, c) for base in self.bases), strict=True)
+        # Not np.mean: it adds in an order that depends on how many rows there are, and a
+        # series must be judged alike whoever else is asked about.
+        n = len(self.bases)
+        return sum(probs) / n, None if scores[0] is None else sum(scores) / n
+
+
+def base_of(estimator: Any, checkpoints: Array, classes: Array) -> Any:
+    if estimator is None:
+        estimator = LSTM()
+    if isinstance(estimator, LSTM):
+        return Network(estimator, checkpoints, classes)
+    if is_function(estimator):
+        return Function(estimator, checkpoints, classes)
+    if not hasattr(estimator, "predict_proba"):
+        raise ValueError(f"{estimator!r} has no predict_proba, which is needed")
+    return PerCheckpoint(estimator, checkpoints, classes)
+
+
+def is_function(estimator: Any) -> bool:
+    return callable(estimator) and not hasattr(estimator, "fit")
+
+
+def _spread(n: int, most: int) -> NDArray[np.int64]:
+    """Up to `most` of the numbers below `n`, evenly, the first and the last among them."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
