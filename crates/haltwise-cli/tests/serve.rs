@@ -654,6 +654,7 @@ fn a_full_disk_stops_answers_and_loses_none() {
         assert!(labelled.len() < 100_000, "the disk is never full");
     };
     assert!(refused.contains("remedy"), "{refused}");
+    server.fill_disk();
     assert_eq!(server.get("/health").status, 200);
     let ready = server.get("/ready");
     assert_eq!(ready.status, 503);

@@ -31,13 +31,6 @@ fn bytes_in(folder: &Path) -> u64 {
     all_files(folder).iter().map(length).sum()
 }
 
-/// Changes a limit of a server that runs.
-fn limit(server: &Server, what: &str) {
-    let id = server.child.id().to_string();
-    let set = Command::new("prlimit").args([what, "--pid", &id]).status();
-    assert!(set.unwrap().success());
-}
-
 /// A rule with another alpha, for a renewal that may have this delta.
 fn calibrate(folder: &Path, name: &str, alpha: f64, delta: f64) -> String {
     done(
@@ -80,6 +73,7 @@ fn a_full_disk_is_waited_for_and_nothing_that_was_acknowledged_is_lost() {
             "{refused}"
         );
         assert_eq!(server.get("/health").status, 200);
+        server.fill_disk();
         let ready = server.get("/ready");
         assert_eq!(ready.status, 503);
         let said = ready.json()["error"].as_str().unwrap().to_owned();
@@ -100,7 +94,7 @@ fn a_full_disk_is_waited_for_and_nothing_that_was_acknowledged_is_lost() {
         );
         assert_eq!(server.status()["totals"]["streams"], before);
         // With room it goes on by itself.
-        limit(&server, "--fsize=unlimited");
+        server.limit("--fsize=unlimited");
         until("it is ready again", || server.get("/ready").status == 200);
         labelled.push(format!("s{}", labelled.len()));
         let id = format!("between-{round}");
@@ -116,7 +110,7 @@ fn a_full_disk_is_waited_for_and_nothing_that_was_acknowledged_is_lost() {
             .map(|e| e.unwrap().metadata().unwrap().len())
             .max()
             .unwrap();
-        limit(&server, &format!("--fsize={}:unlimited", longest + 50_000));
+        server.limit(&format!("--fsize={}:unlimited", longest + 50_000));
     }
     let before = server.status();
     server.kill();
@@ -137,7 +131,7 @@ fn a_server_without_descriptors_heals_when_it_has_some() {
     let open = open.unwrap().count();
     // Enough to answer, too few for another log.
     let mut rotation = server.connect();
-    limit(&server, &format!("--nofile={}:4096", open + 1));
+    server.limit(&format!("--nofile={}:4096", open + 1));
     use std::io::{Read as _, Write as _};
     let host = &server.address;
     write!(
@@ -151,7 +145,7 @@ fn a_server_without_descriptors_heals_when_it_has_some() {
         said.contains("503") && said.contains("open files"),
         "{said}"
     );
-    limit(&server, "--nofile=4096:4096");
+    server.limit("--nofile=4096:4096");
     assert_eq!(server.get("/ready").status, 200);
     assert_eq!(
         server

@@ -65,6 +65,10 @@ const REST: u32 = 10;
 /// What takes less is always worked out.
 const SHORT: Duration = Duration::from_millis(5);
 
+/// How long a walk leaves the desk to others between two parts. Without a pause it would take the
+/// desk again before they wake up.
+const TURN: Duration = Duration::from_millis(1);
+
 /// What was told of the desk last.
 struct Report {
     status: Arc<Status>,
@@ -430,7 +434,9 @@ impl Board {
         };
         let mut draft = draft?;
         // It is also free between two parts of what waits.
-        while draft.copy_part(&mut self.lock().0) {}
+        while draft.copy_part(&mut self.lock().0) {
+            std::thread::sleep(TURN);
+        }
         let written = draft.write();
         let adopted = self.with_store(|desk, store| store.adopt(desk, draft, written));
         adopted.unwrap_or(Ok(()))

@@ -149,6 +149,24 @@ impl Server {
         self.get("/rule/status").json()
     }
 
+    /// Changes a limit of the server while it runs.
+    pub fn limit(&self, what: &str) {
+        let id = self.child.id().to_string();
+        let set = Command::new("prlimit").args([what, "--pid", &id]).status();
+        assert!(set.unwrap().success());
+    }
+
+    /// Leaves no room for any file, also not for a new log that is shorter, so that the server
+    /// does not heal until there is room again.
+    pub fn fill_disk(&self) {
+        self.limit("--fsize=0:");
+        until("the store cannot be written", || {
+            // It notices when it next writes.
+            self.post("/rule/streams", &stream("full", 0, 1));
+            self.get("/ready").status == 503
+        });
+    }
+
     /// Asks the server to end, and waits until it has.
     pub fn stop(mut self) {
         signal(&self.child, "-TERM");
