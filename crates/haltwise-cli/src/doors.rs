@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::bail;
 use haltwise_serve::{ConnectionLimits, LogForm, LogRequests, ServerLog, Tls};
 
 use crate::reader::seconds;
@@ -14,6 +15,11 @@ use crate::show;
 /// How clients connect, and what is logged of that.
 #[derive(clap::Args)]
 pub(crate) struct DoorArgs {
+    /// Also answer to this host name; without a token or key, only IP addresses, localhost and
+    /// names without a dot are answered
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+
     /// How to write the log, which goes to standard error
     #[arg(long, value_enum, value_name = "FORM", default_value = "text")]
     log: LogFormArg,
@@ -117,6 +123,26 @@ impl DoorArgs {
     /// How long requests under way may take to end.
     pub(crate) fn drain(&self) -> Duration {
         Duration::from_secs_f64(self.drain)
+    }
+}
+
+/// The token or keys in a variable of the environment, if it is set. Whoever sets one means to keep
+/// strangers out, so one that no client could show is refused.
+pub(crate) fn secret(variable: &str) -> anyhow::Result<Option<String>> {
+    let Some(text) = std::env::var_os(variable) else {
+        return Ok(None);
+    };
+    // A file that it was read from has an end of a line.
+    let text = text.to_str().map(str::trim);
+    match text {
+        Some("") => bail!("{variable} is set, but empty; put a secret into it, or unset it"),
+        Some(text) if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) => {
+            Ok(Some(text.to_owned()))
+        }
+        _ => bail!(
+            "{variable} has characters that a header cannot have; use ASCII letters, digits and \
+             signs, as `openssl rand -hex 32` makes them"
+        ),
     }
 }
 

@@ -14,7 +14,7 @@ use haltwise_serve::Boards;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::doors::{DoorArgs, stopped};
+use crate::doors::{DoorArgs, secret, stopped};
 use crate::reader::seconds;
 use crate::reload::{RuleFile, on_hangup};
 use crate::serve::{WatchArgs, served};
@@ -59,9 +59,9 @@ http://127.0.0.1:8088/ shows how it goes, /metrics is for Prometheus, and /opena
 else can be asked for, as with `haltwise serve`.
 
 To be reached from other machines, all but /v1 needs a token in HALTWISE_TOKEN (see --token-env), and
-/v1 needs keys of its own: put them into the environment variable HALTWISE_PROXY_KEYS (see --keys-env). Clients send one as Authorization: Bearer KEY, and the server
-sees the key in HALTWISE_SERVER_KEY instead (see --server-key-env). Without keys of its own, the
-proxy passes on the keys of its clients. Keys are neither logged nor stored.")]
+/v1 needs keys of its own: put them into the environment variable HALTWISE_PROXY_KEYS (see
+--keys-env). Clients send one as Authorization: Bearer KEY, and the server sees the key in
+HALTWISE_SERVER_KEY instead (see --server-key-env). Without keys of its own, the proxy passes on the keys of its clients. Keys are neither logged nor stored.")]
 pub(crate) struct Args {
     /// The rule to stop by
     #[arg(long, value_name = "RULE")]
@@ -121,16 +121,20 @@ pub(crate) struct Args {
 
 impl Args {
     /// The keys that clients must show one of.
-    fn keys(&self) -> Vec<Key> {
-        let text = variable(&self.keys_env).unwrap_or_default();
+    fn keys(&self) -> anyhow::Result<Vec<Key>> {
+        let Some(text) = secret(&self.keys_env)? else {
+            return Ok(Vec::new());
+        };
         let keys = text.split(',').map(str::trim).filter(|key| !key.is_empty());
-        keys.map(Key::new).collect()
+        let keys: Vec<Key> = keys.map(Key::new).collect();
+        if keys.is_empty() {
+            bail!(
+                "{} has no key in it; put one into it, or unset it",
+                self.keys_env
+            );
+        }
+        Ok(keys)
     }
-}
-
-/// What an environment variable holds, if it is set.
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -152,7 +156,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
              another way: nothing is promised"
         ));
     }
-    let keys = args.keys();
+    let keys = args.keys()?;
     if keys.is_empty() && !args.listen.ip().is_loopback() {
         bail!(
             "{} can be reached from other machines, so clients must show a key: put one or several \
@@ -161,7 +165,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             args.keys_env
         );
     }
-    let server_key = variable(&args.server_key_env).map(Key::new);
+    let server_key = secret(&args.server_key_env)?.map(Key::new);
     if keys.is_empty() && server_key.is_some() {
         bail!(
             "anyone on this machine could use the key in {}: put keys for clients into the \
@@ -201,6 +205,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
         on_hangup(vec![rule_file], renewals, log.clone()).context("cannot listen for signals")?;
         let (boards, keeping) = Boards::start(watching)?;
+        let boards = boards.allow_hosts(doors.allow_host.clone());
         let proxy = Proxy::new(boards.clone(), &options).with_context(|| file)?;
         let proxy = Arc::new(proxy);
         let address = listener.local_addr()?;

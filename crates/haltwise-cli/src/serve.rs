@@ -17,7 +17,7 @@ use haltwise_serve::{
 use rand::RngExt as _;
 use tokio::sync::mpsc;
 
-use crate::doors::{DoorArgs, stopped};
+use crate::doors::{DoorArgs, secret, stopped};
 use crate::reload::{RuleFile, on_hangup};
 use crate::show;
 
@@ -71,11 +71,6 @@ pub(crate) struct Args {
     /// The folder for audits, labels and decisions, with one folder per rule in it
     #[arg(long, value_name = "FOLDER")]
     store: PathBuf,
-
-    /// Also answer to this host name; without a token, only IP addresses, localhost and names
-    /// without a dot are answered
-    #[arg(long, value_name = "NAME")]
-    allow_host: Vec<String>,
 
     #[command(flatten)]
     doors: DoorArgs,
@@ -201,15 +196,18 @@ pub(crate) struct WatchArgs {
 
 impl WatchArgs {
     /// The tokens of the environment.
-    fn tokens(&self) -> Tokens {
+    fn tokens(&self) -> anyhow::Result<Tokens> {
         let variable = |role: Role| match role {
             Role::Administer => self.token_env.clone(),
             Role::Observe | Role::Label | Role::Read => {
                 format!("{}_{}", self.token_env, role.name().to_ascii_uppercase())
             }
         };
-        let token = |role| Some((role, std::env::var(variable(role)).ok()?));
-        Tokens::new(Role::ALL.into_iter().filter_map(token))
+        let mut tokens = Vec::new();
+        for role in Role::ALL {
+            tokens.extend(secret(&variable(role))?.map(|token| (role, token)));
+        }
+        Ok(Tokens::new(tokens))
     }
 
     /// What is to be watched, at an address where whoever can be reached from
@@ -225,7 +223,7 @@ impl WatchArgs {
             Ok(delta) => delta,
             Err(error) => crate::usage_error(&format!("--delta: {error}")),
         };
-        let tokens = self.tokens();
+        let tokens = self.tokens()?;
         if tokens.is_empty() && !listen.ip().is_loopback() {
             bail!(
                 "{listen} can be reached from other machines, so clients must show a token: put \
@@ -343,7 +341,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         connections: doors.limits(FILES_PER_RULE * names.len(), &log),
         tls: doors.tls()?,
         wait_for_store: Duration::from_secs(args.wait_for_store.into()),
-        allow_hosts: args.allow_host,
+        allow_hosts: doors.allow_host.clone(),
         mqtt,
     };
     let started = |address: SocketAddr| {

@@ -155,4 +155,13 @@ fn three_servers_behind_nginx_are_one() {
         assert_eq!(sum[field], one[field], "{field}");
     }
     assert_eq!(sum["alarm"], true);
+    // More lines in one request than nginx allows unless it is told.
+    let many: String = (0..12_000)
+        .map(|i| stream(&format!("m{i}"), 1, 1))
+        .collect();
+    assert!(many.len() > 2 << 20);
+    let answer = door.ask_with("POST", "/rule/streams", "X-Stream: m\r\n", &many);
+    let answer = answer.unwrap();
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(answer.body, servers[3].post("/rule/streams", &many).body);
 }

@@ -232,6 +232,13 @@ fn series_are_refused_before_they_fill_memory() {
         "line.ts: line 3",
         "the line would take",
     );
+    std::fs::write(path.join("key.ts"), "@".repeat(200 << 20)).unwrap();
+    refused(
+        path,
+        "train key.ts --memory 256MiB -o model.safetensors",
+        "key.ts: line 1",
+        "the line would take",
+    );
     let many = "1,2:a\n".repeat(8 << 20);
     std::fs::write(
         path.join("many.ts"),

@@ -30,6 +30,8 @@ fn the_unit_of_systemd_starts_a_server() {
     let words: Vec<&str> = starts.unwrap().split_whitespace().collect();
     assert_eq!(words[..2], ["/usr/local/bin/haltwise", "serve"]);
     starts_up_to_the_rule(&words[1..]);
+    // SIGHUP reads the rule again.
+    assert!(unit.contains("\nExecReload=/bin/kill -HUP $MAINPID\n"));
 }
 
 #[test]

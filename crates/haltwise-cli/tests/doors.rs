@@ -147,6 +147,119 @@ fn a_client_that_takes_no_answers_is_cut_off() {
     });
 }
 
+/// The most memory that a process ever had, in MiB.
+fn peak(server: &Server) -> u64 {
+    status_mib(server, "VmHWM:")
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn clients_that_take_no_answers_make_the_server_keep_few() {
+    let folder = folder();
+    let words = "rule.json --store store --client-timeout 600";
+    let server = Server::start(folder.path(), words);
+    // Each line of one letter is answered by what is wrong with it, which is longer.
+    let lines = "x\n".repeat(500_000);
+    let mut deaf = Vec::new();
+    let before = peak(&server);
+    for _ in 0..8 {
+        let mut client = server.connect();
+        let head = "POST /rule/streams HTTP/1.1\r\nHost: localhost\r\n\
+                    Transfer-Encoding: chunked\r\n\r\n";
+        client.write_all(head.as_bytes()).unwrap();
+        // Until nothing is read from it any more.
+        client
+            .set_write_timeout(Some(Duration::from_millis(500)))
+            .unwrap();
+        while write!(client, "{:x}\r\n{lines}\r\n", lines.len()).is_ok() {}
+        deaf.push(client);
+    }
+    let with_bodies = peak(&server);
+    assert!(with_bodies - before < 100, "{} MiB", with_bodies - before);
+    let mut sockets = Vec::new();
+    for _ in 0..8 {
+        let address = format!("ws://{}/rule/ws", server.address);
+        let (mut socket, _) = tungstenite::client(address, server.connect()).unwrap();
+        socket
+            .send(tungstenite::Message::text(lines.clone()))
+            .unwrap();
+        sockets.push(socket);
+    }
+    let faults = || server.status()["totals"]["faults"].as_u64().unwrap();
+    let mut last = 0;
+    until("it never stops answering", || {
+        let so_far = faults();
+        std::mem::replace(&mut last, so_far) == so_far
+    });
+    let with_sockets = peak(&server);
+    assert!(
+        with_sockets - with_bodies < 100,
+        "{} MiB",
+        with_sockets - with_bodies
+    );
+    // Who does take the answers gets one for each line.
+    let mut heard = 0;
+    while heard < lines.len() / 2 {
+        let message = sockets[0].read().unwrap();
+        if message.is_text() {
+            heard += message.into_text().unwrap().lines().count();
+        }
+    }
+    assert_eq!(heard, lines.len() / 2);
+}
+
+#[test]
+fn a_frame_that_is_longer_than_a_message_may_be_is_refused_at_its_head() {
+    let folder = folder();
+    let words = "rule.json --store store --client-timeout 600";
+    let server = Server::start(folder.path(), words);
+    let address = format!("ws://{}/rule/ws", server.address);
+    let (socket, _) = tungstenite::client(address, server.connect()).unwrap();
+    let mut raw = socket.get_ref();
+    // A masked frame of text, of 15 MiB, which do not come.
+    let mut head = vec![0x81, 0xff];
+    head.extend((15_u64 << 20).to_be_bytes());
+    head.extend([0; 4]);
+    raw.write_all(&head).unwrap();
+    until("it waits for the frame", || is_closed(raw, &mut Vec::new()));
+}
+
+#[test]
+fn a_secret_that_no_client_could_show_is_refused() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = folder();
+    let refused = |words: &str, name: &str, secret: &[u8]| {
+        let ran = ran(haltwise()
+            .current_dir(folder.path())
+            .env(name, std::ffi::OsStr::from_bytes(secret))
+            .args(words.split(' ')));
+        assert_eq!(ran.code, 1, "{name}");
+        assert!(ran.stderr.contains(name), "{name}: {}", ran.stderr);
+        ran.stderr
+    };
+    let serve = "serve rule.json --store s --listen 127.0.0.1:0";
+    // The last is not even text: to take it for none would let everyone in.
+    for secret in ["geheim-ü".as_bytes(), b"a\nb", b"\xff\xfe"] {
+        for name in ["HALTWISE_TOKEN", "HALTWISE_TOKEN_READ"] {
+            let said = refused(serve, name, secret);
+            assert!(said.contains("cannot have"), "{said}");
+        }
+    }
+    for empty in ["", "\n"] {
+        let said = refused(serve, "HALTWISE_TOKEN", empty.as_bytes());
+        assert!(said.contains("is set, but empty"), "{said}");
+    }
+    let proxy = "proxy --rule rule.json --server http://127.0.0.1:1 --listen 127.0.0.1:0";
+    for secret in ["", ",", "ü"] {
+        refused(proxy, "HALTWISE_PROXY_KEYS", secret.as_bytes());
+    }
+    // A file that a secret was read from has an end of a line.
+    let server = Server::start_with(folder.path(), "rule.json --store s", Some("secret\n"));
+    let shown = "Authorization: Bearer secret\r\n";
+    let status = server.ask_with("GET", "/rule/status", shown, "").unwrap();
+    assert_eq!(status.status, 200, "{status:?}");
+}
+
 #[test]
 fn a_server_ends_within_its_time_and_at_once_if_told_again() {
     let folder = folder();
@@ -176,9 +289,14 @@ fn a_server_ends_within_its_time_and_at_once_if_told_again() {
 
 /// The memory of a process, in MiB.
 fn memory(server: &Server) -> u64 {
+    status_mib(server, "VmRSS:")
+}
+
+/// A number of the system's about a process, in MiB.
+fn status_mib(server: &Server, name: &str) -> u64 {
     let path = format!("/proc/{}/status", server.child.id());
     let status = std::fs::read_to_string(path).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let line = status.lines().find(|line| line.starts_with(name));
     let kib = line.unwrap().split_whitespace().nth(1).unwrap();
     kib.parse::<u64>().unwrap() / 1024
 }

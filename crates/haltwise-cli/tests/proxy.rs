@@ -796,6 +796,15 @@ fn sighup_reads_the_rule_file_again_and_keeps_the_rule_where_that_fails() {
     assert_eq!(proxy.ask("GET", "/rule/rule", "").2, rule);
 }
 
+/// The most memory that a process ever had, in KiB.
+#[cfg(target_os = "linux")]
+fn peak_kib(child: &Child) -> usize {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak = peak.unwrap().trim().trim_end_matches(" kB");
+    peak.parse().unwrap()
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn forty_bodies_that_never_end_take_no_more_memory_than_bodies_may() {
@@ -820,13 +829,39 @@ fn forty_bodies_that_never_end_take_no_more_memory_than_bodies_may() {
     let held = metrics.lines().find_map(|line| line.strip_prefix(held));
     let held: usize = held.unwrap().parse().unwrap();
     assert!((48 << 20..=64 << 20).contains(&held), "{held}");
-    let status = fs::read_to_string(format!("/proc/{}/status", proxy.child.id())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak = peak.unwrap().trim().trim_end_matches(" kB");
-    let peak: usize = peak.parse().unwrap();
+    let peak = peak_kib(&proxy.child);
     // All of them would be 600 MiB.
     assert!(peak < 256 << 10, "{peak} kB");
     drop(clients);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_large_request_takes_little_more_than_its_bytes_while_it_is_voted_on() {
+    let folder = rules();
+    let silent = Server::start("vllm", |_, _| Response::Silence);
+    let proxy = Proxy::start(folder.path(), "rule.json", &silent.url, &[]);
+    // Parsed, each number would take 32 bytes; sent for each vote, the whole so many times.
+    let numbers = "0,".repeat(7 << 20);
+    let mut request = question(1).to_string();
+    request.insert_str(1, &format!("\"numbers\":[{numbers}0],"));
+    let path = "/v1/chat/completions";
+    let waiting: Vec<TcpStream> = (0..4).map(|_| proxy.send("POST", path, &request)).collect();
+    let begun = Instant::now();
+    while silent.requests().len() < 4 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "they do not come"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let peak = peak_kib(&proxy.child);
+    assert!(peak < 256 << 10, "{peak} kB");
+    // What is voted on has its share of the memory until it is over.
+    let (_, _, metrics) = proxy.ask("GET", "/metrics", "");
+    let held = format!("haltwise_proxy_body_bytes {}\n", 4 * request.len());
+    assert!(metrics.contains(&held), "{held}: {metrics}");
+    drop(waiting);
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! Bodies of requests in memory: each has a time to come in, and all together a bound.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::http::HeaderValue;
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -24,11 +29,44 @@ pub(crate) struct BodyRoom {
     timeout: Duration,
 }
 
-/// A body in memory. Its share of the room is free again when it is dropped.
+/// A share of the memory for all bodies. It is free again when this is dropped.
+pub(crate) type Share = OwnedSemaphorePermit;
+
+/// A body in memory, and its share of that.
 #[derive(Debug)]
 pub(crate) struct HeldBody {
     pub(crate) bytes: Bytes,
-    _share: Option<OwnedSemaphorePermit>,
+    pub(crate) share: Option<Share>,
+}
+
+/// A body of parts, which others have as well: it takes no memory of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct PartedBody(VecDeque<Bytes>);
+
+impl PartedBody {
+    pub(crate) fn new(parts: impl IntoIterator<Item = Bytes>) -> Self {
+        Self(parts.into_iter().collect())
+    }
+}
+
+impl HttpBody for PartedBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|part| part.len() as u64).sum())
+    }
 }
 
 impl BodyRoom {
@@ -65,7 +103,7 @@ impl BodyRoom {
 
     async fn collect(&self, mut body: Body) -> Result<HeldBody, Failure> {
         let mut bytes = Vec::new();
-        let mut share: Option<OwnedSemaphorePermit> = None;
+        let mut share: Option<Share> = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
                 let problem = format!("the request's body broke off: {error}");
@@ -92,7 +130,7 @@ impl BodyRoom {
         }
         Ok(HeldBody {
             bytes: bytes.into(),
-            _share: share,
+            share,
         })
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::ask::Ask;
 use crate::audit::Watched;
-use crate::body::{BodyRoom, HeldBody};
+use crate::body::BodyRoom;
 use crate::keys::{Key, authorised};
 use crate::metrics::{Metrics, Running, Totals};
 use crate::openapi::openapi;
@@ -109,7 +109,7 @@ impl Proxy {
 
     fn routes(self: &Arc<Self>) -> Router {
         let mut voted = Router::new()
-            .route(PATH, post(chat))
+            .route(PATH, post(chat).fallback(pass))
             .route("/v1/{*path}", any(pass))
             .layer(middleware::from_fn_with_state(Arc::clone(self), authorised))
             .layer(middleware::from_fn_with_state(Arc::clone(self), measured))
@@ -259,15 +259,15 @@ async fn chat(
     };
     let rule = proxy.board.rule();
     let ask = match Ask::new(&held.bytes, &proxy.voting, &rule) {
-        Ok(ask) => ask,
+        Ok(ask) => ask.holding(held.share),
         Err(purpose) => {
-            let body = held.bytes.clone().into();
+            let body = held.bytes.into();
             return passed(&proxy, Method::POST, PATH, &headers, body, purpose).await;
         }
     };
     let headers = Arc::new(headers);
     if ask.stream {
-        return streamed(proxy, (running, id), headers, (ask, rule), held).await;
+        return streamed(proxy, (running, id), headers, (ask, rule)).await;
     }
     match answered(&proxy, headers, ask, rule).await {
         Ok(reply) => reply,
@@ -297,12 +297,10 @@ async fn streamed(
     (running, id): (Arc<Running>, String),
     headers: Arc<HeaderMap>,
     (ask, rule): (Ask, Arc<Rule>),
-    held: HeldBody,
 ) -> Response<Body> {
     let (silence, outcome) = (proxy.keep_alive, ask.outcome());
     let voting = async move {
         let reply = answered(&proxy, headers, ask, rule).await;
-        drop(held);
         let failure = reply.as_ref().err();
         running.came_out(failure.map_or(outcome, |failure| Outcome::Failed(failure.cause)));
         // A failure does not show in the status once the stream is open.

@@ -25,6 +25,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::{Sleep, sleep};
 
+use crate::body::PartedBody;
 use crate::metrics::Metrics;
 use crate::outcome::{Cause, Outcome, UpstreamError};
 use crate::settings::{Options, ProxyError};
@@ -164,7 +165,7 @@ impl Upstream {
         &self,
         path: &str,
         headers: &HeaderMap,
-        body: &Bytes,
+        body: &PartedBody,
     ) -> Result<Bytes, Failure> {
         let mut wait = self.first_wait;
         for _ in 0..self.retries {
@@ -182,7 +183,7 @@ impl Upstream {
         &self,
         path: &str,
         headers: &HeaderMap,
-        body: &Bytes,
+        body: &PartedBody,
     ) -> Result<Bytes, Failure> {
         // Held until the answer is here: the server is asked this many at once.
         let waiting = self.metrics.upstream_waiting.enter();
@@ -190,7 +191,7 @@ impl Upstream {
         drop(waiting);
         let _running = self.metrics.upstream_running.enter();
         let response = self
-            .send(Method::POST, path, headers, body.clone().into())
+            .send(Method::POST, path, headers, Body::new(body.clone()))
             .await?;
         let (head, body) = response.into_parts();
         let body = Limited::new(body, MOST_BYTES).collect().await;
@@ -285,24 +286,32 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
 }
 
 /// Whether a path stays under /v1, also for a server that resolves dots, backslashes or
-/// percent signs.
+/// percent signs, however often, or cuts off what follows a semicolon.
 pub(crate) fn stays_below(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();
-    let mut plain = String::with_capacity(path.len());
-    for letter in path.chars() {
-        plain.push(letter.to_ascii_lowercase());
-        // A server may decode twice or more: %252e, %25252e and so on are dots as well.
-        if plain.ends_with("%25") {
-            plain.truncate(plain.len() - 2);
+    let mut plain = Vec::with_capacity(path.len());
+    for byte in path.bytes() {
+        plain.push(byte);
+        // What is decoded may end another such sign: %25%32%65 is %2e, which is a dot.
+        while let Some(decoded) = plain.last_chunk().and_then(decoded) {
+            plain.truncate(plain.len() - 3);
+            plain.push(decoded);
         }
     }
-    let plain = plain
-        .replace("%2e", ".")
-        .replace("%2f", "/")
-        .replace("%5c", "/")
-        .replace('\\', "/");
-    let mut parts = plain.split('/');
-    parts.all(|part| part != "." && part != "..")
+    let mut parts = plain.split(|byte| matches!(byte, b'/' | b'\\'));
+    parts.all(|part| {
+        let name = part.split(|&byte| byte == b';').next();
+        !matches!(name, Some(b"." | b".."))
+    })
+}
+
+/// The byte that a percent sign and two digits stand for.
+fn decoded(sign: &[u8; 3]) -> Option<u8> {
+    let [b'%', high, low] = *sign else {
+        return None;
+    };
+    let digit = |byte| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 /// A body that may pause this long at the most.
@@ -445,6 +454,9 @@ mod tests {
             "/v1/a%20b",
             "/v1/100%25",
             "/v1/...",
+            "/v1/a;../b",
+            "/v1/%",
+            "/v1/%ff%2",
         ] {
             assert!(stays_below(path), "{path}");
         }
@@ -458,6 +470,10 @@ mod tests {
             "/v1/..%5Cadmin",
             "/v1/%252e%252e/admin",
             "/v1/%2525252e./admin",
+            "/v1/%25%32%65%25%32%65/admin",
+            "/v1/%%32e%%32%65/admin",
+            "/v1/..;/admin",
+            "/v1/%2e.%3Bx=1/admin",
             "/v1/..",
         ] {
             assert!(!stays_below(path), "{path}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{
-    CHAT, answer, ask, completion, model, proxy, question, send, unstored, waiting_model,
+    CHAT, answer, ask, completion, model, proxy, question, request, send, unstored, waiting_model,
 };
 use haltwise_proxy::{Key, Options};
 use serde_json::json;
@@ -112,7 +112,13 @@ async fn bodies_have_a_time_to_arrive_and_a_bound_each_and_in_all() {
 async fn paths_out_of_v1_and_headers_of_the_connection_are_not_passed_on() {
     let (server, asked) = model(completion(json!(1))).await;
     let address = proxy(&Options::new(&server)).await;
-    for path in ["/v1/../admin", "/v1/%2e%2e/admin", "/v1/x/..%2f../admin"] {
+    for path in [
+        "/v1/../admin",
+        "/v1/%2e%2e/admin",
+        "/v1/x/..%2f../admin",
+        "/v1/%25%32%65%25%32%65/admin",
+        "/v1/..;/admin",
+    ] {
         let (status, said) = ask(&address, path, "").await;
         assert_eq!(status, 400, "{path}: {said}");
     }
@@ -124,6 +130,22 @@ async fn paths_out_of_v1_and_headers_of_the_connection_are_not_passed_on() {
     assert!(headers.contains_key("x-mine"), "{headers:?}");
     assert!(!headers.contains_key("x-hop"), "{headers:?}");
     assert!(!headers.contains_key("proxy-authorization"), "{headers:?}");
+}
+
+#[tokio::test]
+async fn what_the_proxy_does_not_do_is_the_servers_or_is_said() {
+    let (server, asked) = model(completion(json!(1))).await;
+    let address = proxy(&Options::new(&server)).await;
+    // OpenAI lists stored completions there.
+    let mut stream = request(&address, "GET", CHAT, "", 0, b"").await;
+    assert_eq!(answer(&mut stream).await.0, 200);
+    assert_eq!(asked.lock().unwrap()[0].0, CHAT);
+    for (method, path, expected) in [("GET", "/v2", 404), ("DELETE", "/ready", 405)] {
+        let mut stream = request(&address, method, path, "", 0, b"").await;
+        let (status, said) = answer(&mut stream).await;
+        assert_eq!(status, expected, "{said}");
+        assert!(said.contains("see /openapi.json"), "{said}");
+    }
 }
 
 #[tokio::test]

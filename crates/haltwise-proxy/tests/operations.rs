@@ -13,9 +13,10 @@ use common::{
 };
 use haltwise::Rule;
 use haltwise_proxy::{Key, Options, Proxy, for_votes};
-use haltwise_serve::{Boards, LogForm, LogRequests, Served, ServerLog, Watching};
+use haltwise_serve::{Boards, LogForm, LogRequests, Role, Served, ServerLog, Tokens, Watching};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -25,9 +26,13 @@ struct Watched {
     notices: Arc<Mutex<Vec<String>>>,
 }
 
+fn served_rule(rule: Rule) -> Served {
+    let json = haltwise_io::rule_json(&rule).unwrap();
+    for_votes(Served::new("rule", rule, json)).unwrap()
+}
+
 impl Watched {
     async fn start(rule: Rule, store: Option<&Path>, options: &Options) -> Self {
-        let json = haltwise_io::rule_json(&rule).unwrap();
         let notices = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&notices);
         let log = ServerLog::new(LogForm::Text, LogRequests::Failed, move |line: &str| {
@@ -36,7 +41,7 @@ impl Watched {
         let watching = Watching {
             store: store.map(Path::to_path_buf),
             log,
-            ..Watching::new(vec![for_votes(Served::new("rule", rule, json)).unwrap()])
+            ..Watching::new(vec![served_rule(rule)])
         };
         let (boards, _) = Boards::start(watching).unwrap();
         let proxy = Proxy::new(boards, options).unwrap();
@@ -375,6 +380,28 @@ async fn pages_of_other_sites_cannot_ask_the_model_through_a_proxy_without_keys(
     for path in [CHAT, "/v1/models", "/rule/status"] {
         let (status, said) = ask(&open, path, page).await;
         assert_eq!(status, 403, "{path}: {said}");
+    }
+    // Nor can links, nor a page whose name was made to lead here; a token for the rest of the
+    // proxy does not let it in.
+    let tokens = Tokens::new([(Role::Administer, "master".to_owned())]);
+    let with_token = Watching {
+        tokens,
+        ..Watching::new(vec![served_rule(rule())])
+    };
+    let (boards, _) = Boards::start(with_token).unwrap();
+    let with_token = begin(Proxy::new(boards, &Options::new(&server)).unwrap()).await;
+    let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n\
+                Sec-Fetch-Dest: document\r\n";
+    for address in [&open, &with_token] {
+        for path in [CHAT, "/v1/models"] {
+            let mut stream = common::request(address, "GET", path, link, 0, b"").await;
+            assert_eq!(answer(&mut stream).await.0, 403, "{path}");
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let rebound = format!("GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+            stream.write_all(rebound.as_bytes()).await.unwrap();
+            let (status, said) = answer(&mut stream).await;
+            assert_eq!(status, 403, "{path}: {said}");
+        }
     }
     assert!(asked.lock().unwrap().is_empty());
     let keys = Options {

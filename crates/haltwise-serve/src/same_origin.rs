@@ -19,35 +19,32 @@ const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// The names that a server answers to.
+/// The names that a server answers to: addresses, names that nobody can register, and those that it
+/// was told. Whoever has a token is no stranger, whatever the server's name.
 #[derive(Debug, Clone)]
-pub(crate) enum Hosts {
-    /// Any: whoever has the token is no stranger, whatever the server's name.
-    Any,
-    /// These, addresses, and names that nobody can register.
-    Only(Arc<[String]>),
+pub(crate) struct Hosts {
+    named: Arc<[String]>,
+    has_token: bool,
 }
 
 impl Hosts {
     pub(crate) fn new(named: Vec<String>, has_token: bool) -> Self {
-        if has_token && named.is_empty() {
-            Self::Any
-        } else {
-            Self::Only(named.into())
-        }
+        let named = named.into();
+        Self { named, has_token }
     }
 
     fn allow(&self, host: &str) -> bool {
-        let Self::Only(named) = self else {
+        if self.has_token && self.named.is_empty() {
             return true;
-        };
+        }
         let name = without_port(host);
         let name = name.strip_suffix('.').unwrap_or(name);
         // A foreign page has a registered name, and such a name has a dot.
         let is_local = !name.contains('.') || name.to_ascii_lowercase().ends_with(".localhost");
         is_local
             || name.parse::<IpAddr>().is_ok()
-            || named
+            || self
+                .named
                 .iter()
                 .any(|allowed| allowed.eq_ignore_ascii_case(name))
     }
@@ -61,35 +58,61 @@ fn without_port(host: &str) -> &str {
     host.rsplit_once(':').map_or(host, |(name, _)| name)
 }
 
+/// What a browser may send to some routes.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    hosts: Hosts,
+    /// Whether a person may follow a link that leads there.
+    has_links: bool,
+}
+
+impl Gate {
+    /// Routes that want a token, beside a page that links may lead to.
+    pub(crate) fn of_pages(hosts: &Hosts) -> Self {
+        Self {
+            hosts: hosts.clone(),
+            has_links: true,
+        }
+    }
+
+    /// Routes that want none, even if others do, and that no link leads to.
+    pub(crate) fn of_strangers(hosts: &Hosts) -> Self {
+        let hosts = Hosts {
+            has_token: false,
+            ..hosts.clone()
+        };
+        Self {
+            hosts,
+            has_links: false,
+        }
+    }
+}
+
 /// Refuses requests that come from another site.
-pub(crate) async fn from_here(
-    State(hosts): State<Hosts>,
-    request: Request,
-    next: Next,
-) -> Response {
-    match check(&hosts, request.method(), request.headers()) {
+pub(crate) async fn from_here(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    match check(&gate, request.method(), request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refused) => refused.into_response(),
     }
 }
 
-fn check(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+fn check(gate: &Gate, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
     let mut named = headers.get_all(header::HOST).iter();
     // No browser leaves it out.
     let host = named.next().map_or("", text);
-    if named.next().is_some() || !hosts.allow(host) {
+    if named.next().is_some() || !gate.hosts.allow(host) {
         let name: String = without_port(host).chars().take(100).collect();
         return Err(problem(
             StatusCode::FORBIDDEN,
             &format!("this server does not answer to the name {name:?}"),
-            "connect by IP address or as localhost, or start the server with --allow-host NAME \
-             or with a token",
+            "connect by IP address or as localhost; behind a reverse proxy, make clients show a \
+             token or key, or name the server with --allow-host",
         ));
     }
     let is_foreign = match headers.get(SITE).map(text) {
         Some("same-origin" | "none") => false,
         // A link to the page, which a person follows.
-        Some(_) => !is_link(method, headers),
+        Some(_) => !(gate.has_links && is_link(method, headers)),
         // Not all browsers say the site, and none to a plain address of the network.
         None => headers
             .get(header::ORIGIN)
@@ -125,21 +148,26 @@ fn is_same(origin: &str, host: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn passes(hosts: &Hosts, method: Method, pairs: &[(&str, &str)]) -> bool {
+    fn passes(gate: &Gate, method: Method, pairs: &[(&str, &str)]) -> bool {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             let name: HeaderName = name.parse().unwrap();
             headers.append(name, value.parse().unwrap());
         }
-        check(hosts, &method, &headers).is_ok()
+        check(gate, &method, &headers).is_ok()
     }
 
     #[test]
     fn a_server_answers_to_its_addresses_and_to_the_names_it_was_told() {
-        let open = Hosts::new(Vec::new(), false);
-        let named = Hosts::new(vec!["halt.example".into()], true);
-        let with_token = Hosts::new(Vec::new(), true);
-        let get = |hosts, host| passes(hosts, Method::GET, &[("host", host)]);
+        let gate = |named: &[&str], has_token| {
+            Hosts::new(named.iter().map(|&n| n.into()).collect(), has_token)
+        };
+        let open = Gate::of_pages(&gate(&[], false));
+        let named = Gate::of_pages(&gate(&["halt.example"], true));
+        let with_token = Gate::of_pages(&gate(&[], true));
+        // The token does not open these.
+        let strangers = Gate::of_strangers(&gate(&[], true));
+        let get = |gate, host| passes(gate, Method::GET, &[("host", host)]);
         for host in [
             "127.0.0.1:7070",
             "127.0.0.1",
@@ -152,8 +180,9 @@ mod tests {
             "haltwise:7070",
             "",
         ] {
-            assert!(get(&open, host), "{host}");
-            assert!(get(&named, host), "{host}");
+            for gate in [&open, &named, &strangers] {
+                assert!(get(gate, host), "{host}");
+            }
         }
         for host in [
             "evil.example",
@@ -161,8 +190,9 @@ mod tests {
             "1.2.3.4.evil.example",
             "halt.example.evil.example",
         ] {
-            assert!(!get(&open, host), "{host}");
-            assert!(!get(&named, host), "{host}");
+            for gate in [&open, &named, &strangers] {
+                assert!(!get(gate, host), "{host}");
+            }
             assert!(get(&with_token, host), "{host}");
         }
         assert!(get(&named, "Halt.Example:7070") && !get(&open, "halt.example"));
@@ -173,10 +203,11 @@ mod tests {
 
     #[test]
     fn a_page_of_another_site_gets_no_answer() {
-        let hosts = Hosts::new(Vec::new(), false);
+        let gate = Gate::of_pages(&Hosts::new(Vec::new(), false));
+        let strangers = Gate::of_strangers(&Hosts::new(Vec::new(), false));
         let host = ("host", "localhost:7070");
-        let passes =
-            |method, pairs: &[(&str, &str)]| passes(&hosts, method, &[pairs, &[host]].concat());
+        let with_host = |pairs: &[(&'static str, &'static str)]| [pairs, &[host]].concat();
+        let passes = |method, pairs: &[_]| passes(&gate, method, &with_host(pairs));
         let (get, post) = (Method::GET, Method::POST);
         for origin in ["http://localhost:7070", "https://LOCALHOST:7070"] {
             assert!(passes(post.clone(), &[("origin", origin)]));
@@ -211,6 +242,8 @@ mod tests {
                 passes(get.clone(), &[site, mode, dest]),
                 "a link to the page"
             );
+            let link = with_host(&[site, mode, dest]);
+            assert!(!super::tests::passes(&strangers, get.clone(), &link));
         }
     }
 }

@@ -19,7 +19,7 @@ use axum::{Extension, Json, Router};
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, mpsc, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, timeout};
 
 use crate::access::{Role, authorised};
@@ -31,7 +31,7 @@ use crate::error::Error;
 use crate::exposition::Exposition;
 use crate::lines::Lines;
 use crate::mqtt::{self, Mqtt};
-use crate::same_origin::from_here;
+use crate::same_origin::{Gate, from_here};
 use crate::server_log::ServerLog;
 use crate::status::Status;
 
@@ -61,6 +61,13 @@ const MOST_RULE: usize = 16 << 20;
 
 /// How many refused labels an answer describes; the others it counts.
 const MOST_REFUSED: usize = 100;
+
+/// How much of what came is answered at a time: the answer to a line of one letter has a hundred
+/// and fifty.
+const PART: usize = 16 << 10;
+
+/// How many bytes of answers wait for a client to take them, besides those to one part.
+const WAITING: usize = 256 << 10;
 
 fn find(boards: &Boards, name: &str) -> Result<Arc<Board>, Problem> {
     let found = boards.all.iter().find(|board| board.name == name);
@@ -166,31 +173,28 @@ fn take_from(broker: Mqtt, boards: &Boards, store: PathBuf, log: &ServerLog) -> 
 }
 
 fn router(boards: &Boards) -> Router {
-    let from_here = middleware::from_fn_with_state(boards.hosts.clone(), from_here);
     let observing = Router::new()
         .route("/{name}/streams", post(streams))
         .route("/{name}/ws", get(websocket))
         .route("/{name}/observe", post(observe))
         .with_state(boards.clone());
-    boards
+    let routes = boards
         .only(Role::Observe, observing)
-        .merge(boards.all_routes())
-        .fallback(|| async {
-            problem(
-                StatusCode::NOT_FOUND,
-                "there is nothing at this path",
-                "see /openapi.json",
-            )
+        .merge(boards.all_routes());
+    boards.behind(Gate::of_pages(&boards.hosts), with_fallbacks(routes))
+}
+
+/// Says what is wrong with requests that no route takes.
+fn with_fallbacks(routes: Router) -> Router {
+    let see = "see /openapi.json";
+    routes
+        .fallback(async move || {
+            problem(StatusCode::NOT_FOUND, "there is nothing at this path", see)
         })
-        .method_not_allowed_fallback(|| async {
-            problem(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this path does not take that method",
-                "see /openapi.json",
-            )
+        .method_not_allowed_fallback(async move || {
+            let error = "this path does not take that method";
+            problem(StatusCode::METHOD_NOT_ALLOWED, error, see)
         })
-        .layer(from_here)
-        .route_layer(middleware::from_fn_with_state(boards.clone(), timed))
 }
 
 impl Boards {
@@ -198,12 +202,20 @@ impl Boards {
     /// metrics, labels. Each wants a token with its role, except a look at the page. Pages of
     /// other sites get no answer.
     pub fn routes(&self) -> Router {
-        self.closed_to_other_sites(self.all_routes())
+        self.behind(
+            Gate::of_pages(&self.hosts),
+            with_fallbacks(self.all_routes()),
+        )
     }
 
-    /// The same routes, without an answer to pages of other sites.
+    /// Routes that want no token: no page of another site gets an answer from them, whatever
+    /// name it has, and no link leads there.
     pub fn closed_to_other_sites(&self, routes: Router) -> Router {
-        let from_here = middleware::from_fn_with_state(self.hosts.clone(), from_here);
+        self.behind(Gate::of_strangers(&self.hosts), routes)
+    }
+
+    fn behind(&self, gate: Gate, routes: Router) -> Router {
+        let from_here = middleware::from_fn_with_state(gate, from_here);
         let timed = middleware::from_fn_with_state(self.clone(), timed);
         routes.layer(from_here).route_layer(timed)
     }
@@ -297,7 +309,8 @@ fn broken(error: &Error) -> Problem {
 
 async fn page() -> Response {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
-                  connect-src 'self'; img-src data:";
+                  connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; \
+                  form-action 'none'";
     (
         [(header::CONTENT_SECURITY_POLICY, policy)],
         Html(include_str!("page.html")),
@@ -622,8 +635,11 @@ async fn streams(
     body: Body,
 ) -> Result<Response, Problem> {
     let board = find(&boards, &name)?;
-    // Few answers wait at a time: who does not read them is not read from.
-    let (queue, waiting) = mpsc::channel(16);
+    let (queue, waiting) = mpsc::channel(64);
+    let queue = AnswerQueue {
+        queue,
+        room: Arc::new(Semaphore::new(WAITING)),
+    };
     let reading = read(boards.clone(), Arc::clone(&board), body, queue);
     tokio::spawn(reading);
     let kind = HeaderValue::from_static("application/x-ndjson");
@@ -631,44 +647,69 @@ async fn streams(
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
-async fn read(
-    boards: Boards,
-    board: Arc<Board>,
-    body: Body,
-    queue: mpsc::Sender<Result<Answers, Error>>,
-) {
+/// Answers, and their share of the room.
+type WaitingAnswers = (Result<Answers, Error>, OwnedSemaphorePermit);
+
+/// Answers on their way to a client. Few bytes of them wait: who does not read them is not read
+/// from.
+struct AnswerQueue {
+    queue: mpsc::Sender<WaitingAnswers>,
+    room: Arc<Semaphore>,
+}
+
+impl AnswerQueue {
+    /// Sends answers once there is room for them. Returns whether there may be more.
+    async fn send(&self, taken: Option<Result<Answers, Error>>) -> bool {
+        let Some(taken) = taken else {
+            return true;
+        };
+        let (bytes, failed) = match &taken {
+            Ok(answers) if answers.text.is_empty() => return true,
+            Ok(answers) => (answers.text.len(), false),
+            Err(_) => (0, true),
+        };
+        let share = u32::try_from(bytes.min(WAITING)).unwrap_or(u32::MAX);
+        let Ok(share) = Arc::clone(&self.room).acquire_many_owned(share).await else {
+            return false;
+        };
+        self.queue.send((taken, share)).await.is_ok() && !failed
+    }
+
+    async fn say(&self, text: &str) {
+        let text = text.to_owned();
+        self.send(Some(Ok(Answers { text, after: 0 }))).await;
+    }
+}
+
+async fn read(boards: Boards, board: Arc<Board>, body: Body, queue: AnswerQueue) {
     let mut lines = Lines::new(boards.max_line);
     let mut ending = boards.ending();
     let mut pieces = body.into_data_stream();
-    let last_words = async |text: &str| {
-        let text = text.to_owned();
-        let _ = queue.send(Ok(Answers { text, after: 0 })).await;
-    };
     loop {
         let piece = tokio::select! {
             piece = timeout(boards.idle, pieces.next()) => match piece {
                 Ok(piece) => piece,
-                Err(_) => return last_words(IDLE).await,
+                Err(_) => return queue.say(IDLE).await,
             },
-            () = ended(&mut ending) => return last_words(ENDING).await,
+            () = ended(&mut ending) => return queue.say(ENDING).await,
             // Whoever waited for answers has gone.
-            () = queue.closed() => return,
+            () = queue.queue.closed() => return,
         };
-        let (taken, last) = match piece {
-            Some(Ok(piece)) => (lines.push(&piece, |l, n| board.take(l, n)), false),
+        let piece = match piece {
+            Some(Ok(piece)) => piece,
             // Cut off: a line that is not whole is none.
             Some(Err(_)) => return,
-            None => (lines.finish(|l, n| board.take(l, n)), true),
-        };
-        if let Some(taken) = taken {
-            let silent = taken.as_ref().is_ok_and(|answers| answers.text.is_empty());
-            let failed = taken.is_err();
-            if !silent && queue.send(taken).await.is_err() || failed {
+            None => {
+                let taken = lines.finish(|l, n| board.take(l, n));
+                queue.send(taken).await;
                 return;
             }
-        }
-        if last {
-            return;
+        };
+        for part in piece.chunks(PART) {
+            let taken = lines.push(part, |l, n| board.take(l, n));
+            if !queue.send(taken).await {
+                return;
+            }
         }
     }
 }
@@ -676,11 +717,12 @@ async fn read(
 /// Answers, each once it is on the disk.
 fn answers(
     board: Arc<Board>,
-    waiting: mpsc::Receiver<Result<Answers, Error>>,
+    waiting: mpsc::Receiver<WaitingAnswers>,
 ) -> impl Stream<Item = Result<Bytes, Infallible>> {
     stream::unfold(Some((board, waiting)), |state| async {
         let (board, mut waiting) = state?;
-        let answers = match waiting.recv().await? {
+        let (taken, _share) = waiting.recv().await?;
+        let answers = match taken {
             Ok(answers) => answers,
             Err(error) => return Some((Ok(failed(&error)), None)),
         };
@@ -708,7 +750,9 @@ async fn websocket(
 ) -> Result<Response, Problem> {
     let board = find(&boards, &name)?;
     let (most, ending) = (boards.max_line, boards.ending());
-    let upgrade = upgrade.max_message_size(most.max(1 << 20));
+    let longest = most.max(1 << 20);
+    // A frame takes the memory that its head claims.
+    let upgrade = upgrade.max_message_size(longest).max_frame_size(longest);
     Ok(upgrade.on_upgrade(move |socket| converse(board, most, ending, connection, socket)))
 }
 
@@ -757,24 +801,47 @@ async fn converse(
         };
         // Each message stands alone: what it ends with is a whole line.
         let mut lines = Lines::starting(max_line, number);
-        let mut said = Vec::new();
-        said.extend(lines.push(&text, |l, n| board.take(l, n)));
-        said.extend(lines.finish(|l, n| board.take(l, n)));
-        number = lines.number();
-        for taken in said {
-            let told = match taken {
-                Err(error) => Err(error),
-                Ok(answers) => board.durable(answers.after).await.map(|()| answers.text),
+        let mut parts = text.chunks(PART);
+        let mut is_over = false;
+        while !is_over {
+            let mut said = Answers {
+                text: String::new(),
+                after: 0,
             };
-            let (text, over) = match told {
-                Ok(text) if text.is_empty() => continue,
-                Ok(text) => (Bytes::from(text), false),
-                Err(error) => (failed(&error), true),
-            };
-            let text = String::from_utf8_lossy(&text).into_owned();
-            if socket.send(ws::Message::Text(text.into())).await.is_err() || over {
+            while !is_over && said.text.len() < WAITING {
+                let taken = match parts.next() {
+                    Some(part) => lines.push(part, |l, n| board.take(l, n)),
+                    None => {
+                        is_over = true;
+                        lines.finish(|l, n| board.take(l, n))
+                    }
+                };
+                match taken {
+                    Some(Ok(answers)) => {
+                        said.text += &answers.text;
+                        said.after = said.after.max(answers.after);
+                    }
+                    Some(Err(error)) => return last_words(socket, &error).await,
+                    None => {}
+                }
+            }
+            if said.text.is_empty() {
+                continue;
+            }
+            if let Err(error) = board.durable(said.after).await {
+                return last_words(socket, &error).await;
+            }
+            let text = ws::Message::Text(said.text.into());
+            if socket.send(text).await.is_err() {
                 return;
             }
         }
+        number = lines.number();
     }
+}
+
+/// Says why nothing more is answered, and hangs up.
+async fn last_words(mut socket: WebSocket, error: &Error) {
+    let text = String::from_utf8_lossy(&failed(error)).into_owned();
+    let _ = socket.send(ws::Message::Text(text.into())).await;
 }

@@ -70,11 +70,11 @@ impl Header {
             let (key, value) = header_line
                 .split_once(char::is_whitespace)
                 .unwrap_or((header_line, ""));
-            let key = key.to_ascii_lowercase();
-            if key == "data" {
+            if key.eq_ignore_ascii_case("data") {
                 return Ok(header);
             }
             line.check_room(path, memory)?;
+            let key = key.to_ascii_lowercase();
             header.set(&key, value.trim()).map_err(here)?;
         }
         Err(Error::new(
