@@ -100,9 +100,7 @@ def main() -> None:
     took = []
     for _ in range(100):
         start = time.perf_counter()
-        rule = haltwise.calibrate(
-            certifying, screen=screening, method="conditional", at_never="stop"
-        )
+        rule = haltwise.calibrate(certifying, screen=screening, method="conditional")
         took.append(time.perf_counter() - start)
     ours = min(took)
     print(f"ElectricDevices, {len(screening)} screen, {len(certifying)} certify, 96 steps")

@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import warnings
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 
 from . import _core
 from ._arrays import is_ragged, natural
+from ._options import OPTIONS, Option, Options
 from .rule import Rule
 from .traces import Traces, traces_of
 
-Method = Literal["adaptive", "conditional", "marginal", "screen-only"]
-Score = Literal["confidence", "max-probability", "margin", "gap"]
-Loss = Literal["gap", "disagreement", "given", "absolute"]
-#: Which sequences the guarantee of the adaptive method covers: those halted by each step, or all.
-Promise = Literal["halted-by", "average"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Alike(UserWarning):
     """Certifying sequences are identical to sequences that the candidates were made from."""
 
 
+def spelt_out(listed: Mapping[str, Option] = OPTIONS) -> Callable[[Function], Function]:
+    """Spells out `**options` in a function's signature, and in its docstring if that has them as a
+    parameter."""
+
+    def spell(function: Function) -> Function:
+        signature = inspect.signature(function)
+        given = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        taken = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+            for name, (annotation, default, _) in listed.items()
+            if name not in signature.parameters
+        ]
+        spelt = signature.replace(parameters=[*given, *taken])
+        function.__signature__ = spelt  # type: ignore[attr-defined]
+        docs = "".join(doc for _, _, doc in listed.values())
+        # How far docstrings are indented depends on the version of Python.
+        function.__doc__ = re.sub(
+            r"^( *)\*\*options\n",
+            lambda place: indent(docs, place[1]),
+            function.__doc__ or "",
+            flags=re.MULTILINE,
+        )
+        return function
+
+    return spell
+
+
+@spelt_out()
 def calibrate(
     scores: Any = None,
     predictions: Any = None,
@@ -34,27 +67,10 @@ def calibrate(
     lengths: Any = None,
     ids: Iterable[str | int] | None = None,
     classes: Any = None,
-    alpha: float = 0.1,
-    delta: float = 0.01,
-    method: Method = "adaptive",
-    promise: Promise | None = None,
-    score: Score | None = None,
     fit: Traces | None = None,
-    fit_fraction: float | None = None,
     screen: Traces | None = None,
-    screen_fraction: float | None = None,
-    seed: int | None = None,
-    grid_step: float | None = None,
-    at_never: Literal["skip", "stop"] | None = None,
-    screen_by: Literal["risk", "p-value"] | None = None,
-    loss: Loss | None = None,
     losses: Any = None,
-    scale: float | None = None,
-    by: Any = None,
-    unit: Any = None,
-    weight: Any = None,
-    weight_bound: float | None = None,
-    cost: Any = None,
+    **options: Unpack[Options],
 ) -> Rule:
     """Finds a stopping rule and certifies what it may cost.
 
@@ -66,64 +82,14 @@ def calibrate(
     ----------
     scores, predictions, labels, probs, lengths, ids, classes
         The traces, as for :class:`Traces`, or a :class:`Traces` in place of `scores`.
-    alpha : float
-        The tolerated gap: the share of sequences for which stopping early may lose a right answer.
-    delta : float
-        The probability with which the guarantee may fail.
-    method : str
-        ``"adaptive"``: a learned score and threshold curves; halts earliest. It bounds the
-        gap among the sequences halted by step t, for every t, or as `promise` says.
-        ``"conditional"``: the paper's method, with the same promise. ``"marginal"``: the
-        paper's method with one threshold, which bounds the gap on average.
-        ``"screen-only"``: promises nothing.
-    promise : str, optional
-        What the adaptive method promises. ``"halted-by"``, the default, bounds the gap among
-        the sequences halted by step t, for every t. ``"average"`` bounds it over all
-        sequences; it halts earlier, and may lose more among early halts.
-    score : str, optional
-        How safe it is to stop: ``"confidence"`` (the given scores), ``"max-probability"``,
-        ``"margin"`` (between the two largest probabilities) or ``"gap"``, learned from traces
-        set aside. The default is the score of the traces; with the adaptive method, that
-        or the learned one, whichever promises to halt earlier.
     fit : Traces
         Fit to these traces (at most 10,000, drawn at random) and certify on all others.
         Without it, the traces are split.
-    fit_fraction : float, default 0.3
-        The share of the traces to fit to.
     screen : Traces
         With the conditional method: screen on these traces and certify on all others.
-    screen_fraction : float, default 0.5
-        With the conditional method: the share of the traces that screens.
-    seed : int, default 0
-        Draws the split.
-    grid_step : float, default 0.01
-        With the paper's methods: the distance between candidate thresholds.
-    at_never : str, default "skip"
-        With the conditional method: what the backward walk does at a screened threshold
-        of "never". ``"skip"`` goes on, ``"stop"`` ends there as the paper's listing does.
-    screen_by : str, default "risk"
-        With the conditional method: a threshold passes screening if its gap is at most
-        alpha (``"risk"``), or if its p-value is at most delta (``"p-value"``).
-    loss : str, optional
-        What stopping early loses. ``"gap"``: a right answer (the default; labels may be
-        missing). ``"disagreement"``: the early answer differs from the full one (needs no labels).
-        ``"given"``: the values of `losses`. ``"absolute"``: how much further from the truth an
-        early number is, in units of `scale`.
     losses : array of (n, T), optional
         With ``loss="given"``: the loss of stopping at each step, in [0, 1].
-    scale : float, optional
-        With ``loss="absolute"``: the distance that counts as a loss of 1.
-    by : str or array of (n), optional
-        Promise it for every value of this column, of this array, or of ``"label"``.
-    unit : str or array of (n), optional
-        Sequences with the same value (a patient, a driver) count as one draw.
-    weight : str or array of (n), optional
-        How much more often each sequence occurs where the rule will be used.
-    weight_bound : float, optional
-        With `weight`: the largest weight allowed.
-    cost : str, array of (n, T), or array of (T), optional
-        What reading costs: a column, a cost per sequence and step, or a cost per step. The
-        rule then minimises the cost instead of the halt time.
+    **options
 
     Returns
     -------
@@ -150,49 +116,55 @@ def calibrate(
     >>> rule.halt([[0.1, 0.95, 0.99]])
     array([2])
     """
-    regression = loss == "absolute"
+    regression = options.get("loss") == "absolute"
     traces = traces_of(
         scores, predictions, labels, probs, lengths, ids, classes, losses, regression
     )
-    traces, names = named(traces, by=by, unit=unit, weight=weight, cost=cost)
+    traces, asked = asked_of(traces, options)
     for name, others in (("fit", fit), ("screen", screen)):
         if others is not None and not isinstance(others, Traces):
             raise ValueError(f"{name} must be haltwise.Traces")
-    options = options_of(
-        alpha=alpha,
-        delta=delta,
-        method=method,
-        promise=promise,
-        score=score,
-        fit_fraction=fit_fraction,
-        screen_fraction=screen_fraction,
-        seed=seed,
-        grid_step=grid_step,
-        at_never=at_never,
-        screen_by=screen_by,
-        loss=loss,
-        scale=scale,
-        weight_bound=weight_bound,
-        **names,
-    )
-    fit = None if fit is None else picking(fit, options)
-    screen = None if screen is None else picking(screen, options)
-    return found(_core.calibrate(picking(traces, options), fit, screen, options))
+    fit = None if fit is None else picking(fit, asked)
+    screen = None if screen is None else picking(screen, asked)
+    return found(_core.calibrate(picking(traces, asked), fit, screen, asked))
 
 
-def named(traces: Traces, **columns: Any) -> tuple[Traces, dict[str, Any]]:
-    """Columns by name. An array in place of a name gets the option's name."""
-    names: dict[str, Any] = {}
-    given: dict[str, Any] = {}
-    for option, value in columns.items():
-        if value is None or isinstance(value, str):
-            names[option] = value
-        elif option == "cost" and np.ndim(value) == 1 and not is_ragged(value):
-            names[option] = [float(cost) for cost in value]
-        else:
-            names[option] = option
-            given[option] = value
-    return (traces._with(**given) if given else traces), names
+def asked_of(traces: Traces, options: Mapping[str, Any]) -> tuple[Traces, dict[str, Any]]:
+    """The options, as the Rust side takes them. Arrays in place of columns get a name, and go to
+    the traces."""
+    asked = checked(options)
+    arrays: dict[str, Any] = {}
+    for name in COLUMNS:
+        value = asked[name]
+        if value is None or isinstance(value, str) or (name == "cost" and is_per_step(value)):
+            continue
+        arrays[name] = value
+        asked[name] = name
+    return (traces._with(**arrays) if arrays else traces), asked
+
+
+#: The options that name columns, or are arrays in place of one.
+COLUMNS = [name for name, option in OPTIONS.items() if option.annotation == "Any"]
+
+
+def is_per_step(cost: Any) -> bool:
+    """Whether costs are the same for all sequences."""
+    return np.ndim(cost) == 1 and not is_ragged(cost)
+
+
+def checked(options: Mapping[str, Any], known: Collection[str] = OPTIONS.keys()) -> dict[str, Any]:
+    """All these options by name, as the Rust side takes them."""
+    strange = set(options) - set(known)
+    if strange:
+        raise TypeError(
+            f"unknown options: {', '.join(sorted(strange))}; the options are {', '.join(known)}"
+        )
+    asked: dict[str, Any] = {name: options.get(name) for name in known}
+    asked["seed"] = natural(asked["seed"], "seed")
+    cost = asked["cost"]
+    if cost is not None and not isinstance(cost, str) and is_per_step(cost):
+        asked["cost"] = [float(step) for step in cost]
+    return asked
 
 
 def picking(traces: Traces, options: dict[str, Any]) -> Traces:
@@ -246,26 +218,12 @@ def forecast(
     **options
         The options of :func:`calibrate`: alpha, delta, method, loss, by, …
     """
-    columns = {name: options.pop(name, None) for name in ("by", "unit", "weight", "cost")}
-    traces, names = named(traces, **columns)
-    asked = options_of(**options, **names)
+    traces, asked = asked_of(traces, options)
     found: dict[str, Any] = json.loads(
         _core.forecast(picking(traces, asked), list(sizes), natural(seed, "seed"), asked)
     )
     sizes_found: list[Size] = found["sizes"]
     return sizes_found
-
-
-def options_of(seed: int | None = None, **given: Any) -> dict[str, Any]:
-    """All options of a plan, as the Rust side takes them."""
-    names = (
-        "method promise score alpha delta fit_fraction screen_fraction grid_step at_never "
-        "screen_by loss scale by unit weight weight_bound cost looks"
-    )
-    strange = set(given) - set(names.split())
-    if strange:
-        raise TypeError(f"unknown options: {', '.join(sorted(strange))}")
-    return {"seed": natural(seed, "seed"), **{name: given.get(name) for name in names.split()}}
 
 
 def found(calibrated: tuple[_core.Rule, list[tuple[bool, str]]], stacklevel: int = 3) -> Rule:

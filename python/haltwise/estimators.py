@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from hashlib import blake2b
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from joblib import Parallel
@@ -17,9 +17,11 @@ from sklearn.model_selection import train_test_split
 
 from ._arrays import Array, as_array, check_axes
 from ._bases import LSTM, Function, Together, base_of, is_function
+from ._core import check_options
 from ._live import LiveSeries
+from ._options import Method, Options, Promise
 from ._series import Collection, collection
-from .calibration import Alike, Method, Promise, calibrate
+from .calibration import Alike, calibrate, checked
 from .rule import Evaluation, Rule
 from .traces import Traces
 
@@ -54,6 +56,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With the adaptive method: ``"halted-by"``, the default, bounds the gap among the series
         halted by each checkpoint. ``"average"`` bounds it on average over all series; it halts
         earlier, and may lose more among early halts.
+    options : dict, optional
+        More options of :func:`haltwise.calibrate`, by name, such as ``{"score": "margin"}``.
     checkpoints : int or list of int, default=20
         The lengths at which to decide, counted in time points from 1. A number means this
         many, evenly spaced. The full length is always one of them.
@@ -148,6 +152,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         delta: float = 0.01,
         method: Method = "adaptive",
         promise: Promise | None = None,
+        options: Options | None = None,
         checkpoints: int | Sequence[int] = 20,
         calibration_fraction: float | None = 0.3,
         new_series: bool = False,
@@ -161,6 +166,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.delta = delta
         self.method = method
         self.promise = promise
+        self.options = options
         self.checkpoints = checkpoints
         self.calibration_fraction = calibration_fraction
         self.new_series = new_series
@@ -297,20 +303,18 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _asked(self) -> dict[str, Any]:
         """The options for :func:`haltwise.calibrate`."""
-        words = get_args(Promise)
-        if self.promise is not None and self.promise not in words:
-            raise ValueError(f"promise must be one of {', '.join(words)}, not {self.promise!r}")
-        if self.promise is not None and self.method != "adaptive":
-            raise ValueError(
-                "promise goes with the method adaptive only: each of the paper's methods makes "
-                "one of the two; leave it out"
-            )
-        return {
+        own: Options = {
             "alpha": self.alpha,
             "delta": self.delta,
             "method": self.method,
             "promise": self.promise,
         }
+        more = self.options or {}
+        twice = sorted(set(own) & set(more))
+        if twice:
+            raise ValueError(f"options has {', '.join(twice)}: give it as a parameter of its own")
+        check_options(checked({**own, **more}))
+        return {**own, **more}
 
     def calibrate(self, X: Any, y: Any) -> EarlyClassifier:
         """Finds a new rule on these series, which must not have trained the base.

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import json
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
 from ._arrays import natural
-from .calibration import Score, options_of, picking
+from ._options import EVIDENCE, OPTIONS, Method, Options
+from .calibration import checked, picking, spelt_out
 from .rule import Rule
 from .traces import Traces
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
+
+
+#: What candidates take: their method is given by how they are made.
+TAKEN = {name: option for name, option in {**OPTIONS, **EVIDENCE}.items() if name != "method"}
+
+
+def asked_by(method: Method, options: Options) -> dict[str, Any]:
+    """The options of a method, as the Rust side takes them."""
+    return {**checked(options, TAKEN), "method": method}
 
 
 class Candidates:
@@ -36,60 +46,45 @@ class Candidates:
         return candidates
 
     @classmethod
+    @spelt_out(TAKEN)
     def adaptive(
         cls,
         fitting: Traces,
         certifying: int,
         *,
-        alpha: float = 0.1,
-        delta: float = 0.01,
-        score: Score | None = None,
         t_max: int | None = None,
-        **terms: Any,
+        **options: Unpack[Options],
     ) -> Self:
         """The candidates of the adaptive method: learns a score and proposes threshold curves
         from these traces.
 
         About `certifying` other traces, of up to `t_max` steps, will certify them at `alpha`
-        and `delta`. By default `t_max` is that of the fitting traces. `terms` (promise, loss,
-        by, unit, weight, cost, …) are those of :func:`haltwise.calibrate`, with columns by
-        their names. `looks` lists numbers of traces: the evidence may be certified at each
-        of them, while it grows, with an equal share of `delta`."""
-        options = options_of(method="adaptive", alpha=alpha, delta=delta, score=score, **terms)
-        fitting = picking(fitting, options)
+        and `delta`. By default `t_max` is that of the fitting traces. The options are those of
+        :func:`haltwise.calibrate`, with columns by their names. `looks` lists numbers of
+        traces: the evidence may be certified at each of them, while it grows, with an equal
+        share of `delta`."""
+        asked = asked_by("adaptive", options)
+        fitting = picking(fitting, asked)
         number, steps = natural(certifying, "certifying"), natural(t_max, "t_max")
-        return cls._of(_core.Candidates.fixed_by(fitting, steps, number, options))
+        return cls._of(_core.Candidates.fixed_by(fitting, steps, number, asked))
 
     @classmethod
+    @spelt_out(TAKEN)
     def backward(
         cls,
         screening: Traces,
         *,
-        alpha: float = 0.1,
-        delta: float = 0.01,
-        score: Score | None = None,
-        grid_step: float = 0.01,
-        at_never: Literal["skip", "stop"] = "skip",
-        screen_by: Literal["risk", "p-value"] = "risk",
         t_max: int | None = None,
-        **terms: Any,
+        **options: Unpack[Options],
     ) -> Self:
         """The candidates of the conditional method: screens a threshold per step from these
         traces, and opens them from the last step back. They are for sequences of up to
-        `t_max` steps (by default that of the screening traces)."""
-        options = options_of(
-            method="conditional",
-            alpha=alpha,
-            delta=delta,
-            score=score,
-            grid_step=grid_step,
-            at_never=at_never,
-            screen_by=screen_by,
-            **terms,
-        )
-        screening = picking(screening, options)
+        `t_max` steps (by default that of the screening traces). The options are those of
+        :func:`haltwise.calibrate`, with columns by their names, and `looks`."""
+        asked = asked_by("conditional", options)
+        screening = picking(screening, asked)
         steps = natural(t_max, "t_max")
-        return cls._of(_core.Candidates.fixed_by(screening, steps, None, options))
+        return cls._of(_core.Candidates.fixed_by(screening, steps, None, asked))
 
     @classmethod
     def one_threshold(
@@ -98,8 +93,8 @@ class Candidates:
         """The candidates of the marginal method: one threshold for all steps, from 1 down to
         0, on the given scores."""
         natural(t_max, "t_max")
-        options = options_of(method="marginal", alpha=alpha, delta=delta, grid_step=grid_step)
-        return cls._of(_core.Candidates.one_threshold(t_max, options))
+        asked = asked_by("marginal", {"alpha": alpha, "delta": delta, "grid_step": grid_step})
+        return cls._of(_core.Candidates.one_threshold(t_max, asked))
 
     @classmethod
     def from_json(cls, text: str) -> Self:

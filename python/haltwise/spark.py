@@ -2,44 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from . import _core
-from .calibration import Loss, Promise, Score, found, options_of
+from ._options import Options
+from .calibration import COLUMNS as COLUMN_OPTIONS
+from .calibration import checked, found, spelt_out
 from .rule import Rule
 from .traces import _stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+    from typing_extensions import Unpack
 
 COLUMNS = ("id", "label", "predictions", "scores", "probs")
 
 
+@spelt_out()
 def calibrate(
     df: DataFrame,
     *,
     fit: DataFrame | None = None,
     screen: DataFrame | None = None,
-    alpha: float = 0.1,
-    delta: float = 0.01,
-    method: Literal["adaptive", "conditional", "marginal"] = "adaptive",
-    promise: Promise | None = None,
-    score: Score | None = None,
-    fit_fraction: float | None = None,
-    screen_fraction: float | None = None,
-    seed: int | None = None,
-    grid_step: float | None = None,
-    at_never: Literal["skip", "stop"] | None = None,
-    screen_by: Literal["risk", "p-value"] | None = None,
-    loss: Loss | None = None,
-    scale: float | None = None,
-    by: str | None = None,
-    unit: str | None = None,
-    weight: str | None = None,
-    weight_bound: float | None = None,
-    cost: str | Sequence[float] | None = None,
+    **options: Unpack[Options],
 ) -> Rule:
     """Finds and certifies a rule from a DataFrame of traces, a row per sequence.
 
@@ -57,11 +44,11 @@ def calibrate(
         could come out differently.
     fit, screen : pyspark.sql.DataFrame, optional
         Other traces to fit to and to screen on. Without them, `df` is split.
-    alpha, delta, method, promise, score, fit_fraction, screen_fraction, seed, grid_step, at_never
-    screen_by, loss, scale, by, unit, weight, weight_bound, cost
-        As for :func:`haltwise.calibrate`. With the conditional method, all traces that screen
-        come to the driver: with many traces, choose a small `screen_fraction`. To fit, at
-        most 10,000 traces come.
+    **options
+
+    Columns are given by their names. With the conditional method, all traces that screen come to
+    the driver: with many traces, choose a small `screen_fraction`. To fit, at most 10,000 traces
+    come.
 
     Returns
     -------
@@ -72,29 +59,10 @@ def calibrate(
     ValueError
         A column is missing, an id comes twice, or the data changed meanwhile.
     """
-    options = options_of(
-        alpha=alpha,
-        delta=delta,
-        method=method,
-        promise=promise,
-        score=score,
-        fit_fraction=fit_fraction,
-        screen_fraction=screen_fraction,
-        seed=seed,
-        grid_step=grid_step,
-        at_never=at_never,
-        screen_by=screen_by,
-        loss=loss,
-        scale=scale,
-        by=by,
-        unit=unit,
-        weight=weight,
-        weight_bound=weight_bound,
-        cost=cost if cost is None or isinstance(cost, str) else [float(c) for c in cost],
-    )
-    fitting = None if fit is None else _Frame(fit, options)
-    screening = None if screen is None else _Frame(screen, options)
-    return found(_core.calibrate_cluster(_Frame(df, options), fitting, screening, options))
+    asked = checked(options)
+    fitting = None if fit is None else _Frame(fit, asked)
+    screening = None if screen is None else _Frame(screen, asked)
+    return found(_core.calibrate_cluster(_Frame(df, asked), fitting, screening, asked))
 
 
 class _Frame:
@@ -110,7 +78,7 @@ class _Frame:
                 "the DataFrame needs the column id, and predictions and scores or probs, and "
                 f"label if it is known; it has {', '.join(df.columns)}"
             )
-        asked = [options[name] for name in ("by", "unit", "weight", "cost")]
+        asked = [options[name] for name in COLUMN_OPTIONS]
         asked = [name for name in asked if isinstance(name, str) and name not in COLUMNS]
         if options["loss"] == "given":
             asked.append("losses")

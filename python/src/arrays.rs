@@ -4,11 +4,13 @@
 //! buffer if it is not contiguous, or its type differs from the heart's. Rows then
 //! pass the same checks as those of a file.
 
+use std::ops::{BitAnd, BitOr, Range};
+
 use half::f16;
 use haltwise::Sequence;
 use haltwise::corridor::{CalibrateError, Fold};
 use haltwise::traces::{About, Key, Numbers, Trace};
-use haltwise_io::{Take, visit_given};
+use haltwise_io::{Take, fold_given, visit_given};
 use numpy::ndarray::{ArrayView, ArrayView1, ArrayView2, Axis, Dimension, Ix1, Ix2, Ix3};
 use numpy::{PyReadonlyArray, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
@@ -221,55 +223,93 @@ impl IntegersView<'_> {
         over_integers!(self, view => view.shape())
     }
 
-    /// The first `steps` classes of a row. An error is the place of the first
-    /// invalid one.
-    fn row_into(&self, i: usize, steps: usize, buffer: &mut Vec<u32>) -> Result<(), String> {
+    /// The first `steps` classes of a row: in place where they can be, else in the buffer. An
+    /// error is the place of one that is none.
+    fn row<'b>(
+        &'b self,
+        i: usize,
+        steps: usize,
+        buffer: &'b mut Vec<u32>,
+    ) -> Result<&'b [u32], String> {
         if let Self::U32(view) = self
             && let Some(row) = view.row(i).to_slice()
         {
-            buffer.clear();
-            buffer.extend_from_slice(&row[..steps]);
-            return Ok(());
+            return Ok(&row[..steps]);
         }
-        over_integers!(self, view => {
+        let found = over_integers!(self, view => {
             let row = view.row(i);
             match row.to_slice() {
-                Some(row) => classes(row[..steps].iter().copied(), buffer),
-                None => classes(row.iter().take(steps).copied(), buffer),
+                Some(row) => classes(&row[..steps], buffer),
+                None => {
+                    let row: Vec<_> = row.iter().take(steps).copied().collect();
+                    classes(&row, buffer)
+                }
             }
-        })
-        .map_err(|(t, found)| {
-            format!(
+        });
+        match found {
+            Ok(()) => Ok(buffer),
+            Err((t, found)) => Err(format!(
                 "row {}, predictions, step {}: {found} is not a class; classes are integers \
                  from 0 to {}",
                 i + 1,
                 t + 1,
                 u32::MAX
-            )
-        })
+            )),
+        }
     }
 }
 
-/// Numbers as classes. An error is the first number that is not a class, and its place.
-fn classes<T: Copy + Into<i128>>(
-    numbers: impl Iterator<Item = T> + Clone,
-    buffer: &mut Vec<u32>,
-) -> Result<(), (usize, i128)> {
-    let mut fits = true;
-    buffer.clear();
-    // No early exit, so that the compiler can vectorise the loop.
-    buffer.extend(numbers.clone().map(|number| {
-        let number: i128 = number.into();
-        let class = number as u32;
-        fits &= i128::from(class) == number;
-        class
-    }));
-    if fits {
+/// An integer that may be a class.
+trait Integer: Copy + Default + PartialEq + Into<i128>
+where
+    Self: BitAnd<Output = Self> + BitOr<Output = Self>,
+{
+    /// The bits that a class does not have.
+    const MORE: Self;
+
+    /// Its lowest 32 bits.
+    fn class(self) -> u32;
+}
+
+macro_rules! integer {
+    ($($type:ty: $more:expr;)*) => {$(
+        impl Integer for $type {
+            const MORE: Self = $more;
+
+            #[inline(always)]
+            fn class(self) -> u32 {
+                self as u32
+            }
+        }
+    )*};
+}
+
+integer! {
+    i64: !0xffff_ffff;
+    i32: i32::MIN;
+    i16: i16::MIN;
+    i8: i8::MIN;
+    u64: !0xffff_ffff;
+    u32: 0;
+    u16: 0;
+    u8: 0;
+    bool: false;
+}
+
+/// Numbers as classes; an error is the first that is none, and its place.
+fn classes<T: Integer>(numbers: &[T], buffer: &mut Vec<u32>) -> Result<(), (usize, i128)> {
+    buffer.resize(numbers.len(), 0);
+    let mut more = T::default();
+    // No early exit, so that the loop runs as wide as the processor does.
+    for (class, &number) in std::iter::zip(&mut *buffer, numbers) {
+        *class = number.class();
+        more = more | (number & T::MORE);
+    }
+    if more == T::default() {
         return Ok(());
     }
-    let none = |number: &i128| u32::try_from(*number).is_err();
-    let mut numbers = numbers.map(Into::into).enumerate();
-    match numbers.find(|(_, number)| none(number)) {
+    let mut numbers = numbers.iter().map(|&number| number.into()).enumerate();
+    match numbers.find(|(_, number)| u32::try_from(*number).is_err()) {
         Some(found) => Err(found),
         None => Ok(()),
     }
@@ -365,27 +405,47 @@ impl Views<'_> {
         &self,
         visit: &mut dyn FnMut(&Trace<'_>) -> Result<(), String>,
     ) -> Result<(), Failure> {
-        visit_given(|take| self.feed(take), visit)
+        let rows = self.labels.len();
+        visit_given(
+            |take| {
+                for first in (0..rows).step_by(ROWS_BETWEEN_SIGNALS) {
+                    check_signals()?;
+                    self.feed(first..rows.min(first + ROWS_BETWEEN_SIGNALS), take)?;
+                }
+                Ok(())
+            },
+            visit,
+        )
     }
 
-    fn feed(&self, take: &mut Take<'_>) -> Result<(), Failure> {
+    /// Shows them, each with its row, to visitors on all cores.
+    pub(crate) fn visit_all<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, u64, &Trace<'_>) -> Result<(), String> + Sync,
+    ) -> Result<Vec<S>, Failure> {
+        let mut going_on = || Ok(check_signals()?);
+        let feed = |rows, take: &mut Take<'_>| self.feed(rows, take);
+        fold_given(self.labels.len(), &mut going_on, start, feed, visit)
+    }
+
+    fn feed(&self, rows: Range<usize>, take: &mut Take<'_>) -> Result<(), Failure> {
         let (mut classes, mut scores, mut probs) = (Vec::new(), Vec::new(), Vec::new());
         let (mut numbers, mut losses, mut costs) = (Vec::new(), Vec::new(), Vec::new());
-        for (i, &label) in self.labels.iter().enumerate() {
-            if i % ROWS_BETWEEN_SIGNALS == 0 {
-                check_signals()?;
-            }
+        for i in rows {
+            let label = self.labels[i];
             let steps = self.length(i);
-            if let Some(view) = &self.predictions {
-                view.row_into(i, steps, &mut classes)?;
-            }
+            let predictions = match &self.predictions {
+                Some(view) => Some(view.row(i, steps, &mut classes)?),
+                None => None,
+            };
             if let Some(view) = &self.probs {
                 view.row_into(i, steps, &mut probs);
             }
             take(Sequence {
                 id: self.ids.map(|ids| ids[i].as_str()),
                 label: u32::try_from(label).ok(),
-                predictions: self.predictions.as_ref().map(|_| &classes[..]),
+                predictions,
                 scores: self
                     .scores
                     .as_ref()
@@ -431,12 +491,9 @@ impl Fold for Views<'_> {
         start: impl Fn() -> S + Sync,
         visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
     ) -> Result<Vec<S>, Failure> {
-        let (mut state, mut position) = (start(), 0);
-        self.visit(&mut |trace| {
+        self.visit_all(start, |state, position, trace| {
             let key = Key::new(trace.id(), position);
-            position += 1;
-            visit(&mut state, key, trace).map_err(|e| e.to_string())
-        })?;
-        Ok(vec![state])
+            visit(state, key, trace).map_err(|e| e.to_string())
+        })
     }
 }

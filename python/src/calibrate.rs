@@ -1,96 +1,89 @@
 //! From traces to a rule: makes a plan of options and a source of arrays. The heart
 //! does the rest.
 
-use haltwise::corridor::{Calibrated, Remark};
+use haltwise::corridor::{Calibrated, Warning};
 use haltwise::forecast::{Forecast, enough, forecast as predict};
-use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
-use haltwise::rule::Promise;
-use haltwise::terms::Cost;
+use haltwise::plan::{PlanError, Value};
 use haltwise::traces::Key;
-use haltwise::{Ask, Given, Method, Outputs, Plan};
+use haltwise::{Ask, Inputs, Outputs, Plan};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::arrays::Arrays;
 use crate::failure::{Failure, value_error};
 use crate::rule::Rule;
 
-/// The options of a calibration, in Python's words.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(crate) struct Options {
-    method: Option<String>,
-    promise: Option<String>,
-    score: Option<String>,
-    alpha: Option<f64>,
-    delta: Option<f64>,
-    fit_fraction: Option<f64>,
-    screen_fraction: Option<f64>,
-    seed: Option<u64>,
-    grid_step: Option<f64>,
-    at_never: Option<String>,
-    screen_by: Option<String>,
-    loss: Option<String>,
-    scale: Option<f64>,
-    by: Option<String>,
-    unit: Option<String>,
-    weight: Option<String>,
-    weight_bound: Option<f64>,
-    /// The name of a column, or a cost per step.
-    cost: Option<Costs>,
-    looks: Option<Vec<u64>>,
+/// What is asked for: a dictionary by the names of the heart's list; `None` asks for what is usual.
+pub(crate) struct Options(Ask);
+
+impl<'py> FromPyObject<'_, 'py> for Options {
+    type Error = PyErr;
+
+    fn extract(options: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let mut ask = Ask::default();
+        for (name, value) in options.cast::<PyDict>()?.iter() {
+            if !value.is_none() {
+                let name: String = name.extract()?;
+                ask.set(&name, worth(&value)?).map_err(refused)?;
+            }
+        }
+        Ok(Self(ask))
+    }
 }
 
-#[derive(FromPyObject)]
-enum Costs {
-    Column(String),
-    Steps(Vec<f64>),
+/// A value of Python, whatever option it is for.
+fn worth(value: &Bound<'_, PyAny>) -> PyResult<Value> {
+    if let Ok(text) = value.extract() {
+        return Ok(Value::Text(text));
+    }
+    if let Ok(number) = value.extract() {
+        return Ok(Value::Count(number));
+    }
+    if let Ok(number) = value.extract() {
+        return Ok(Value::Number(number));
+    }
+    let several = value.try_iter()?;
+    several
+        .map(|value| worth(&value?))
+        .collect::<PyResult<_>>()
+        .map(Value::List)
+}
+
+/// An option that there is none of, or that is of another kind, is a `TypeError`.
+fn refused(error: PlanError) -> PyErr {
+    if error.is_of_type() {
+        return PyTypeError::new_err(error.to_string());
+    }
+    value_error(error)
 }
 
 impl Options {
     /// The plan. `fit` and `screen` say whether other traces are given for these.
     pub(crate) fn plan(&self, fit: bool, screen: bool) -> PyResult<Plan> {
-        fn word<T: Word>(word: &Option<String>) -> PyResult<Option<T>> {
-            let of = word.as_deref().map(T::of);
-            of.transpose().map_err(value_error)
-        }
         Plan::new(Ask {
-            method: word::<Method>(&self.method)?,
-            promise: word::<Promise>(&self.promise)?,
-            alpha: self.alpha,
-            delta: self.delta,
-            score: word::<ScoreWord>(&self.score)?,
             fit,
-            fit_fraction: self.fit_fraction,
             screen,
-            screen_fraction: self.screen_fraction,
-            seed: self.seed,
-            grid_step: self.grid_step,
-            at_never: word::<AtNever>(&self.at_never)?,
-            screen_by: word::<ScreenBy>(&self.screen_by)?,
-            loss: word::<LossWord>(&self.loss)?,
-            scale: self.scale,
-            by: self.by.clone(),
-            unit: self.unit.clone(),
-            weight: self.weight.clone(),
-            weight_bound: self.weight_bound,
-            cost: self.cost.as_ref().map(|costs| match costs {
-                Costs::Column(name) => Cost::Column(name.clone()),
-                Costs::Steps(steps) => Cost::Steps(steps.clone()),
-            }),
-            looks: self.looks.clone().unwrap_or_default(),
+            ..self.0.clone()
         })
-        .map_err(value_error)
+        .map_err(refused)
     }
 }
 
-/// A rule, and remarks about its calibration.
+/// Refuses options that do not go together, as calibrating with them would.
+#[pyfunction]
+pub(crate) fn check_options(options: Options) -> PyResult<()> {
+    options.plan(false, false).map(|_| ())
+}
+
+/// A rule, and warnings about its calibration.
 pub(crate) type Found = (Rule, Vec<(bool, String)>);
 
 /// Remarks in words. Each says whether it is about identical sequences: users who know that
 /// theirs differ can ignore it.
 pub(crate) fn found(calibrated: Calibrated) -> Found {
-    let remarks = calibrated.remarks.iter();
-    let told = remarks.map(|remark| (matches!(remark, Remark::Alike(_)), remark.to_string()));
+    let warnings = calibrated.warnings.iter();
+    let told = warnings.map(|warning| (matches!(warning, Warning::Alike(_)), warning.to_string()));
     (Rule(calibrated.rule), told.collect())
 }
 
@@ -109,7 +102,7 @@ pub(crate) fn calibrate(
     let fit = fit.as_ref().map(Arrays::views).transpose()?;
     let screen = screen.as_ref().map(Arrays::views).transpose()?;
     let calibrated = py.detach(|| {
-        plan.calibrate(Given {
+        plan.calibrate(Inputs {
             traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),

@@ -5,13 +5,13 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use haltwise::corridor::{
-    Admission, CalibrateError, Counting, Drawn, EvidenceError, Fold, Kept, Room, Share, Source,
+    Admission, CalibrateError, Counting, Drawn, EvidenceError, Fold, Parts, Room, Share, Source,
     Wanted,
 };
 use haltwise::plan::Grid;
 use haltwise::terms::Terms;
 use haltwise::traces::{Fitting, Key, SetAside, Survey, Trace};
-use haltwise::{Evidence, Given, Proposal};
+use haltwise::{Evidence, Inputs, Proposal};
 use haltwise_io::{Columns, Format, visit_bytes};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -228,7 +228,7 @@ impl Source for Cluster {
         Drawn::from_part(&self.read(&self.rows(all)?), wanted, Some(whole))
     }
 
-    fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Failure> {
+    fn parts(&self, wanted: &Wanted<'_>) -> Result<Parts, Failure> {
         let whole = self.survey(wanted.who)?;
         let rows = match wanted.screen {
             Some(screen) => self.rows(screen)?,
@@ -269,7 +269,7 @@ pub(crate) fn calibrate_cluster(
             fit.map(|fit| Cluster::new(fit, plan.terms())),
             screen.map(|screen| Cluster::new(screen, plan.terms())),
         );
-        plan.calibrate(Given {
+        plan.calibrate(Inputs {
             traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),

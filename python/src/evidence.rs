@@ -2,9 +2,8 @@
 //! certified.
 
 use haltwise::corridor::Source;
-use haltwise::score::ScoreSource;
 use haltwise::traces::{MAX_STEPS, Survey};
-use haltwise::{Given, Proposal};
+use haltwise::{Inputs, Proposal};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -32,7 +31,7 @@ impl Candidates {
             scores_given: true,
             ..Survey::default()
         };
-        let proposal = options.plan(false, false)?.fix((), &survey);
+        let proposal = options.plan(false, false)?.fix(None, &survey);
         proposal.map(Self).map_err(value_error)
     }
 
@@ -53,7 +52,7 @@ impl Candidates {
         let views = traces.views()?;
         let t_max = t_max.unwrap_or(0);
         let (proposal, _remarks) =
-            py.detach(|| plan.propose_for_others(Given::one(&views), t_max, certifying))?;
+            py.detach(|| plan.propose_for_others(Inputs::one(&views), t_max, certifying))?;
         Ok(Self(proposal))
     }
 
@@ -165,15 +164,5 @@ impl Evidence {
 
     fn __getnewargs__(&self) -> PyResult<(String,)> {
         Ok((self.json()?,))
-    }
-}
-
-/// The name of the score among the options.
-pub(crate) fn name_of(score: &ScoreSource) -> &'static str {
-    match score {
-        ScoreSource::Confidence => "confidence",
-        ScoreSource::MaxProbability => "max-probability",
-        ScoreSource::Margin => "margin",
-        ScoreSource::Gap(_) => "gap",
     }
 }

@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _core {
     #[pymodule_export]
-    use crate::calibrate::{calibrate, forecast};
+    use crate::calibrate::{calibrate, check_options, forecast};
     #[pymodule_export]
     use crate::cluster::{Gathering, Surveying, calibrate_cluster, draws};
     #[pymodule_export]

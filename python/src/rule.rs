@@ -1,23 +1,23 @@
 //! A rule: applied to arrays, evaluated, stored.
 
 use haltwise::corridor::Counts;
-use haltwise::evaluate::Evaluator;
+use haltwise::evaluate::Stretches;
 use haltwise::plan::Delta;
+use haltwise::plan::Word;
 use haltwise::rule::halted_needed;
-use haltwise::score::{Score, ScoreSource};
-use haltwise::traces::{Key, SetRecord};
+use haltwise::score::ScoreSource;
 use haltwise::{Decision, State};
-use haltwise_io::{parse_rule, rule_json, write_rule};
+use haltwise_io::{in_stretches, parse_rule, rule_json, write_rule};
 use haltwise_report::words;
 use numpy::ndarray::Ix2;
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::ops::Range;
 use std::path::PathBuf;
 
-use crate::arrays::{Arrays, Floats, FloatsView};
-use crate::evidence::name_of;
-use crate::failure::{Failure, unwritten, value_error};
+use crate::arrays::{Arrays, Floats};
+use crate::failure::{Failure, check_signals, unwritten, value_error};
 
 #[pyclass(module = "haltwise._core", frozen, eq)]
 #[derive(PartialEq)]
@@ -88,13 +88,19 @@ impl Rule {
                 .as_ref()
                 .map_or(steps, |lengths| lengths[i] as usize)
         };
-        let halts = py.detach(|| {
-            let mut buffer = Vec::new();
-            (0..rows)
-                .map(|i| self.halt_row(&scores, i, length(i), &mut buffer))
-                .collect::<Result<Vec<i64>, String>>()
-        });
-        Ok(halts.map_err(value_error)?.into_pyarray(py))
+        let of_rows = |halts: &mut Vec<(usize, Vec<i64>)>, rows: Range<usize>| {
+            let (start, mut buffer) = (rows.start, Vec::new());
+            let halt = |i| self.halt_row(i, scores.row(i, length(i), &mut buffer));
+            let found = rows.map(halt).collect::<Result<_, Failure>>()?;
+            halts.push((start, found));
+            Ok::<(), Failure>(())
+        };
+        let mut going_on = || Ok(check_signals()?);
+        let found = py.detach(|| in_stretches(rows, &mut going_on, Vec::new, of_rows))?;
+        let mut found = found.concat();
+        found.sort_unstable_by_key(|(start, _)| *start);
+        let halts: Vec<i64> = found.into_iter().flat_map(|(_, halts)| halts).collect();
+        Ok(halts.into_pyarray(py))
     }
 
     /// The same for the classifier's outputs; the rule computes its score from them.
@@ -104,9 +110,8 @@ impl Rule {
         traces: Arrays<'py>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let views = traces.views()?;
-        let mut halts = Vec::new();
-        py.detach(|| {
-            views.visit(&mut |row| {
+        let halted = py.detach(|| {
+            views.visit_all(Vec::new, |halts, position, row| {
                 self.check_length(row.len())?;
                 let mut state = State::new();
                 for step in row.steps() {
@@ -115,10 +120,14 @@ impl Rule {
                         break;
                     }
                 }
-                halts.push(i64::from(state.steps()));
+                halts.push((position, i64::from(state.steps())));
                 Ok(())
             })
         })?;
+        let mut halts = vec![0; halted.iter().map(Vec::len).sum()];
+        for (position, step) in halted.into_iter().flatten() {
+            halts[position as usize] = step;
+        }
         Ok(halts.into_pyarray(py))
     }
 
@@ -129,7 +138,7 @@ impl Rule {
 
     /// The name of the score that the rule judges.
     fn score(&self) -> &'static str {
-        name_of(self.0.source())
+        self.0.source().kind().word()
     }
 
     /// What the rule does to traces, as JSON; whether it was made from these very
@@ -138,32 +147,21 @@ impl Rule {
     fn evaluate(&self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<(String, bool, u64)> {
         let views = traces.views()?;
         let rule = &self.0;
-        let (evaluation, set, remembered) = py.detach(|| {
-            let mut evaluator = Evaluator::for_rule(rule);
-            let (mut set, mut remembered, mut position) = (SetRecord::default(), 0, 0);
-            views
-                .visit(&mut |trace| {
-                    let key = Key::new(trace.id(), position);
-                    position += 1;
-                    let print = evaluator.push(key, trace).map_err(|e| e.to_string())?;
-                    if let Some(print) = print {
-                        set += SetRecord::one(print);
-                        remembered += u64::from(rule.remembers(print));
-                    }
-                    Ok(())
-                })
-                .map_err(|failure| {
-                    failure.within(&format!(
-                        "the rule judges a score that is {}",
-                        rule.source()
-                    ))
-                })?;
-            let evaluation = evaluator.finish();
-            let evaluation = evaluation.map_err(|e| Failure::Value(e.to_string()))?;
-            Ok::<_, Failure>((evaluation, set, remembered))
+        let found = py.detach(|| {
+            let seen = views.visit_all(
+                || Stretches::new(rule),
+                |seen, position, trace| seen.push(position, trace).map_err(|e| e.to_string()),
+            );
+            let seen = seen.map_err(|failure| {
+                failure.within(&format!(
+                    "the rule judges a score that is {}",
+                    rule.source()
+                ))
+            })?;
+            Stretches::finish(rule, seen).map_err(|e| Failure::Value(e.to_string()))
         })?;
-        let json = serde_json::to_string(&evaluation).map_err(value_error)?;
-        Ok((json, rule.made_from(set), remembered))
+        let json = serde_json::to_string(&found.evaluation).map_err(value_error)?;
+        Ok((json, found.own, found.remembered))
     }
 
     /// About how many halted sequences the failed test would need to pass. `None` if no
@@ -197,23 +195,11 @@ impl Rule {
         ))
     }
 
-    fn halt_row(
-        &self,
-        scores: &FloatsView<'_, Ix2>,
-        i: usize,
-        steps: usize,
-        buffer: &mut Vec<f32>,
-    ) -> Result<i64, String> {
-        let length = self.check_length(steps);
+    fn halt_row(&self, i: usize, scores: &[f32]) -> Result<i64, Failure> {
+        let length = self.check_length(scores.len());
         length.map_err(|e| format!("row {}: {e}", i + 1))?;
-        let mut state = State::new();
-        for (t, &score) in scores.row(i, steps, buffer).iter().enumerate() {
-            let score = Score::try_from(score)
-                .map_err(|e| format!("row {}, step {}: {e}", i + 1, t + 1))?;
-            if self.0.observe_score(&mut state, score) != Decision::Continue {
-                break;
-            }
-        }
-        Ok(i64::from(state.steps()))
+        let halt = self.0.halt_step(scores);
+        let step = halt.map_err(|(t, e)| format!("row {}, step {t}: {e}", i + 1))?;
+        Ok(step as i64)
     }
 }

@@ -241,7 +241,7 @@ WRONG = [
     ({"fit_fraction": 0.0}, "fit_fraction must lie strictly between 0 and 1"),
     ({"method": "conditional", "fit_fraction": 0.5}, "goes with the method adaptive or"),
     ({"screen_fraction": 0.5}, "goes with the method conditional only"),
-    ({"at_never": "hop"}, 'at_never must be one of "skip", "stop"'),
+    ({"screen_by": "hop"}, 'screen_by must be one of "risk", "p-value"'),
     (
         {"method": "conditional", "screen_fraction": 1.0},
         "screen_fraction must lie strictly between 0 and 1",

@@ -93,7 +93,9 @@ def test_other_traces_that_share_sequences_are_refused():
 def test_an_option_without_effect_is_refused(traces):
     with pytest.raises(ValueError, match="grid_step goes with the paper's methods only"):
         haltwise.calibrate(traces, grid_step=0.01)
-    with pytest.raises(ValueError, match="at_never goes with the method conditional only"):
+    with pytest.raises(ValueError, match="screen_by goes with the methods conditional and screen"):
+        haltwise.calibrate(traces, screen_by="risk")
+    with pytest.raises(TypeError, match="unknown options: at_never; the options are method, score"):
         haltwise.calibrate(traces, at_never="skip")
     with pytest.raises(ValueError, match="give fit or fit_fraction, not both"):
         haltwise.calibrate(traces, fit=traces[:10], fit_fraction=0.3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import warnings
 
@@ -240,6 +241,18 @@ def test_all_series_that_calibrate_certify(walks):
     assert record(early) == {"fitted_on": 700, "certified_on": 300}
     early.set_params(fit_folds=None).fit(X, y)
     assert early.fit_traces_ is None and sum(record(early).values()) == 300
+
+
+def test_more_options_of_calibrating_are_passed_on(walks):
+    X, y = walks
+    base = EarlyClassifier(LogisticRegression(), checkpoints=5, method="marginal")
+    early = clone(base).set_params(options={"score": "margin", "grid_step": 0.05}).fit(X, y)
+    rule = json.loads(early.rule_.to_json())
+    assert (rule["score"], rule["grid_step"]) == ("margin", 0.05)
+    with pytest.raises(ValueError, match="options has alpha: give it as a parameter"):
+        clone(base).set_params(options={"alpha": 0.1}).fit(X, y)
+    with pytest.raises(TypeError, match="unknown options: luck; the options are method"):
+        clone(base).set_params(options={"luck": 7}).fit(X, y)
 
 
 def test_either_promise_is_made(walks):
@@ -624,7 +637,7 @@ def test_wrong_input_is_refused_with_words(walks):
         (lambda: EarlyClassifier(object()).fit(X, y), "has no predict_proba"),
         (lambda: EarlyClassifier(lambda X: X[:3], new_series=True).fit(X, y), "is needed"),
         (lambda: early.update_predict(X, ids=["a"]), "as many different ids"),
-        (lambda: clone(early).set_params(promise="any").fit(X, y), "halted-by, average"),
+        (lambda: clone(early).set_params(promise="any").fit(X, y), '"halted-by", "average"'),
         (
             lambda: clone(early).set_params(promise="average", method="conditional").fit(X, y),
             "promise goes with the method adaptive only",

@@ -41,7 +41,7 @@ def test_rules_equal_the_papers(golden, name):
         screened = haltwise.calibrate(traces[screening], method="screen-only")
         assert np.array_equal(screened.thresholds, thresholds(rules["screen"]))
         conditional = haltwise.calibrate(
-            traces[certifying], screen=traces[screening], method="conditional", at_never="stop"
+            traces[certifying], screen=traces[screening], method="conditional"
         )
         assert np.array_equal(conditional.thresholds, thresholds(rules["conditional"]))
 

@@ -150,7 +150,7 @@ function tracesOf(given) {
 /** Finds and certifies a rule, as `haltwise calibrate` does. */
 export function calibrate(traces, options = {}) {
   const found = wasm.calibrate(tracesOf(traces), JSON.stringify(options));
-  return { rule: new Rule(found.rule(), wrapped), remarks: found.remarks() };
+  return { rule: new Rule(found.rule(), wrapped), warnings: found.warnings() };
 }
 
 /** What a rule does to traces: the fields of `haltwise evaluate --json`. */

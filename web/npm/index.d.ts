@@ -77,27 +77,39 @@ export class Traces {
 
 /** The options of `haltwise calibrate`, with the same names. */
 export interface Options {
-  method?: "adaptive" | "conditional" | "marginal" | "screen-only";
-  /** Which sequences the guarantee covers, with the adaptive method. Default: "halted-by". */
-  promise?: "halted-by" | "average";
+  /** How to find the rule. By default adaptive. */
+  method?: "adaptive" | "marginal" | "conditional" | "screen-only";
+  /** What says how safe it is to stop. By default what the traces carry; with the method adaptive, that or the learned one, whichever promises to halt earlier. */
   score?: "confidence" | "max-probability" | "margin" | "gap";
-  alpha?: number;
-  delta?: number;
+  /** The share of the traces that is set aside to fit to, if no others are given. By default 0.3. */
   fitFraction?: number;
+  /** With the method conditional: the share of the traces that screens, if no others are given. By default 0.5. */
   screenFraction?: number;
+  /** The seed that draws the parts, if the traces are split. By default 0. */
   seed?: number;
+  /** The tolerated gap: the share of sequences for which stopping early may lose a right answer. By default 0.1. */
+  alpha?: number;
+  /** The probability with which the guarantee may fail. By default 0.01. */
+  delta?: number;
+  /** The distance between the thresholds that the paper's methods choose from. By default 0.01. */
   gridStep?: number;
-  atNever?: "skip" | "stop";
-  screenBy?: string;
-  loss?: string;
+  /** With the methods conditional and screen-only: what screening asks of a threshold. By default risk. */
+  screenBy?: "risk" | "p-value";
+  /** With the method adaptive: which sequences the promise covers. By default halted-by. */
+  promise?: "halted-by" | "average";
+  /** What stopping early may lose. By default gap. */
+  loss?: "gap" | "disagreement" | "given" | "absolute";
+  /** With the loss absolute: how much further from the truth counts as a loss of 1. */
   scale?: number;
-  /** A column, or "label": the promise holds for each value. */
+  /** Promise it separately for each value of this column, such as a hospital or a device, or of the true `label`. */
   by?: string;
-  /** A column: sequences with the same value count as one draw. */
+  /** Sequences with the same value in this column, such as a patient or a driver, are one draw: they are split and certified as a whole. */
   unit?: string;
+  /** Promise it for a declared shift: this column says how much more often each sequence is met where the rule will be used. */
   weight?: string;
+  /** With `weight`: what no weight exceeds. About one trace in so many counts. */
   weightBound?: number;
-  /** What a step costs: a column, or costs as an array or "1,1,4". The last cost also holds for later steps. */
+  /** What reading a step costs, for a rule that costs least instead of halting earliest: a column with a cost per step, or costs such as 1,1,4 (the last one also for later steps). By default every step as much. */
   cost?: string | number[];
 }
 
@@ -113,7 +125,7 @@ export interface Evaluation {
 }
 
 /** Finds and certifies a rule, as `haltwise calibrate` does. */
-export function calibrate(traces: Traces | TraceArrays, options?: Options): { rule: Rule; remarks: string[] };
+export function calibrate(traces: Traces | TraceArrays, options?: Options): { rule: Rule; warnings: string[] };
 /** What a rule does to traces: the fields of `haltwise evaluate --json`. */
 export function evaluate(rule: Rule, traces: Traces | TraceArrays): Evaluation;
 /** The report on a rule, as one self-contained HTML file. */

@@ -36,13 +36,17 @@ function method() {
   return at("wishes").elements.method.value;
 }
 
+// What is wished for, by option, with the methods that a wish goes with and whether files are read
+// by it: the page says all that of its fields, as the list of options has it.
 function wishes() {
-  const all = { method: method(), alpha: +at("alpha").value, delta: +at("delta").value };
-  if (at("score").value !== "") all.score = at("score").value;
-  if (at("seed").value !== "" && at("seed").value !== "0") all.seed = +at("seed").value;
-  if (all.method === "adaptive" && at("promise").value !== "") all.promise = at("promise").value;
-  for (const name of ["by", "unit", "cost"]) {
-    if (at(name).value.trim() !== "") all[name] = at(name).value.trim();
+  const all = { method: { value: method() } };
+  for (const field of at("wishes").querySelectorAll("[data-option]")) {
+    const { option, methods, reads } = field.dataset;
+    field.disabled = methods !== undefined && !methods.split(" ").includes(method());
+    const text = field.value.trim();
+    if (field.disabled || text === "") continue;
+    const value = ["number", "range"].includes(field.type) ? +text : text;
+    all[option] = { value, methods: methods?.split(" "), reads: reads !== undefined };
   }
   return all;
 }
@@ -115,13 +119,13 @@ const heard = {
     at("progress").hidden = false;
     at("progress").value = done / total;
   },
-  results({ number: of, html, took, remarks, whole }) {
+  results({ number: of, html, took, warnings, whole }) {
     if (of === number) {
       at("results").innerHTML = html;
       haltwiseFigures(at("results"));
       at("downloads").hidden = false;
       const seconds = took < 995 ? `${Math.max(1, Math.round(took))} ms` : `${(took / 1000).toFixed(1)} s`;
-      say([`Calibrated in ${seconds}.`, ...remarks].join(" "));
+      say([`Calibrated in ${seconds}.`, ...warnings].join(" "));
       problem(null);
     }
     if (!whole) {

@@ -10,8 +10,7 @@ const files = new Map();
 const opened = new Map();
 let rules = [];
 let latest = 0;
-// The options that name further columns to read.
-const COLUMNS = ["by", "unit", "cost"];
+// The wishes that files are read by: which columns matter beside what the classifier said.
 let columns = {};
 
 async function load(withColumns) {
@@ -32,8 +31,14 @@ function again(asked) {
   columns = asked;
 }
 
+// Wishes as options.
+function values(wishes, wanted) {
+  const all = Object.entries(wishes).filter(([, wish]) => wanted(wish));
+  return Object.fromEntries(all.map(([name, { value }]) => [name, value]));
+}
+
 function lookAt(wishes) {
-  const asked = Object.fromEntries(COLUMNS.filter((name) => name in wishes).map((name) => [name, wishes[name]]));
+  const asked = values(wishes, ({ reads }) => reads);
   if (JSON.stringify(asked) !== JSON.stringify(columns)) again(asked);
 }
 
@@ -55,15 +60,17 @@ function close({ role }) {
 
 function find(method, wishes) {
   const began = performance.now();
-  const { rule, remarks } = api.calibrate(opened.get("traces"), { ...wishes, method });
-  return { method, rule, remarks, took: performance.now() - began };
+  // What does not go with a method is not asked of it.
+  const asked = values(wishes, ({ methods }) => methods === undefined || methods.includes(method));
+  const { rule, warnings } = api.calibrate(opened.get("traces"), { ...asked, method });
+  return { method, rule, warnings, took: performance.now() - began };
 }
 
 function show(number, found, chosen, whole) {
   const names = found.map(({ method }) => method);
   const html = api.results(found.map(({ rule }) => rule), names, chosen, measured());
-  const { took, remarks } = found[chosen];
-  postMessage({ kind: "results", number, html, took, remarks, whole });
+  const { took, warnings } = found[chosen];
+  postMessage({ kind: "results", number, html, took, warnings, whole });
 }
 
 function measured() {
@@ -80,10 +87,8 @@ async function calibrate({ number, wishes }) {
   await others();
   if (latest !== number || !opened.has("traces")) return;
   lookAt(wishes);
-  // Only the adaptive method takes a promise.
-  const { method, promise, ...rest } = wishes;
-  const own = promise === undefined ? rest : { ...rest, promise };
-  rules = [find(method, own)];
+  const method = wishes.method.value;
+  rules = [find(method, wishes)];
   show(number, rules, 0, false);
   // The other methods are for comparison: one that refuses these options is left out.
   const all = [];
@@ -95,7 +100,7 @@ async function calibrate({ number, wishes }) {
     await others();
     if (latest !== number) return;
     try {
-      all.push(find(other, rest));
+      all.push(find(other, wishes));
     } catch {
       // Left out.
     }

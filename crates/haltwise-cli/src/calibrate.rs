@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use haltwise::corridor::Calibrated;
-use haltwise::{Given, Plan, Rule};
+use haltwise::{Inputs, Plan, Rule};
 use haltwise_io::{Columns, Files, read_rule, rule_json, trace_files, write_rule};
 use haltwise_report::words;
 
@@ -21,7 +21,7 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, styled};
 /// rule: one threshold per step. The traces must not have been used to train the
 /// classifier.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Examples:
   haltwise calibrate traces.npz -o rule.json
   haltwise calibrate --fit january.parquet february.parquet -o rule.json
@@ -33,8 +33,8 @@ Examples:
   haltwise calibrate visits.parquet --by hospital --unit patient -o rule.json
   haltwise calibrate traces/ --memory 8GiB -o rule.json
 
-Trace files: .npz .parquet .arrow .jsonl .csv; several, folders of them and patterns are read as
-one set. Parquet may be larger than memory.")]
+Trace files: {}; several, folders of them and patterns are read as
+one set. Parquet may be larger than memory.", haltwise_io::Format::usual_extensions()))]
 pub(crate) struct Args {
     /// Trace files, folders or patterns to calibrate on
     #[arg(required = true, value_name = "TRACES")]
@@ -72,9 +72,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     check(&args)?;
     let files = [&args.traces[..], &args.fit, &args.screen].concat();
     show::check_output(&args.output, &trace_files(&files)?)?;
-    let Calibrated { rule, remarks } = calibrate(&args, &plan)?;
-    for remark in remarks {
-        show::warn(remark);
+    let Calibrated { rule, warnings } = calibrate(&args, &plan)?;
+    for warning in warnings {
+        show::warn(warning);
     }
     finish(&rule, &args.output, args.json)
 }
@@ -96,7 +96,7 @@ fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
         };
         let fit = other(&args.fit, of_fit)?;
         let screen = other(&args.screen, of_screen)?;
-        plan.calibrate(Given {
+        plan.calibrate(Inputs {
             traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use haltwise::corridor::Remark;
+use haltwise::corridor::Warning;
 use haltwise_io::{certify_parts, read_evidence};
 
 use crate::{calibrate, show};
@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok((path.clone(), part))
     }));
     if alike > 0 {
-        show::warn(Remark::Alike(alike));
+        show::warn(Warning::Alike(alike));
     }
     calibrate::finish(&certified?, &args.output, args.json)
 }

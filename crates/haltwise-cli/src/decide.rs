@@ -74,7 +74,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let rule = read_rule(&args.rule)?;
     let mut lines = Lines::new(io::stdin().lock(), LONGEST_LINE);
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
-    let mut desk = Desk::new(&rule, args.max_streams);
+    let mut streams = OpenStreams::new(&rule, args.max_streams);
     let mut faults = Faults::default();
     loop {
         // Before waiting for more input, send out the decisions so far.
@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let answer = match lines.next().context("standard input")? {
             None => break,
             Some(Ok([])) => continue,
-            Some(Ok(line)) => desk.take(line, &mut out)?,
+            Some(Ok(line)) => streams.take(line, &mut out)?,
             Some(Err(fault)) => Err(fault),
         };
         if let Err(fault) = answer {
@@ -199,14 +199,14 @@ impl Faults {
 }
 
 /// All open streams.
-struct Desk<'r> {
+struct OpenStreams<'r> {
     rule: &'r Rule,
     streams: Streams,
 }
 
 type Answer = Result<(), Fault>;
 
-impl<'r> Desk<'r> {
+impl<'r> OpenStreams<'r> {
     fn new(rule: &'r Rule, max_streams: NonZeroUsize) -> Self {
         let limits = Limits {
             open: max_streams,

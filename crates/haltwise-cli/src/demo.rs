@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use haltwise::{Ask, Given, Method};
+use haltwise::{Ask, Inputs, Method};
 use haltwise_io::series::{self, SeriesSet, split};
 use haltwise_io::{Files, write_rule};
 use haltwise_lstm::{Device, Labelled, Model, TrainOptions, Trainer};
@@ -82,9 +82,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             Some(path) => Some(Files::new(&[path], u64::MAX, &mut silent)?),
             None => None,
         };
-        let given = Given {
+        let given = Inputs {
             screen: screen.as_ref(),
-            ..Given::one(&traces)
+            ..Inputs::one(&traces)
         };
         anyhow::Ok(plan(ask).calibrate(given)?.rule)
     };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use haltwise::corridor::Remark;
+use haltwise::corridor::Warning;
 use haltwise_io::{Columns, Files, read_proposal, trace_files, write_evidence};
 
 use crate::memory::MemoryLimit;
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let read: u64 = part.inputs().iter().map(|input| input.sequences).sum();
     let (counted, alike) = (part.evidence().sequences(), part.evidence().alike());
     if alike > 0 {
-        show::warn(Remark::Alike(alike));
+        show::warn(Warning::Alike(alike));
     }
     if args.json {
         show::print_json(&serde_json::json!({

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use haltwise::forecast::{DRAWS, Forecast, enough, forecast};
-use haltwise::plan::LossWord;
-use haltwise::{Outputs, Plan};
+use haltwise::terms::Loss;
+use haltwise::{Ask, Outputs, Plan};
 use haltwise_io::{Columns, trace_files, write_whole};
 use haltwise_report::format::short;
 use haltwise_report::{PlanForecast, Theme, forecast_figure, forecast_sentence};
 use serde_json::json;
 
-use crate::plan::PlanArgs;
+use crate::plan::{self, PlanArgs};
 use crate::show::{self, HEADING, count, number, percent, styled};
 
 /// Predict how early a rule would halt with more traces
@@ -90,21 +90,25 @@ fn is_png(path: &Path) -> bool {
 /// The promise that is asked for. If it is about gaps, also the promise that
 /// needs no labels.
 fn plans(args: &PlanArgs) -> Vec<(String, Plan)> {
-    let asked = args.plan(false, false);
-    let mut plans = vec![(name(args.loss()).to_owned(), asked)];
-    if matches!(args.loss(), None | Some(LossWord::Gap)) && args.by() != Some("label") {
-        let free = args.without_labels().plan(false, false);
-        plans.push((name(Some(LossWord::Disagreement)).to_owned(), free));
+    let ask = args.ask();
+    let loss = ask.loss.unwrap_or_default();
+    let mut plans = vec![(name(loss).to_owned(), args.plan(false, false))];
+    if loss == Loss::Gap && ask.by.as_deref() != Some("label") {
+        let free = Ask {
+            loss: Some(Loss::Disagreement),
+            ..ask.clone()
+        };
+        plans.push((name(Loss::Disagreement).to_owned(), plan::plan(free)));
     }
     plans
 }
 
-fn name(loss: Option<LossWord>) -> &'static str {
+fn name(loss: Loss<()>) -> &'static str {
     match loss {
-        None | Some(LossWord::Gap) => "gap, with labels",
-        Some(LossWord::Disagreement) => "disagreement, no labels",
-        Some(LossWord::Given) => "given loss",
-        Some(LossWord::Absolute) => "absolute loss",
+        Loss::Gap => "gap, with labels",
+        Loss::Disagreement => "disagreement, no labels",
+        Loss::Given => "given loss",
+        Loss::Absolute { .. } => "absolute loss",
     }
 }
 

@@ -112,7 +112,7 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
     let heading = |text: String| styled(HEADING, text) + "\n";
     let mut text = heading(format!("{}: a rule", show::file(path)));
     text += &show::paragraph(&words::promise(rule));
-    let set = |name: &str, set: Option<haltwise::traces::SetRecord>| match set {
+    let set = |name: &str, set: Option<haltwise::traces::SetSummary>| match set {
         None => String::new(),
         Some(set) => {
             let sequences = count(set.sequences, "trace", "traces");

@@ -8,7 +8,7 @@ use haltwise::Rule;
 use haltwise::monitor::{Auditor, MOST_UNITS, Monitor, Verdict, Watch};
 use haltwise::plan::Delta;
 use haltwise::terms::Terms;
-use haltwise::traces::SetRecord;
+use haltwise::traces::SetSummary;
 use haltwise_io::{Columns, trace_files, visit_traces};
 use haltwise_report::words;
 use haltwise_serve::StoredMonitor;
@@ -136,7 +136,7 @@ fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Va
 /// Shows the traces of files to a monitor, in their order.
 fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<Vec<Value>> {
     let files = trace_files(&args.audits)?;
-    let (mut set, mut remembered) = (SetRecord::default(), 0);
+    let (mut set, mut remembered) = (SetSummary::default(), 0);
     let mut bytes = Vec::new();
     let terms = Terms {
         by: rule.terms().by.clone(),
@@ -159,7 +159,7 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
                 waiting.push((trace.id().map(str::to_owned), pending));
             }
             let print = trace.fingerprint(&mut bytes);
-            set += SetRecord::one(print);
+            set += SetSummary::one(print);
             remembered += u64::from(rule.remembers(print));
             Ok(())
         })

@@ -61,7 +61,8 @@ else can be asked for, as with `haltwise serve`.
 To be reached from other machines, all but /v1 needs a token in HALTWISE_TOKEN (see --token-env), and
 /v1 needs keys of its own: put them into the environment variable HALTWISE_PROXY_KEYS (see
 --keys-env). Clients send one as Authorization: Bearer KEY, and the server sees the key in
-HALTWISE_SERVER_KEY instead (see --server-key-env). Without keys of its own, the proxy passes on the keys of its clients. Keys are neither logged nor stored.")]
+HALTWISE_SERVER_KEY instead (see --server-key-env). Without keys of its own, the proxy passes
+on the keys of its clients. Keys are neither logged nor stored.")]
 pub(crate) struct Args {
     /// The rule to stop by
     #[arg(long, value_name = "RULE")]

@@ -1,6 +1,8 @@
 //! docs/cli.md, made from the arguments themselves: a test keeps it true, and writes it anew where
 //! `HALTWISE_WRITE` is set.
 
+mod options;
+
 use std::fmt::Write as _;
 
 use clap::{Arg, Command, CommandFactory};
@@ -150,17 +152,22 @@ fn reference() -> String {
     out.trim_end().to_owned() + "\n"
 }
 
+/// Compares a file with what it should be; where `HALTWISE_WRITE` is set, writes it first.
+#[track_caller]
+fn held(path: &str, wanted: &str) {
+    if std::env::var_os("HALTWISE_WRITE").is_some() {
+        std::fs::write(path, wanted).expect("the file can be written");
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        wanted == written.replace("\r\n", "\n"),
+        "{path} is not what the arguments and options say: \
+         HALTWISE_WRITE=1 cargo test -p haltwise-cli --bin haltwise reference"
+    );
+}
+
 #[test]
 #[cfg(feature = "proxy")]
 fn the_reference_is_what_the_arguments_say() {
-    let page = reference();
-    if std::env::var_os("HALTWISE_WRITE").is_some() {
-        std::fs::write(PAGE, &page).expect("docs/cli.md can be written");
-    }
-    let written = std::fs::read_to_string(PAGE).unwrap_or_default();
-    let written = written.replace("\r\n", "\n");
-    assert!(
-        page == written,
-        "HALTWISE_WRITE=1 cargo test -p haltwise-cli --bin haltwise reference"
-    );
+    held(PAGE, &reference());
 }

@@ -17,13 +17,13 @@ use crate::show::{self, count, percent};
 /// promises nothing. The score is the model's confidence, or the output of its gap head if it
 /// has one.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Examples:
   haltwise score model.safetensors PenDigits --hold-out 0.2 -o traces.parquet
   haltwise score model.safetensors UCR/Crop --part test -o traces.npz
 
 Models: what `haltwise train` writes, or a PyTorch state dict (.pt, .safetensors) with the
-same layers. The format of the traces follows the extension: .npz .parquet .arrow .jsonl .csv")]
+same layers. The format of the traces follows the extension: {}", haltwise_io::Format::usual_extensions()))]
 pub(crate) struct Args {
     /// The model
     model: PathBuf,

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use haltwise::traces::SetRecord;
-use haltwise::{Given, Method, Proposal};
+use haltwise::traces::SetSummary;
+use haltwise::{Inputs, Method, Proposal};
 use haltwise_io::{trace_files, write_proposal};
 
 use crate::memory::MemoryArgs;
-use crate::plan::PlanArgs;
+use crate::plan::{Gathering, PlanArgs};
 use crate::show::{self, count};
 
 /// Propose candidate rules, to be certified on evidence gathered anywhere
@@ -42,7 +42,7 @@ pub(crate) struct Args {
     output: PathBuf,
 
     #[command(flatten)]
-    plan: PlanArgs,
+    plan: PlanArgs<Gathering>,
 
     /// With --method conditional: screen on all of TRACES; evidence will come from others
     #[arg(long)]
@@ -53,11 +53,6 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(1..=haltwise::traces::MAX_STEPS as i64))]
     t_max: Option<u32>,
 
-    /// Certify more than once while traces come in: after this many of them, TRACES among them, in
-    /// all. Each look has an equal share of delta
-    #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
-    looks: Vec<u64>,
-
     #[command(flatten)]
     memory: MemoryArgs,
 
@@ -67,22 +62,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if args.plan.method() == Method::ScreenOnly {
+    if args.plan.ask().method() == Method::ScreenOnly {
         crate::usage_error("--method screen-only promises nothing, so there is nothing to certify");
     }
-    if args.whole && args.plan.method() != Method::Conditional {
+    if args.whole && args.plan.ask().method() != Method::Conditional {
         crate::usage_error("--whole goes with --method conditional only");
     }
-    let plan = args.plan.plan_with_looks(false, args.whole, &args.looks);
+    let plan = args.plan.plan(false, args.whole);
     let files = trace_files(&args.traces)?;
     show::check_output(&args.output, &files)?;
     let classifier = show::classifier(&args.traces)?;
     let t_max = args.t_max.unwrap_or(0) as usize;
-    let (proposal, remarks) = show::reading(|progress| {
+    let (proposal, warnings) = show::reading(|progress| {
         let traces = args.memory.files(&args.traces, &plan, progress)?;
-        let given = Given {
+        let given = Inputs {
             classifier,
-            ..Given::one(&traces)
+            ..Inputs::one(&traces)
         };
         if args.whole {
             plan.propose_for_others(given, t_max, None)
@@ -90,8 +85,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             plan.propose(given)
         }
     })?;
-    for remark in remarks {
-        show::warn(remark);
+    for warning in warnings {
+        show::warn(warning);
     }
     if t_max > 0 && proposal.t_max() > t_max {
         bail!(
@@ -110,7 +105,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn describe(args: &Args, proposal: &Proposal) -> String {
     let traces = |n| count(n, "trace", "traces");
-    let made_from = match proposal.made_from().sum::<SetRecord>().sequences {
+    let made_from = match proposal.made_from().sum::<SetSummary>().sequences {
         0 => String::new(),
         n => format!(", made from {}", traces(n)),
     };

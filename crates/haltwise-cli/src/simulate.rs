@@ -22,12 +22,12 @@ use crate::stop::Stop;
 /// same files, byte for byte, on any number of cores; no sequence depends on
 /// another, so a longer set begins with a shorter one.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_help = format!("\
 Examples:
   haltwise simulate -o traces.parquet
   haltwise simulate --sequences 10000000 --steps 100 --files 8 -o traces
 
-The format follows the extension: .npz .parquet .arrow .jsonl .csv; a folder holds Parquet files.")]
+The format follows the extension: {}; a folder holds Parquet files.", haltwise_io::Format::usual_extensions()))]
 pub(crate) struct Args {
     /// Where to write the traces; with --files, a new folder
     #[arg(short, long, value_name = "TRACES")]

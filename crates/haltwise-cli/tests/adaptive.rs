@@ -166,7 +166,7 @@ fn a_prediction_that_is_no_class_is_named_as_it_was_given() {
             .args(["decide", "rule.json"])
             .write_stdin(line));
         assert_eq!(decided.code, 1);
-        assert!(decided.stderr.contains(expected), "{}", decided.stderr);
+        decided.complains(expected);
     }
 }
 
@@ -204,11 +204,7 @@ fn any_method_can_judge_any_score() {
     let args = "calibrate cal.parquet --score confidence -o rule.json";
     let refused = ran(haltwise().current_dir(&folder).args(args.split(' ')));
     assert_eq!(refused.code, 1);
-    assert!(
-        refused.stderr.contains("\"score\" is needed"),
-        "{}",
-        refused.stderr
-    );
+    refused.complains("\"score\" is needed");
 }
 
 #[test]

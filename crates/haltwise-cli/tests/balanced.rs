@@ -155,6 +155,10 @@ fn three_servers_behind_nginx_are_one() {
         assert_eq!(sum[field], one[field], "{field}");
     }
     assert_eq!(sum["alarm"], true);
+    // A page's origin has its port, and so must the name that a server sees.
+    let page = "Host: localhost:81\r\nOrigin: http://localhost:81\r\n";
+    let answer = door.ask_with("POST", "/rule/labels", page, "{}").unwrap();
+    assert_eq!(answer.status, 422, "{answer:?}");
     // More lines in one request than nginx allows unless it is told.
     let many: String = (0..12_000)
         .map(|i| stream(&format!("m{i}"), 1, 1))

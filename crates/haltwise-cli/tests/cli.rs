@@ -154,11 +154,7 @@ fn evaluating_on_the_certifying_traces_is_warned_about() {
         .current_dir(&folder)
         .args(["evaluate", "rule.json", "cal.npz"]));
     assert_eq!(run.code, 0);
-    assert!(
-        run.stderr.contains("made from these very traces"),
-        "{}",
-        run.stderr
-    );
+    run.complains("made from these very traces");
 }
 
 #[test]
@@ -243,7 +239,7 @@ fn the_same_traces_cannot_fit_or_screen_and_certify() {
                 .args(args)
                 .args(["-o", "rule.json"]));
             assert_eq!(run.code, 1, "{other}");
-            assert!(run.stderr.contains("voids the guarantee"), "{}", run.stderr);
+            run.complains("voids the guarantee");
         }
     }
     assert!(!folder.path().join("rule.json").exists());
@@ -272,11 +268,7 @@ fn evaluating_on_both_halves_of_a_split_is_warned_about() {
     let run = ran(haltwise()
         .current_dir(&folder)
         .args(["evaluate", "rule.json", "cal.npz"]));
-    assert!(
-        run.stderr.contains("made from these very traces"),
-        "{}",
-        run.stderr
-    );
+    run.complains("made from these very traces");
 }
 
 #[test]
@@ -362,12 +354,12 @@ fn numbers_that_cannot_be_meant_are_refused_in_plain_words() {
     ] {
         let run = ran(haltwise().args(["calibrate", "x.npz", "-o", "r.json", option, value]));
         assert_eq!(run.code, 2, "{option} {value}");
-        assert!(run.stderr.contains(expected), "{}", run.stderr);
-        assert!(run.stderr.contains(option), "{}", run.stderr);
+        run.complains(expected);
+        run.complains(option);
         // clap's own words about a value come without the usage.
         if option != "--memory" {
             let usage = "Usage: haltwise calibrate [OPTIONS] --output <RULE> <TRACES>...";
-            assert!(run.stderr.contains(usage), "{}", run.stderr);
+            run.complains(usage);
         }
     }
 }
@@ -440,7 +432,7 @@ fn traces_that_end_before_the_rule_does_are_pointed_out() {
     let run = evaluate("short.csv");
     assert_eq!(run.code, 0, "{}", run.stderr);
     let said = "none of these traces has more than 2 steps, and the rule is for 5";
-    assert!(run.stderr.contains(said), "{}", run.stderr);
+    run.complains(said);
     assert_eq!(evaluate("test.parquet").stderr, "");
 }
 
@@ -600,11 +592,7 @@ fn a_rule_that_cannot_be_written_leaves_the_old_one() {
         .args(["-c", script])
         .arg(binary));
     assert_eq!(run.code, 1);
-    assert!(
-        run.stderr.contains("rule.json: cannot write it"),
-        "{}",
-        run.stderr
-    );
+    run.complains("rule.json: cannot write it");
     assert_eq!(fs::read(&rule).unwrap(), old);
     let hidden = fs::read_dir(&folder).unwrap().filter_map(|e| e.ok());
     let left: Vec<_> = hidden
@@ -998,11 +986,7 @@ fn control_characters_do_not_reach_the_terminal() {
     let shown = ran(haltwise()
         .current_dir(&folder)
         .args(["inspect", "rule.json"]));
-    assert!(
-        shown.stdout.contains("\\u001b]0;pwned\\u0007m"),
-        "{}",
-        shown.stdout
-    );
+    shown.says("\\u001b]0;pwned\\u0007m");
     assert!(!shown.stdout.contains(raw), "{:?}", shown.stdout);
 }
 
@@ -1330,7 +1314,7 @@ fn a_sequence_that_is_too_long_for_the_rule_is_named_by_its_line() {
         .args(["evaluate", "rule.json", "long.jsonl"]));
     assert_eq!(run.code, 1);
     for expected in ["long.jsonl", "line 3", "9 steps"] {
-        assert!(run.stderr.contains(expected), "{}", run.stderr);
+        run.complains(expected);
     }
 }
 

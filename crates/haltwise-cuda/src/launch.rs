@@ -6,6 +6,9 @@
 //! that no kernel can leave its buffers whatever it is called with. All work goes through one
 //! stream, in order, and buffers are freed in that order too.
 
+// Longer than 700 lines: all unsafe code of the GPU is here, each launch beside the checks that make it
+// sound.
+
 use crate::PTX;
 use crate::error::{Error, Result};
 use cudarc::driver::sys::{CUdevice_attribute, CUevent_flags, CUfunction_attribute};

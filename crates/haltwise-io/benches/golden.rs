@@ -9,8 +9,7 @@ use std::hint::black_box;
 use std::path::PathBuf;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use haltwise::traces::{Certifying, Screening};
-use haltwise::{Method, Plan};
+use haltwise::{Ask, Inputs, Method, Plan};
 use haltwise_io::{read_integers, read_traces};
 
 fn electric_devices(c: &mut Criterion) {
@@ -29,18 +28,23 @@ fn electric_devices(c: &mut Criterion) {
     let first = order.values[..order.shape[1]].iter().map(|&i| i as usize);
     let calibration: Vec<usize> = first.skip(n_test as usize).collect();
     let (screen, certify) = calibration.split_at(calibration.len() / 2);
-    let screening = Screening::new(all.select(screen.iter().copied()));
-    let certifying = Certifying::new(all.select(certify.iter().copied()));
-    let both = Certifying::new(all.select(calibration.iter().copied()));
+    let part = |positions: &[usize]| all.select(positions.iter().copied());
+    let (screening, certifying) = (part(screen), part(certify));
+    let both = part(&calibration);
 
     let mut group = c.benchmark_group("ElectricDevices, one split");
     group.bench_function("conditional", |b| {
-        let plan = Plan::of(Method::Conditional);
-        b.iter(|| plan.rule(black_box(&screening), &certifying))
+        let plan = Plan::new(Ask {
+            method: Some(Method::Conditional),
+            screen: true,
+            ..Ask::default()
+        });
+        let plan = plan.expect("sound");
+        b.iter(|| plan.calibrate(Inputs::one(&certifying).screen(black_box(&screening))))
     });
     group.bench_function("marginal", |b| {
         let plan = Plan::of(Method::Marginal);
-        b.iter(|| plan.rule((), black_box(&both)))
+        b.iter(|| plan.calibrate(Inputs::one(black_box(&both))))
     });
     group.bench_function("read the file", |b| {
         b.iter(|| read_traces(&[file("traces")], &mut |_, _| {}))

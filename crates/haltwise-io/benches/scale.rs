@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use haltwise::simulate::{DrawnSequence, StandIn};
-use haltwise::{Given, Method, Plan, Sequence};
+use haltwise::{Inputs, Method, Plan, Sequence};
 use haltwise_io::{Files, LEAST_MEMORY, TraceWriter, WriteOptions, trace_files};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -223,7 +223,7 @@ fn calibrate(folder: &Path, memory: u64) {
     let mut quiet = |_, _| {};
     let files = Files::new(&[folder], memory, &mut quiet).unwrap();
     let plan = Plan::of(Method::Conditional);
-    let found = plan.calibrate(Given::one(&files)).unwrap();
+    let found = plan.calibrate(Inputs::one(&files)).unwrap();
     assert!(found.rule.halts_early());
 }
 

@@ -7,48 +7,69 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::ops::Range;
 use std::time::Instant;
 
-use haltwise::traces::{Key, Traces};
-use haltwise::{Method, Plan, Sequence};
-use haltwise_io::visit_given;
+use haltwise::corridor::{CalibrateError, Fold};
+use haltwise::traces::{Key, Trace};
+use haltwise::{Inputs, Method, Plan, Sequence};
+use haltwise_io::{Take, fold_given};
+
+struct Arrays {
+    scores: Vec<f32>,
+    predictions: Vec<u32>,
+    labels: Vec<u32>,
+    steps: usize,
+}
+
+impl Fold for Arrays {
+    type Error = String;
+
+    fn refuse(&self, error: CalibrateError) -> String {
+        error.to_string()
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, String> {
+        let feed = |rows: Range<usize>, take: &mut Take<'_>| {
+            for i in rows {
+                let row = i * self.steps..(i + 1) * self.steps;
+                take(Sequence {
+                    label: Some(self.labels[i]),
+                    predictions: Some(&self.predictions[row.clone()]),
+                    scores: Some(&self.scores[row]),
+                    ..Sequence::default()
+                })?;
+            }
+            Ok(())
+        };
+        let visit = |state: &mut S, position, trace: &Trace<'_>| {
+            visit(state, Key::new(None, position), trace).map_err(|e| e.to_string())
+        };
+        fold_given(self.labels.len(), &mut || Ok(()), start, feed, visit)
+    }
+}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words =
         |path: &str| -> Vec<[u8; 4]> { std::fs::read(path).unwrap().as_chunks().0.to_vec() };
-    let scores: Vec<f32> = words(&arguments[0])
-        .into_iter()
-        .map(f32::from_le_bytes)
-        .collect();
+    let floats = words(&arguments[0]).into_iter().map(f32::from_le_bytes);
     let integers =
         |path: &str| -> Vec<u32> { words(path).into_iter().map(u32::from_le_bytes).collect() };
-    let (predictions, labels) = (integers(&arguments[1]), integers(&arguments[2]));
-    let steps: usize = arguments[3].parse().unwrap();
+    let arrays = Arrays {
+        scores: floats.collect(),
+        predictions: integers(&arguments[1]),
+        labels: integers(&arguments[2]),
+        steps: arguments[3].parse().unwrap(),
+    };
     let run = || {
         let start = Instant::now();
-        let mut traces = Traces::builder();
-        let feed = |take: &mut haltwise_io::Take<'_>| {
-            for (i, &label) in labels.iter().enumerate() {
-                let row = i * steps..(i + 1) * steps;
-                take(Sequence {
-                    label: Some(label),
-                    predictions: Some(&predictions[row.clone()]),
-                    scores: Some(&scores[row]),
-                    ..Sequence::default()
-                })?;
-            }
-            Ok::<(), String>(())
-        };
-        let taken = visit_given(feed, &mut |trace| {
-            let key = Key::new(None, traces.len() as u64);
-            let added = traces.add(key, trace).map_err(|e| e.to_string());
-            added.map(|_print| ())
-        });
-        taken.unwrap();
-        let (screening, certifying) = traces.finish().split(0.5, 0);
-        let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
-        assert!(rule.unwrap().t_max() == steps);
+        let found = Plan::of(Method::Conditional).calibrate(Inputs::one(&arrays));
+        assert!(found.unwrap().rule.t_max() == arrays.steps);
         start.elapsed()
     };
     let runs: usize = arguments[4].parse().unwrap();

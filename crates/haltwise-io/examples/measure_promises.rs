@@ -12,10 +12,10 @@ use std::time::Instant;
 
 use haltwise::evaluate::halt_steps;
 use haltwise::forecast::forecast;
-use haltwise::plan::LossWord;
 use haltwise::rule::Promise;
+use haltwise::terms::Loss;
 use haltwise::traces::{Key, Trace};
-use haltwise::{Ask, Given, Method, Outputs, Plan, Rule, Sequence};
+use haltwise::{Ask, Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_io::{Columns, read_outputs, visit_traces};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -75,7 +75,7 @@ fn t_avg(rule: &Rule, test: &Outputs) -> f64 {
 
 fn calibrated(ask: Ask, traces: &Outputs) -> Rule {
     let plan = Plan::new(ask).unwrap();
-    plan.calibrate(Given::one(traces)).unwrap().rule
+    plan.calibrate(Inputs::one(traces)).unwrap().rule
 }
 
 /// The sequences, of which only some keep their labels.
@@ -124,7 +124,7 @@ fn few_labels(name: &str, file: &Path) {
         let few = std::env::var("LABELS").map_or(200, |n| n.parse().unwrap());
         let (mixed, only) = labelled(file, kept, few);
         let free = Ask {
-            loss: Some(LossWord::Disagreement),
+            loss: Some(Loss::Disagreement),
             ..Ask::default()
         };
         let all = whole.select(kept.iter().copied());

@@ -91,7 +91,7 @@ impl Kind {
         let mut start = (&mut file).take(Format::START);
         start.read_to_end(&mut bytes).map_err(unreadable)?;
         // Of another kind of file, which may be huge, the start tells enough.
-        if Format::seen(&bytes).is_none_or(|(found, ..)| found == Format::Jsonl) {
+        if Format::seen(&bytes).is_none_or(|found| found == Format::Jsonl) {
             let mut rest = file.take(LONGEST);
             rest.read_to_end(&mut bytes).map_err(unreadable)?;
         }
@@ -124,9 +124,10 @@ impl Kind {
             let what = match Format::seen(bytes) {
                 _ if bytes.is_empty() => format!("it is empty; {remedy}, or copy it again"),
                 _ if e.is_eof() => format!("it is cut short: {e}; {remedy}, or copy it again"),
-                Some((found, is, _)) if found != Format::Jsonl => {
-                    format!("it is not {a} {name} file but {is}; {a} {name} file is JSON")
-                }
+                Some(found) if found != Format::Jsonl => format!(
+                    "it is not {a} {name} file but {}; {a} {name} file is JSON",
+                    found.called()
+                ),
                 _ => format!("it is not {a} {name} file, or a damaged one: {e}"),
             };
             Problem::format(what).caused_by(e)

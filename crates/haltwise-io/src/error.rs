@@ -8,7 +8,7 @@ use std::{fmt, io};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// What another library said, as the source of an error of ours.
-pub(crate) type Source = Box<dyn StdError + Send + Sync>;
+pub(crate) type Cause = Box<dyn StdError + Send + Sync>;
 
 /// A file that could not be read or written.
 ///
@@ -22,7 +22,7 @@ pub struct Error {
     place: Option<String>,
     problem: String,
     kind: ErrorKind,
-    source: Option<Source>,
+    source: Option<Cause>,
 }
 
 /// What kind of thing went wrong.

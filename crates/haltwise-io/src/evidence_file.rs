@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use haltwise::corridor::EvidenceError;
-use haltwise::traces::{Fingerprint, SetRecord};
+use haltwise::traces::{Fingerprint, SetSummary};
 use haltwise::{Evidence, Proposal, Rule};
 use serde::{Deserialize, Serialize};
 
@@ -38,13 +38,13 @@ pub struct Input {
 
 /// The evidence of some files for candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
-pub struct EvidencePart(Record);
+#[serde(try_from = "StoredPart", into = "StoredPart")]
+pub struct EvidencePart(StoredPart);
 
 /// Evidence as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct StoredPart {
     inputs: Vec<Input>,
     proposal: Proposal,
     evidence: Evidence,
@@ -58,11 +58,11 @@ impl EvidencePart {
         inputs: Vec<Input>,
         evidence: Evidence,
     ) -> std::result::Result<Self, String> {
-        let set = |input: &Input| SetRecord {
+        let set = |input: &Input| SetSummary {
             sequences: input.sequences,
             fingerprint: input.fingerprint,
         };
-        if inputs.iter().map(set).sum::<SetRecord>() != evidence.shown() {
+        if inputs.iter().map(set).sum::<SetSummary>() != evidence.shown() {
             return Err("the evidence is damaged: it is not of its files".into());
         }
         proposal.check_part(&evidence).map_err(|e| e.to_string())?;
@@ -74,7 +74,7 @@ impl EvidencePart {
                 input.file
             ));
         }
-        Ok(Self(Record {
+        Ok(Self(StoredPart {
             inputs,
             proposal,
             evidence,
@@ -92,16 +92,16 @@ impl EvidencePart {
     }
 }
 
-impl From<EvidencePart> for Record {
+impl From<EvidencePart> for StoredPart {
     fn from(part: EvidencePart) -> Self {
         part.0
     }
 }
 
-impl TryFrom<Record> for EvidencePart {
+impl TryFrom<StoredPart> for EvidencePart {
     type Error = String;
 
-    fn try_from(record: Record) -> std::result::Result<Self, String> {
+    fn try_from(record: StoredPart) -> std::result::Result<Self, String> {
         Self::new(record.proposal, record.inputs, record.evidence)
     }
 }
@@ -123,7 +123,7 @@ pub fn read_evidence(path: &Path) -> Result<EvidencePart> {
 pub fn certify_parts(
     parts: impl IntoIterator<Item = Result<(PathBuf, EvidencePart)>>,
 ) -> Result<Rule> {
-    let mut sum: Option<(PathBuf, Record)> = None;
+    let mut sum: Option<(PathBuf, StoredPart)> = None;
     let mut met: HashMap<Fingerprint, (PathBuf, String)> = HashMap::new();
     for part in parts {
         let (path, EvidencePart(part)) = part?;

@@ -120,12 +120,12 @@ pub fn parse_live_rule(bytes: &[u8]) -> Result<LiveRule, String> {
 /// The part of a rule that live streams need, without the record of how it was made,
 /// and so without a promise that could be audited.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
-pub struct LiveRule(Record);
+#[serde(try_from = "StoredLiveRule", into = "StoredLiveRule")]
+pub struct LiveRule(StoredLiveRule);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct StoredLiveRule {
     thresholds: Thresholds,
     score: ScoreSource,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,10 +133,10 @@ struct Record {
     reads_on: bool,
 }
 
-impl TryFrom<Record> for LiveRule {
+impl TryFrom<StoredLiveRule> for LiveRule {
     type Error = RuleError;
 
-    fn try_from(record: Record) -> Result<Self, RuleError> {
+    fn try_from(record: StoredLiveRule) -> Result<Self, RuleError> {
         let live = Self(record);
         let rule = live.live();
         live::Rule::new(
@@ -149,7 +149,7 @@ impl TryFrom<Record> for LiveRule {
     }
 }
 
-impl From<LiveRule> for Record {
+impl From<LiveRule> for StoredLiveRule {
     fn from(live: LiveRule) -> Self {
         live.0
     }
@@ -158,7 +158,7 @@ impl From<LiveRule> for Record {
 impl LiveRule {
     /// That part of a rule.
     pub fn of(rule: &Rule) -> Self {
-        Self(Record {
+        Self(StoredLiveRule {
             thresholds: rule.thresholds().clone(),
             score: rule.source().clone(),
             classes: rule.classes(),
@@ -168,7 +168,7 @@ impl LiveRule {
 
     /// The rule, for live streams.
     pub fn live(&self) -> live::Rule<'_> {
-        let Record {
+        let StoredLiveRule {
             thresholds,
             score,
             classes,

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use haltwise::corridor::{CalibrateError, Counting, EvidenceError, Fold, Room};
-use haltwise::evaluate::{Evaluation, Evaluator};
+use haltwise::evaluate::{Evaluated, Stretches};
 use haltwise::plan::Grid;
-use haltwise::traces::{Key, SetRecord, Trace};
+use haltwise::traces::{Key, SetSummary, Trace};
 use haltwise::{Proposal, Rule};
 
 use crate::error::{Error, Result};
@@ -173,7 +173,7 @@ impl<'p> Files<'p> {
         let shared = Arc::new(proposal.clone());
         let files = self.files();
         let start = || {
-            let inputs = vec![SetRecord::default(); files.len()];
+            let inputs = vec![SetSummary::default(); files.len()];
             (inputs, Counting::new(Arc::clone(&shared)))
         };
         let states = self.visit(start, |(inputs, counting), place, trace| {
@@ -181,10 +181,10 @@ impl<'p> Files<'p> {
             let print = counting
                 .visit(key(place, trace), trace)
                 .map_err(|e| e.to_string())?;
-            inputs[place.file] += print.map(SetRecord::one).unwrap_or_default();
+            inputs[place.file] += print.map(SetSummary::one).unwrap_or_default();
             Ok(())
         })?;
-        let mut sums = vec![SetRecord::default(); files.len()];
+        let mut sums = vec![SetSummary::default(); files.len()];
         let mut counted = Vec::new();
         for (inputs, counting) in states {
             for (sum, input) in std::iter::zip(&mut sums, inputs) {
@@ -193,7 +193,7 @@ impl<'p> Files<'p> {
             counted.push(counting);
         }
         let evidence = Counting::sum(counted).map_err(refuse)?;
-        let input = |(path, set): (&PathBuf, SetRecord)| Input {
+        let input = |(path, set): (&PathBuf, SetSummary)| Input {
             file: path.display().to_string(),
             sequences: set.sequences,
             fingerprint: set.fingerprint,
@@ -205,48 +205,12 @@ impl<'p> Files<'p> {
 
     /// What a rule does to the sequences, of which none is kept.
     pub fn evaluate(&self, rule: &Rule) -> Result<Evaluated> {
-        let states = self.visit(Vec::new, |runs: &mut Vec<Run>, place, trace| {
-            if runs.last().is_none_or(|run| run.next != place.position) {
-                runs.push(Run::new(rule, place.position));
-            }
-            let run = runs.last_mut();
-            run.map_or(Ok(()), |run| run.push(rule, trace))
-        })?;
-        let refuse = |e| Error::new(self.first(), e);
-        // In input order again: by it, ties are broken.
-        let mut runs: Vec<Run> = states.into_iter().flatten().collect();
-        runs.sort_by_key(|run| run.start);
-        let mut all = Evaluator::for_rule(rule);
-        let (mut set, mut remembered, mut longest) = (SetRecord::default(), 0, 0);
-        for run in runs {
-            all.append(run.evaluator).map_err(refuse)?;
-            set += run.set;
-            remembered += run.remembered;
-            longest = longest.max(run.longest);
-        }
-        let evaluation = all.finish().map_err(refuse)?;
-        Ok(Evaluated {
-            evaluation,
-            own: rule.made_from(set),
-            remembered,
-            longest,
-        })
+        let states = self.visit(
+            || Stretches::new(rule),
+            |seen, place, trace| seen.push(place.position, trace).map_err(|e| e.to_string()),
+        )?;
+        Stretches::finish(rule, states).map_err(|e| Error::new(self.first(), e))
     }
-}
-
-/// What a rule did to files.
-#[derive(Debug)]
-pub struct Evaluated {
-    /// What it did.
-    pub evaluation: Evaluation,
-    /// Whether these are the very sequences that the rule was made from, or a
-    /// part that they were split into.
-    pub own: bool,
-    /// How many of them the rule is known to have been made from; see
-    /// [`Rule::remembers`].
-    pub remembered: u64,
-    /// The steps of the longest.
-    pub longest: usize,
 }
 
 /// What a sequence is split by.
@@ -330,41 +294,6 @@ fn kept(extent: Extent, bits_per_step: u64) -> u64 {
     };
     // A length and a key per sequence.
     filled.saturating_mul(bits_per_step) / 8 + 12 * extent.sequences
-}
-
-/// Sequences that follow each other, judged by one rule.
-struct Run {
-    start: u64,
-    next: u64,
-    evaluator: Evaluator,
-    set: SetRecord,
-    remembered: u64,
-    longest: usize,
-}
-
-impl Run {
-    fn new(rule: &Rule, start: u64) -> Self {
-        Self {
-            start,
-            next: start,
-            evaluator: Evaluator::for_rule(rule),
-            set: SetRecord::default(),
-            remembered: 0,
-            longest: 0,
-        }
-    }
-
-    fn push(&mut self, rule: &Rule, trace: &Trace<'_>) -> std::result::Result<(), String> {
-        let key = Key::new(trace.id(), self.next);
-        self.next += 1;
-        self.longest = self.longest.max(trace.len());
-        let print = self.evaluator.push(key, trace).map_err(|e| e.to_string())?;
-        if let Some(print) = print {
-            self.set += SetRecord::one(print);
-            self.remembered += u64::from(rule.remembers(print));
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -16,21 +16,23 @@ mod problem;
 mod proposal_file;
 mod rule_file;
 pub mod series;
+mod stretches;
 mod traces;
 mod write;
 pub use error::{Error, ErrorKind, Result};
 pub use evidence_file::{EvidencePart, Input, certify_parts, read_evidence, write_evidence};
 pub use export::{ExportError, ExportTo, LiveRule, export_rule, parse_live_rule};
 #[cfg(feature = "columnar")]
-pub use files::{Evaluated, Files, LEAST_MEMORY, Needed};
+pub use files::{Files, LEAST_MEMORY, Needed};
 pub use memory::MEMORY;
 pub use npz::{Integers, read_integers};
 pub use proposal_file::{read_proposal, write_proposal};
 pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
+pub use stretches::in_stretches;
 pub use traces::{
     CLASSIFIER, Columns, Format, Layout, Snapshot, Take, TraceWriter, Visit, WriteOptions,
-    metadata_of_bytes, read_metadata, read_outputs, read_traces, read_traces_seeing, trace_files,
-    visit_bytes, visit_given, visit_traces,
+    fold_given, metadata_of_bytes, read_metadata, read_outputs, read_traces, read_traces_seeing,
+    trace_files, visit_bytes, visit_given, visit_traces,
 };
 #[cfg(feature = "columnar")]
 pub use traces::{Extent, Place, fold_traces};

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
-use crate::error::{Error, ErrorKind, Source};
+use crate::error::{Cause, Error, ErrorKind};
 
 /// What is wrong, with the place as far as it is known yet: each level that
 /// the problem passes through puts its own place in front.
@@ -14,7 +14,7 @@ pub(crate) struct Problem {
     place: String,
     what: String,
     kind: ErrorKind,
-    source: Option<Source>,
+    source: Option<Cause>,
 }
 
 impl Problem {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use haltwise_log::sync_folder_of;
 use tempfile::NamedTempFile;
 
-use crate::error::{Error, ErrorKind, Result, Source};
+use crate::error::{Cause, Error, ErrorKind, Result};
 
 /// Writes a file so that a reader sees the old one or the whole new one, never
 /// a part, and so that a full disk or a crash leaves the old one as it was.
@@ -33,7 +33,7 @@ pub(crate) fn cannot_write(path: &Path, problem: impl Display) -> Error {
 }
 
 /// A problem with writing a file that another library has.
-pub(crate) fn failed(path: &Path, source: impl Into<Source>) -> Error {
+pub(crate) fn failed(path: &Path, source: impl Into<Cause>) -> Error {
     let source = source.into();
     let kind = kind_of(&*source);
     cannot_write(path, &source).of_kind(kind).caused_by(source)

@@ -14,7 +14,7 @@ use haltwise::corridor::Admission;
 use haltwise::simulate::{DrawnSequence, StandIn};
 use haltwise::terms::Terms;
 use haltwise::traces::{About, Trace};
-use haltwise::{Ask, Given, Method, Plan, Sequence};
+use haltwise::{Ask, Inputs, Method, Plan, Sequence};
 use haltwise_io::{
     Columns, Files, Format, TraceWriter, WriteOptions, read_outputs, visit_bytes, visit_traces,
 };
@@ -683,7 +683,7 @@ fn files_give_the_rule_of_what_they_hold_whatever_is_promised() {
     write(&folder.path().join("b.parquet"), 1400..3000, &all);
     let disagreement = || Ask {
         method: Some(Method::Adaptive),
-        loss: Some(haltwise::plan::LossWord::Disagreement),
+        loss: Some(haltwise::terms::Loss::Disagreement),
         ..Ask::default()
     };
     for ask in [
@@ -708,8 +708,8 @@ fn files_give_the_rule_of_what_they_hold_whatever_is_promised() {
         let files = Files::new(&[folder.path()], u64::MAX, &mut quiet).unwrap();
         let files = files.with(columns.clone());
         let outputs = read_outputs(&files.files(), &columns, &mut |_, _| {}).unwrap();
-        let found = plan.calibrate(Given::one(&files)).unwrap();
-        let expected = plan.calibrate(Given::one(&outputs)).unwrap();
+        let found = plan.calibrate(Inputs::one(&files)).unwrap();
+        let expected = plan.calibrate(Inputs::one(&outputs)).unwrap();
         assert_eq!(found.rule, expected.rule);
         // Evaluated in parts or one by one, by the columns that the rule speaks of.
         let evaluated = files.evaluate(&found.rule).unwrap();

@@ -19,6 +19,7 @@ use haltwise::plan::*;
 use haltwise::rule::*;
 use haltwise::stats::*;
 use haltwise::traces::*;
+use haltwise::{Inputs, Plan};
 use rayon::prelude::*;
 
 const DATASETS: [&str; 4] = [
@@ -50,18 +51,18 @@ struct Split {
 }
 
 impl Split {
-    fn screening(&self, all: &Traces) -> Screening {
+    fn screening(&self, all: &Traces) -> Traces {
         let half = self.calibration.len() / 2;
-        Screening::new(all.select(self.calibration[..half].iter().copied()))
+        all.select(self.calibration[..half].iter().copied())
     }
 
-    fn certifying(&self, all: &Traces) -> Certifying {
+    fn certifying(&self, all: &Traces) -> Traces {
         let half = self.calibration.len() / 2;
-        Certifying::new(all.select(self.calibration[half..].iter().copied()))
+        all.select(self.calibration[half..].iter().copied())
     }
 
-    fn all_calibration(&self, all: &Traces) -> Certifying {
-        Certifying::new(all.select(self.calibration.iter().copied()))
+    fn all_calibration(&self, all: &Traces) -> Traces {
+        all.select(self.calibration.iter().copied())
     }
 }
 
@@ -85,12 +86,20 @@ fn splits(folder: &Path, name: &str) -> Vec<Split> {
 
 /// To the letter of the paper's listing.
 fn listing() -> Plan {
+    skipping().walking(AtNever::Stop).unwrap()
+}
+
+fn skipping() -> Plan {
     let ask = Ask {
         method: Some(Method::Conditional),
-        at_never: Some(AtNever::Stop),
+        screen: true,
         ..Ask::default()
     };
     Plan::new(ask).unwrap()
+}
+
+fn found(plan: &Plan, given: Inputs<'_, Traces>) -> Rule {
+    plan.calibrate(given).unwrap().rule
 }
 
 fn marginal() -> Plan {
@@ -122,14 +131,15 @@ fn thresholds_equal_the_papers_on_all_forty_cases() {
         for (i, (expected, split)) in std::iter::zip(expected, splits(&folder, name)).enumerate() {
             let thresholds = |rule: Rule| Vec::<Option<f32>>::from(rule.thresholds().clone());
             let (screening, certifying) = (split.screening(&all), split.certifying(&all));
-            let marginal = marginal().rule((), &split.all_calibration(&all)).unwrap();
+            let calibration = split.all_calibration(&all);
+            let marginal = found(&marginal(), Inputs::one(&calibration));
             assert_eq!(thresholds(marginal)[0], expected.marginal, "{name} {i}");
-            let screened = screen_only().screened_rule(&screening).unwrap();
+            let screened = found(&screen_only(), Inputs::one(&screening));
             assert_eq!(thresholds(screened), expected.screen, "{name} {i}");
-            let conditional = listing().rule(&screening, &certifying).unwrap();
+            let parts = || Inputs::one(&certifying).screen(&screening);
+            let conditional = found(&listing(), parts());
             assert_eq!(thresholds(conditional), expected.conditional, "{name} {i}");
-            let skipping = Plan::of(Method::Conditional).rule(&screening, &certifying);
-            let skipping = thresholds(skipping.unwrap());
+            let skipping = thresholds(found(&skipping(), parts()));
             if skipping != expected.conditional {
                 println!("{name} {i}: skipping never goes further: {skipping:?}");
                 assert!(
@@ -183,10 +193,10 @@ fn means_over_a_hundred_splits_equal_the_table() {
         let splits = splits(&folder, name);
         let conditional = |s: &Split| {
             let parts = (s.screening(&all), s.certifying(&all));
-            listing().rule(&parts.0, &parts.1).unwrap()
+            found(&listing(), Inputs::one(&parts.1).screen(&parts.0))
         };
-        let marginal = |s: &Split| marginal().rule((), &s.all_calibration(&all)).unwrap();
-        let screen_only = |s: &Split| screen_only().screened_rule(&s.screening(&all)).unwrap();
+        let marginal = |s: &Split| found(&marginal(), Inputs::one(&s.all_calibration(&all)));
+        let screen_only = |s: &Split| found(&screen_only(), Inputs::one(&s.screening(&all)));
         for (method, found) in [
             ("marginal", means(&all, &splits, marginal)),
             ("conditional", means(&all, &splits, conditional)),
@@ -208,14 +218,14 @@ fn means_over_a_hundred_splits_equal_the_table() {
 fn violations(
     population: &Traces,
     n: usize,
-    rule: impl Fn(Screening, Certifying) -> Rule + Sync,
+    rule: impl Fn(&Traces, &Traces) -> Rule + Sync,
 ) -> u64 {
     (0..DRAWS)
         .into_par_iter()
         .map(|draw| {
-            let screening = Screening::new(population.resample(n, 2 * draw));
-            let certifying = Certifying::new(population.resample(n, 2 * draw + 1));
-            let rule = rule(screening, certifying);
+            let screening = population.resample(n, 2 * draw);
+            let certifying = population.resample(n, 2 * draw + 1);
+            let rule = rule(&screening, &certifying);
             let truth = evaluate(rule.thresholds(), population).unwrap();
             let violated = truth
                 .by_step
@@ -241,12 +251,12 @@ fn on_real_traces_the_promise_is_kept_and_only_by_certifying() {
         let population = traces(&folder, name);
         let n = population.len() / 3;
         let conditional = violations(&population, n, |s, t| {
-            Plan::of(Method::Conditional).rule(&s, &t).unwrap()
+            found(&skipping(), Inputs::one(t).screen(s))
         });
-        let screened = violations(&population, n, |s, _| {
-            screen_only().screened_rule(&s).unwrap()
+        let screened = violations(&population, n, |s, _| found(&screen_only(), Inputs::one(s)));
+        let marginal = violations(&population, 2 * n, |_, t| {
+            found(&marginal(), Inputs::one(t))
         });
-        let marginal = violations(&population, 2 * n, |_, t| marginal().rule((), &t).unwrap());
         println!(
             "{name}: conditional {conditional}, screening alone {screened}, marginal {marginal} of {DRAWS}"
         );

@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use haltwise::simulate::{Atom, Process};
-use haltwise::traces::{Certifying, Screening};
-use haltwise::{Method, Plan, Rule};
+use haltwise::{Ask, Inputs, Method, Plan, Rule};
 use haltwise_io::{parse_rule, read_rule, rule_json, write_rule};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -26,9 +25,13 @@ fn rule() -> Rule {
     steps[0] = vec![atom(0.3, 0.5), atom(0.9, 0.3)];
     let process = Process::new("halts from step 2 on", steps);
     let (screening, certifying) = (process.draw(3_000, 1), process.draw(3_000, 2));
-    let (screening, certifying) = (Screening::new(screening), Certifying::new(certifying));
-    let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
-    let rule = rule.unwrap();
+    let plan = Plan::new(Ask {
+        method: Some(Method::Conditional),
+        screen: true,
+        ..Ask::default()
+    });
+    let given = Inputs::one(&certifying).screen(&screening);
+    let rule = plan.unwrap().calibrate(given).unwrap().rule;
     assert!(rule.halts_early() && rule.trail().len() > 1);
     rule
 }

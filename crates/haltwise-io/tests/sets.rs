@@ -6,7 +6,7 @@ use std::path::Path;
 use haltwise::corridor::{Admission, Share, Source};
 use haltwise::simulate::{DrawnSequence, StandIn};
 use haltwise::terms::Terms;
-use haltwise::{Ask, Given, Method, Plan, Sequence};
+use haltwise::{Ask, Inputs, Method, Plan, Sequence};
 use haltwise_io::{
     Columns, Extent, Files, Snapshot, TraceWriter, WriteOptions, fold_traces, read_outputs,
     read_traces,
@@ -55,16 +55,16 @@ fn files_larger_than_memory_give_the_rule_of_what_they_hold() {
         let files = Snapshot::new(&[folder.path()]).unwrap().files();
         let outputs = read_outputs(&files, &Columns::default(), &mut |_, _| {}).unwrap();
         for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
-            let expected = plan(method).calibrate(Given::one(&outputs)).unwrap();
+            let expected = plan(method).calibrate(Inputs::one(&outputs)).unwrap();
             // All of it, and as little as is possible: then a part screens.
             for memory in [u64::MAX, haltwise_io::LEAST_MEMORY + 25_000] {
                 let mut quiet = |_, _| {};
                 let files = Files::new(&[folder.path()], memory, &mut quiet).unwrap();
-                let found = plan(method).calibrate(Given::one(&files)).unwrap();
-                if found.remarks.is_empty() {
+                let found = plan(method).calibrate(Inputs::one(&files)).unwrap();
+                if found.warnings.is_empty() {
                     assert_eq!(found.rule, expected.rule, "{method:?}");
                 } else {
-                    assert_eq!(method, Method::Conditional, "{:?}", found.remarks);
+                    assert_eq!(method, Method::Conditional, "{:?}", found.warnings);
                     assert_eq!(found.rule.certified_on(), expected.rule.certified_on());
                 }
             }

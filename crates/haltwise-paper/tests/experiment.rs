@@ -41,7 +41,7 @@ fn the_report_is_one_well_formed_page() {
 #[test]
 fn names_are_escaped_wherever_they_appear() {
     let bad = "</script><img src=x onerror=alert(1)>\"'&\u{0}";
-    let context = Context::new(bad).title(bad).source(bad, bad).written(bad);
+    let context = Context::new(bad).title(bad).source(bad, bad);
     let mut experiment = common::experiment(&[("a", 4), ("a", 4)], 3, 300);
     for dataset in &mut experiment.datasets {
         dataset.name = bad.into();

@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::http::Request;
 use axum::routing::post;
 use axum::serve::ListenerExt;
-use haltwise::{Given, Method, Outputs, Plan, Rule, Sequence};
+use haltwise::{Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_proxy::{Options, Proxy};
 use haltwise_serve::{RuleToServe, ServedRules, WatchOptions};
 use http_body_util::BodyExt;
@@ -60,7 +60,7 @@ fn certified() -> Rule {
         method: Some(Method::Marginal),
         ..haltwise::Ask::default()
     };
-    let made = Plan::new(ask).unwrap().calibrate(Given::one(&outputs));
+    let made = Plan::new(ask).unwrap().calibrate(Inputs::one(&outputs));
     let mut json = serde_json::to_value(made.unwrap().rule).unwrap();
     json["classifier"] = CLASSIFIER.clone();
     serde_json::from_value(json).unwrap()

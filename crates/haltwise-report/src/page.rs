@@ -15,7 +15,6 @@ pub struct Context {
     title: Option<String>,
     sources: Vec<(String, String)>,
     version: String,
-    written: Option<String>,
 }
 
 impl Context {
@@ -36,12 +35,6 @@ impl Context {
     /// A file that the report was made from: what it is, and its name.
     pub fn source(mut self, what: impl Into<String>, name: impl Into<String>) -> Self {
         self.sources.push((what.into(), name.into()));
-        self
-    }
-
-    /// When it was written, in words; left out unless given.
-    pub fn written(mut self, when: impl Into<String>) -> Self {
-        self.written = Some(when.into());
         self
     }
 }
@@ -106,7 +99,6 @@ fn footer(context: &Context) -> Markup {
     html! {
         footer {
             "Written by Haltwise " (context.version)
-            @if let Some(when) = &context.written { ", " (when) }
             ". Steps are counted from 1. Intervals are exact (Clopper–Pearson) at 95%."
         }
     }

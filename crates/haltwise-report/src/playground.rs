@@ -2,6 +2,8 @@
 //! of the reports. What it shows of rules is made here; the page itself computes
 //! nothing.
 
+use haltwise::Method;
+use haltwise::plan::{Kind, OPTIONS, OptionSpec, Section, Word, camel_case, spelt};
 use maud::{DOCTYPE, Markup, html};
 
 use crate::comparison::{Compared, comparison_figures, summary};
@@ -130,69 +132,98 @@ fn files() -> Markup {
     }
 }
 
+/// The options that stand above the rest, and how each is shown there.
+const FIRST: [&str; 5] = ["method", "alpha", "delta", "score", "seed"];
+
 fn wishes() -> Markup {
-    let method = |value: &str, title: &str, says: &str, checked: bool| {
-        html! {
-            label.choice {
-                input type="radio" name="method" value=(value) checked[checked];
-                span { b { (title) } span.small { (says) } }
-            }
-        }
-    };
     html! {
         h2 { "What you want" }
         form #wishes {
             fieldset {
                 legend { "Promise" }
-                (method("adaptive", "Adaptive", "a learned score; holds among those halted by any step", true))
-                (method("conditional", "Conditional", "the paper's; holds among those halted by any step", false))
-                (method("marginal", "Marginal", "the paper's; holds on average", false))
+                @for method in Method::VALUES.iter().filter(|m| m.promise().is_some()) {
+                    (choice(*method))
+                }
             }
             div.sliders {
                 label for="alpha" { "Tolerated gap α" output #alpha-value for="alpha" { "10%" } }
-                input #alpha type="range" min="0.01" max="0.3" step="0.005" value="0.1";
+                input #alpha type="range" min="0.01" max="0.3" step="0.005" value="0.1" data-option="alpha";
                 label for="delta" { "Chance that the promise fails δ" output #delta-value for="delta" { "1%" } }
-                input #delta type="range" min="0.005" max="0.2" step="0.005" value="0.01";
-                label for="score" { "Score" }
-                select #score {
-                    option value="" { "as the method likes" }
-                    option value="confidence" { "the one in the traces" }
-                    option value="max-probability" { "largest probability" }
-                    option value="margin" { "margin of the two largest" }
-                    option value="gap" { "learned" }
+                input #delta type="range" min="0.005" max="0.2" step="0.005" value="0.01" data-option="delta";
+                @for option in OPTIONS.iter().filter(|o| ["score", "seed"].contains(&o.name)) {
+                    (field(option))
                 }
-                label for="seed" { "Seed of the split" }
-                input #seed type="number" min="0" step="1" value="0";
             }
-            (more())
+            details.more {
+                summary { "More: on average, by group, units, costs" }
+                div.sliders {
+                    @for section in [Section::Promise, Section::Rule] {
+                        @for option in OPTIONS.iter().filter(|o| o.section == section && !FIRST.contains(&o.name)) {
+                            (field(option))
+                        }
+                    }
+                }
+            }
         }
     }
 }
 
-/// What most people need not ask for.
-fn more() -> Markup {
-    let field = |id: &str, title: &str, says: &str| {
-        let note = format!("{id}-note");
+/// The radio button of a method.
+fn choice(method: Method) -> Markup {
+    let words = std::iter::zip(Method::VALUES, Method::WORDS);
+    let help = words.filter(|(value, _)| **value == method);
+    let says: String = help.map(|(_, (_, help))| as_shown(help)).collect();
+    let title = method.word();
+    html! {
+        label.choice {
+            input type="radio" name="method" value=(title) checked[method == Method::default()];
+            span { b { (title[..1].to_uppercase()) (title[1..]) } span.small { (says) } }
+        }
+    }
+}
+
+/// Help, with options named as their fields are.
+fn as_shown(help: &str) -> String {
+    spelt(help, title).replace('`', "")
+}
+
+/// What the field of an option is called.
+fn title(name: &str) -> String {
+    name.replace('_', " ")
+}
+
+/// The field of an option; empty, it asks for what is usual. The page's script finds all in the
+/// attributes: the option, the methods that it goes with, and whether files are read by it.
+fn field(option: &OptionSpec) -> Markup {
+    let id = camel_case(option.name);
+    let note = format!("{id}-note");
+    let goes_with = Method::VALUES.iter().filter(|m| option.goes_with(**m));
+    let methods: Vec<&str> = goes_with.map(|method| method.word()).collect();
+    let methods = methods.join(" ");
+    let reads = option.section == Section::Promise;
+    let usual = option.usual;
+    let input = |kind: &str, step: Option<&str>| {
         html! {
-            label for=(id) { (title) }
-            input id=(id) type="text" autocomplete="off" spellcheck="false" aria-describedby=(note);
-            p id=(note).small.muted { (says) }
+            input id=(id) type=(kind) step=[step] min=[step.map(|_| "0")] placeholder=[usual] autocomplete="off"
+                spellcheck="false" aria-describedby=(note) data-option=(id) data-methods=(methods) data-reads[reads];
         }
     };
     html! {
-        details.more {
-            summary { "More: on average, by group, units, costs" }
-            div.sliders {
-                label for="promise" { "Among whom, for the adaptive method" }
-                select #promise {
-                    option value="" { "those halted by any step" }
-                    option value="average" { "all, on average" }
+        label for=(id) { (title(option.name)) }
+        @match option.kind {
+            Kind::Word(words) => {
+                select id=(id) aria-describedby=(note) data-option=(id) data-methods=(methods) data-reads[reads] {
+                    option value="" { "usual: " (usual.unwrap_or_default()) }
+                    @for (word, help) in words {
+                        option value=(word) title=(as_shown(help)) { (word) }
+                    }
                 }
-                (field("by", "A promise for each group", "the column that names a sequence's group, or label"))
-                (field("unit", "What was drawn independently", "the column that names a sequence's patient, document, …"))
-                (field("cost", "What a step costs", "a column of costs, or costs such as 1,1,4: the last one also for later steps"))
             }
+            Kind::Number => { (input("number", Some("any"))) }
+            Kind::Count => { (input("number", Some("1"))) }
+            Kind::Counts | Kind::Column | Kind::Costs => { (input("text", None)) }
         }
+        p id=(note).small.muted { (option.help(title).replace('`', "")) }
     }
 }
 

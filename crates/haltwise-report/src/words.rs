@@ -3,9 +3,9 @@
 //! styling and name no option of any program.
 
 use haltwise::corridor::Counts;
-use haltwise::plan::Delta;
+use haltwise::plan::{Delta, Word};
 use haltwise::rule::{
-    FamilyKind, FamilyRecord, Lengths, Promise, Proof, Test, Thresholds, halted_needed,
+    FamilyKind, Lengths, Promise, Proof, Test, TestedFamily, Thresholds, halted_needed,
 };
 use haltwise::score::ScoreSource;
 use haltwise::terms::Loss;
@@ -46,11 +46,9 @@ pub(crate) fn title(rule: &Rule) -> String {
 
 /// The method in one or two words.
 pub(crate) fn method(rule: &Rule) -> &'static str {
-    match rule.method() {
-        Method::Marginal => "marginal",
-        Method::Conditional => "conditional",
-        Method::Adaptive => "adaptive",
-        Method::ScreenOnly => "screened only",
+    match rule.method().promise() {
+        Some(_) => rule.method().word(),
+        None => "screened only",
     }
 }
 
@@ -375,13 +373,13 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
 }
 
 fn first_test<'a>(
-    (family, tests): (&'a FamilyRecord, &'a [Test]),
-) -> Option<(&'a FamilyRecord, &'a Test)> {
+    (family, tests): (&'a TestedFamily, &'a [Test]),
+) -> Option<(&'a TestedFamily, &'a Test)> {
     Some((family, tests.first()?))
 }
 
 /// The first test of a threshold curve, if curves were tested and none passed.
-fn failed_curve(rule: &Rule) -> Option<(&FamilyRecord, &Test)> {
+fn failed_curve(rule: &Rule) -> Option<(&TestedFamily, &Test)> {
     let curves = || {
         rule.tests_by_family()
             .filter(|(family, _)| family.kind == FamilyKind::Curves)

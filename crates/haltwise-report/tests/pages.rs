@@ -7,8 +7,7 @@ mod common;
 
 use common::html::{check, elements};
 use haltwise::evaluate::Evaluator;
-use haltwise::traces::Screening;
-use haltwise::{Method, Plan, evaluate};
+use haltwise::{Inputs, Method, Plan, evaluate};
 use haltwise_report::{Compared, Context, report_comparison, report_evaluation, words};
 
 #[test]
@@ -44,10 +43,10 @@ fn a_screened_rule_is_said_to_promise_nothing() {
 #[test]
 fn a_rule_that_never_halts_says_why() {
     let process = common::process(5);
-    let (screening, certifying) = process.draw(20, 1).split(0.5, 7);
-    let rule = Plan::of(Method::Conditional)
-        .rule(&screening, &certifying)
-        .expect("a rule");
+    let rule = common::rule(
+        Plan::of(Method::Conditional),
+        Inputs::one(&process.draw(20, 1)),
+    );
     assert!(!rule.halts_early());
     let evaluation = evaluate(rule.thresholds(), &process.draw(50, 2)).expect("an evaluation");
     let page = report_evaluation(&rule, &evaluation, &Context::new("0"));
@@ -59,9 +58,7 @@ fn a_rule_that_never_halts_says_why() {
 #[test]
 fn one_step_and_one_sequence_are_enough() {
     let draw = || common::process(1).draw(1, 3);
-    let rule = Plan::of(Method::ScreenOnly)
-        .screened_rule(&Screening::new(draw()))
-        .expect("a rule");
+    let rule = common::rule(Plan::of(Method::ScreenOnly), Inputs::one(&draw()));
     let evaluation = evaluate(rule.thresholds(), &draw()).expect("an evaluation");
     check(&report_evaluation(&rule, &evaluation, &Context::new("0")));
     let rules = [Compared::new("only", rule, evaluation)];
@@ -71,9 +68,10 @@ fn one_step_and_one_sequence_are_enough() {
 #[test]
 fn sequences_longer_than_the_rule_are_on_the_page_to_their_end() {
     let unequal = common::process(4).with_lengths(vec![0.0, 1.0, 0.0, 1.0]);
-    let rule = Plan::of(Method::ScreenOnly)
-        .screened_rule(&Screening::new(unequal.draw(100, 3)))
-        .expect("a rule");
+    let rule = common::rule(
+        Plan::of(Method::ScreenOnly),
+        Inputs::one(&unequal.draw(100, 3)),
+    );
     let mut evaluator = Evaluator::for_rule(&rule);
     evaluator
         .add(&common::process(7).draw(100, 4))
@@ -94,7 +92,7 @@ fn names_are_escaped_wherever_they_appear() {
     for compared in &mut rules {
         compared.name = bad.into();
     }
-    let context = Context::new(bad).title(bad).source(bad, bad).written(bad);
+    let context = Context::new(bad).title(bad).source(bad, bad);
     for page in [
         report_evaluation(&rules[0].rule, &rules[0].evaluation, &context),
         report_comparison(&rules, &context),

@@ -1,17 +1,15 @@
 //! From traces to a rule, and to what it does.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use haltwise::corridor::{CalibrateError, Fold};
 use haltwise::evaluate::{Evaluation, Evaluator};
-use haltwise::plan::{AtNever, LossWord, ScoreWord, ScreenBy, Word};
-use haltwise::rule::Promise;
-use haltwise::terms::Cost;
-use haltwise::traces::{Key, SetRecord, Trace};
-use haltwise::{Ask, Given, Method, Outputs, Plan};
+use haltwise::plan::{OPTIONS, PlanError, Section, Value, camel_case};
+use haltwise::traces::{Key, SetSummary, Trace};
+use haltwise::{Ask, Inputs, Outputs, Plan};
 use haltwise_report::{Compared, Context, report_evaluation};
 use js_sys::Function;
-use serde::Deserialize;
 use wasm_bindgen::JsValue;
 use wasm_bindgen::prelude::wasm_bindgen;
 
@@ -19,83 +17,38 @@ use crate::rule::Rule;
 use crate::traces::Traces;
 use crate::{Result, error};
 
-/// What is asked for, in JavaScript's words.
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
-pub(crate) struct Options {
-    method: Option<String>,
-    promise: Option<String>,
-    score: Option<String>,
-    alpha: Option<f64>,
-    delta: Option<f64>,
-    fit_fraction: Option<f64>,
-    screen_fraction: Option<f64>,
-    seed: Option<u64>,
-    grid_step: Option<f64>,
-    at_never: Option<String>,
-    screen_by: Option<String>,
-    loss: Option<String>,
-    scale: Option<f64>,
-    by: Option<String>,
-    unit: Option<String>,
-    weight: Option<String>,
-    weight_bound: Option<f64>,
-    cost: Option<Costs>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Costs {
-    /// A column, or costs with commas between them.
-    Words(String),
-    Steps(Vec<f64>),
-}
-
-impl Options {
-    pub(crate) fn parse(json: &str) -> Result<Self> {
-        serde_json::from_str(json).map_err(|e| error(format_args!("the options: {e}")))
-    }
-
-    pub(crate) fn plan(self) -> Result<Plan> {
-        fn word<T: Word>(word: &Option<String>) -> Result<Option<T>> {
-            word.as_deref().map(T::of).transpose().map_err(error)
+/// The plan that options ask for: a JSON object by the names of the heart's list, in camel case.
+pub(crate) fn plan(options: &str) -> Result<Plan> {
+    let options: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(options).map_err(|e| error(format_args!("the options: {e}")))?;
+    let mut ask = Ask::default();
+    for (name, value) in options {
+        let refused = |e: PlanError| error(format_args!("the options: {}", e.spelt(camel_case)));
+        let mut known = OPTIONS.iter().filter(|o| o.section != Section::Evidence);
+        let known = known.find(|option| camel_case(option.name) == name);
+        let known = known.ok_or_else(|| refused(PlanError::Unknown { option: name }))?;
+        if let Some(value) = worth(value) {
+            ask.set(known.name, value).map_err(refused)?;
         }
-        let camel = |name: &str| {
-            let mut words = name.split('_');
-            let first = words.next().unwrap_or_default().to_owned();
-            words.fold(first, |name, word| {
-                let (head, tail) = word.split_at(word.len().min(1));
-                name + &head.to_uppercase() + tail
-            })
-        };
-        Plan::new(Ask {
-            method: word::<Method>(&self.method)?,
-            promise: word::<Promise>(&self.promise)?,
-            alpha: self.alpha,
-            delta: self.delta,
-            score: word::<ScoreWord>(&self.score)?,
-            fit: false,
-            fit_fraction: self.fit_fraction,
-            screen: false,
-            screen_fraction: self.screen_fraction,
-            seed: self.seed,
-            grid_step: self.grid_step,
-            at_never: word::<AtNever>(&self.at_never)?,
-            screen_by: word::<ScreenBy>(&self.screen_by)?,
-            loss: word::<LossWord>(&self.loss)?,
-            scale: self.scale,
-            by: self.by,
-            unit: self.unit,
-            weight: self.weight,
-            weight_bound: self.weight_bound,
-            cost: self.cost.map(|costs| match costs {
-                Costs::Words(words) => Cost::of(&words),
-                Costs::Steps(steps) => Cost::Steps(steps),
-            }),
-            looks: Vec::new(),
-        })
-        .map_err(|e| error(e.spelt(camel)))
     }
+    Plan::new(ask).map_err(|e| error(e.spelt(camel_case)))
+}
+
+/// A value of JSON, whatever option it is for; `null` asks for what is usual.
+fn worth(value: serde_json::Value) -> Option<Value> {
+    Some(match value {
+        serde_json::Value::Null => return None,
+        serde_json::Value::String(text) => Value::Text(text),
+        serde_json::Value::Array(values) => {
+            Value::List(values.into_iter().filter_map(worth).collect())
+        }
+        serde_json::Value::Number(number) => match (number.as_u64(), number.as_f64()) {
+            (Some(count), _) => Value::Count(count),
+            (None, number) => Value::Number(number.unwrap_or(f64::NAN)),
+        },
+        // No option takes one; it is shown as it came.
+        other => Value::Text(other.to_string()),
+    })
 }
 
 thread_local! {
@@ -154,7 +107,7 @@ impl Fold for Told<'_> {
 #[derive(Debug)]
 pub struct Calibrated {
     rule: Rule,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
 }
 
 #[wasm_bindgen]
@@ -165,16 +118,16 @@ impl Calibrated {
     }
 
     /// What to look at twice.
-    pub fn remarks(&self) -> Vec<String> {
-        self.remarks.clone()
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
     }
 }
 
 /// Finds and certifies a rule. `options` is JSON.
 #[wasm_bindgen]
 pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
-    let plan = Options::parse(options)?.plan()?;
-    let found = plan.calibrate(Given {
+    let plan = plan(options)?;
+    let found = plan.calibrate(Inputs {
         traces: &Told(&traces.outputs),
         fit: None,
         screen: None,
@@ -183,13 +136,13 @@ pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
     let found = found.map_err(error)?;
     Ok(Calibrated {
         rule: Rule::of(found.rule),
-        remarks: found.remarks.iter().map(ToString::to_string).collect(),
+        warnings: found.warnings.iter().map(ToString::to_string).collect(),
     })
 }
 
 /// What a rule does to traces, and whether they flatter it.
 fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool)> {
-    let start = || (Evaluator::for_rule(rule), SetRecord::default(), 0, None);
+    let start = || (Evaluator::for_rule(rule), SetSummary::default(), 0, None);
     let states = traces.outputs.fold(start, |state, key, trace| {
         let (evaluator, set, remembered, failed) = state;
         if failed.is_some() {
@@ -197,7 +150,7 @@ fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool
         }
         match evaluator.push(key, trace) {
             Ok(Some(print)) => {
-                *set += SetRecord::one(print);
+                *set += SetSummary::one(print);
                 *remembered += u64::from(rule.remembers(print));
             }
             Ok(None) => {}
@@ -206,7 +159,7 @@ fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool
         Ok(())
     });
     let mut all = Evaluator::for_rule(rule);
-    let (mut set, mut remembered) = (SetRecord::default(), 0);
+    let (mut set, mut remembered) = (SetSummary::default(), 0);
     for (evaluator, seen, known, failed) in states.map_err(error)? {
         if let Some(failed) = failed {
             let score = rule.source();

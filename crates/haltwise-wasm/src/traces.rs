@@ -7,7 +7,7 @@ use haltwise::{Outputs, Sequence};
 use haltwise_io::{Columns, Format, metadata_of_bytes, visit_bytes, visit_given};
 use wasm_bindgen::prelude::wasm_bindgen;
 
-use crate::calibrate::Options;
+use crate::calibrate::plan;
 use crate::{Result, error};
 
 /// The remark of a file that names its classifier.
@@ -28,7 +28,7 @@ impl Traces {
     /// for, as JSON; they may name columns.
     pub fn read(name: &str, bytes: &[u8], options: &str) -> Result<Self> {
         let format = Format::of(Path::new(name)).map_err(error)?;
-        let columns = Columns::of(Options::parse(options)?.plan()?.terms());
+        let columns = Columns::of(plan(options)?.terms());
         let mut outputs = Outputs::new();
         visit_bytes(name, format, bytes, &columns, &mut |trace| {
             let key = Key::new(trace.id(), outputs.len() as u64);

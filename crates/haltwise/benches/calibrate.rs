@@ -1,5 +1,5 @@
-//! Calibrating beside the least it could cost: summing every score once on the
-//! same threads.
+//! Calibrating, the way that users take, beside the least it could cost: going once through the
+//! scores and once through the predictions, on the same threads.
 //!
 //!     make bench
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -9,6 +9,7 @@ use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::score::*;
 use haltwise::stats::*;
+use haltwise::terms::Loss;
 use haltwise::traces::*;
 use haltwise::*;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -49,27 +50,46 @@ fn large(c: &mut Criterion) {
         b.iter(|| -> f32 { matrix.par_chunks(1 << 16).map(sum).sum() })
     });
     drop(matrix);
-    let screening = Screening::new(generate(SEQUENCES / 2, 1));
-    let certifying = Certifying::new(generate(SEQUENCES / 2, 2));
-    group.bench_function("screen", |b| {
-        let plan = Plan::of(Method::ScreenOnly);
-        b.iter(|| plan.screened_rule(&screening))
+    let predictions: Vec<u32> = vec![1; SEQUENCES * STEPS];
+    group.bench_function("compare the predictions", |b| {
+        let right = |chunk: &[u32]| chunk.iter().map(|&p| u32::from(p == 1)).sum::<u32>();
+        b.iter(|| -> u32 { predictions.par_chunks(1 << 16).map(right).sum() })
     });
-    let conditional = Plan::of(Method::Conditional);
-    group.bench_function("conditional (screen + certify)", |b| {
-        b.iter(|| conditional.rule(&screening, &certifying))
-    });
-    group.bench_function("marginal (half the traces)", |b| {
-        let plan = Plan::of(Method::Marginal);
-        b.iter(|| plan.rule((), &certifying))
-    });
-    let rule = conditional.rule(&screening, &certifying).expect("sound");
-    drop((screening, certifying));
+    drop(predictions);
+    let outputs = said(SEQUENCES, 1);
+    for method in [Method::ScreenOnly, Method::Marginal, Method::Conditional] {
+        let plan = Plan::of(method);
+        group.bench_function(format!("{method:?}"), |b| {
+            b.iter(|| plan.calibrate(Inputs::one(&outputs)))
+        });
+    }
+    let plan = Plan::of(Method::Conditional);
+    let rule = plan.calibrate(Inputs::one(&outputs)).expect("sound").rule;
+    drop(outputs);
     let other = generate(SEQUENCES / 2, 3);
-    group.bench_function("evaluate (half the traces)", |b| {
+    group.bench_function("evaluate thresholds (half the traces)", |b| {
         b.iter(|| evaluate(rule.thresholds(), &other))
     });
     group.finish();
+}
+
+/// The same sequences with predictions of classes.
+fn said(n: usize, seed: u64) -> Outputs {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut outputs = Outputs::new();
+    let (mut scores, mut right) = (vec![0.0; STEPS], vec![false; STEPS]);
+    for _ in 0..n {
+        sequence(&mut rng, &mut scores, &mut right);
+        let predictions: Vec<u32> = right.iter().map(|&right| u32::from(right)).collect();
+        let sequence = Sequence {
+            label: Some(1),
+            predictions: Some(&predictions),
+            scores: Some(&scores),
+            ..Sequence::default()
+        };
+        outputs.push(sequence).expect("sound");
+    }
+    outputs
 }
 
 /// A sum that vectorises: sixteen running sums.
@@ -84,12 +104,9 @@ fn sum(values: &[f32]) -> f32 {
 }
 
 fn observe(c: &mut Criterion) {
-    let (screening, certifying) = (
-        Screening::new(generate(5_000, 3)),
-        Certifying::new(generate(5_000, 4)),
-    );
     let plan = Plan::of(Method::Conditional);
-    let rule = plan.rule(&screening, &certifying).expect("sound");
+    let found = plan.calibrate(Inputs::one(&generate(10_000, 3)));
+    let rule = found.expect("sound").rule;
     let scores: Vec<Score> = generate(1, 4).scores(0).expect("one")[..]
         .iter()
         .map(|&s| s.try_into().expect("in range"))
@@ -142,15 +159,16 @@ fn generate_outputs(n: usize, seed: u64) -> Outputs {
 fn adaptive(c: &mut Criterion) {
     let mut group = c.benchmark_group("adaptive, 1,664 to fit, 2,220 to certify, x 96 x 7");
     group.sample_size(10);
-    let fitting = Fitting::new(generate_outputs(1_664, 5));
-    let certifying = Certifying::new(generate_outputs(2_220, 6));
-    let plan = Plan::default();
-    let survey = certifying.survey();
-    group.bench_function("fit and propose", |b| {
-        b.iter(|| plan.fix(&fitting, &survey))
+    let (fitting, certifying) = (generate_outputs(1_664, 5), generate_outputs(2_220, 6));
+    let plan = Plan::new(Ask {
+        fit: true,
+        ..Ask::default()
     });
+    let plan = plan.expect("sound");
+    let given = || Inputs::one(&certifying).fit(&fitting);
+    group.bench_function("fit and propose", |b| b.iter(|| plan.propose(given())));
     group.bench_function("fit, propose, score and certify", |b| {
-        b.iter(|| plan.rule(&fitting, &certifying))
+        b.iter(|| plan.calibrate(given()))
     });
     group.finish();
 }
@@ -188,7 +206,7 @@ fn promises(c: &mut Criterion) {
             Method::Conditional,
             "disagreement",
             Ask {
-                loss: Some(LossWord::Disagreement),
+                loss: Some(Loss::Disagreement),
                 ..Ask::default()
             },
         ),
@@ -204,7 +222,7 @@ fn promises(c: &mut Criterion) {
             Method::Conditional,
             "losses in [0, 1]",
             Ask {
-                loss: Some(LossWord::Given),
+                loss: Some(Loss::Given),
                 ..Ask::default()
             },
         ),
@@ -229,7 +247,7 @@ fn promises(c: &mut Criterion) {
             Method::Adaptive,
             "losses in [0, 1]",
             Ask {
-                loss: Some(LossWord::Given),
+                loss: Some(Loss::Given),
                 ..Ask::default()
             },
         ),
@@ -240,7 +258,7 @@ fn promises(c: &mut Criterion) {
         });
         let plan = plan.expect("sound");
         group.bench_function(format!("{method:?}, {name}"), |b| {
-            b.iter(|| plan.calibrate(Given::one(&outputs)))
+            b.iter(|| plan.calibrate(Inputs::one(&outputs)))
         });
     }
     group.finish();

@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use haltwise::plan::Word;
-use haltwise::{Given, Method, Outputs, Plan, Sequence};
+use haltwise::{Inputs, Method, Outputs, Plan, Sequence};
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +31,7 @@ fn main() {
     }
     let plan = Plan::of(Method::of(&arguments[4]).unwrap());
     let start = Instant::now();
-    let found = plan.calibrate(Given {
+    let found = plan.calibrate(Inputs {
         traces: &outputs,
         fit: None,
         screen: None,

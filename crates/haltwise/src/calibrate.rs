@@ -10,19 +10,19 @@
 use std::collections::BTreeMap;
 
 use crate::certify::evidence::Evidence;
-use crate::certify::source::{Drawn, Kept, Room, Share, Source, Wanted};
-use crate::data::identity::{Classifier, Others, SetAside, SetRecord, Sketch};
-use crate::data::roles::Fitting;
+use crate::certify::source::{Drawn, Parts, Room, Share, Source, Wanted};
+use crate::data::identity::{Classifier, Others, SetAside, SetSummary, Sketch};
+use crate::data::roles::{Fitting, Screening};
+use crate::data::score::ScoreSource;
 use crate::data::survey::Survey;
-use crate::data::traces::Traces;
-use crate::plan::{Method, Plan, ScoreWord};
+use crate::plan::{Method, Plan};
 use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Aside, Proposal, Role, check_terms, score_of};
 use crate::rule::Rule;
 
 /// The sets that a plan works on.
 #[derive(Debug)]
-pub struct Given<'s, S> {
+pub struct Inputs<'s, S> {
     /// The sequences that certify, less what has to be set aside of them.
     pub traces: &'s S,
     /// Other sequences to fit to.
@@ -33,7 +33,7 @@ pub struct Given<'s, S> {
     pub classifier: Option<Classifier>,
 }
 
-impl<'s, S> Given<'s, S> {
+impl<'s, S> Inputs<'s, S> {
     /// One set, of which parts are set aside as needed.
     pub fn one(traces: &'s S) -> Self {
         Self {
@@ -41,6 +41,22 @@ impl<'s, S> Given<'s, S> {
             fit: None,
             screen: None,
             classifier: None,
+        }
+    }
+
+    /// Fits to other sequences.
+    pub fn fit(self, other: &'s S) -> Self {
+        Self {
+            fit: Some(other),
+            ..self
+        }
+    }
+
+    /// Screens on other sequences.
+    pub fn screen(self, other: &'s S) -> Self {
+        Self {
+            screen: Some(other),
+            ..self
         }
     }
 }
@@ -51,13 +67,13 @@ pub struct Calibrated {
     /// The rule.
     pub rule: Rule,
     /// What to look at twice.
-    pub remarks: Vec<Remark>,
+    pub warnings: Vec<Warning>,
 }
 
 /// Something to look at twice.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Remark {
+pub enum Warning {
     /// This many certifying sequences are identical, step for step, to sequences that
     /// the candidates were made from. If they are the same, nothing is guaranteed.
     Alike(u64),
@@ -74,7 +90,7 @@ pub enum Remark {
     Sampled(f64),
 }
 
-impl std::fmt::Display for Remark {
+impl std::fmt::Display for Warning {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let steps = |(shortest, longest): &(usize, usize)| match shortest == longest {
             true => format!("{longest}"),
@@ -116,65 +132,65 @@ impl std::fmt::Display for Remark {
     }
 }
 
-/// What was fixed, and what was kept to be counted.
+/// The proposal, and the parts that are at hand to be counted.
 struct Fixed {
     proposal: Proposal,
-    kept: Option<Kept>,
-    remarks: Vec<Remark>,
+    parts: Option<Parts>,
+    warnings: Vec<Warning>,
 }
 
 impl Plan {
     /// From sequences to a rule.
-    pub fn calibrate<S: Source>(&self, given: Given<'_, S>) -> Result<Calibrated, S::Error> {
+    pub fn calibrate<S: Source>(&self, given: Inputs<'_, S>) -> Result<Calibrated, S::Error> {
         let traces = given.traces;
         let Fixed {
             proposal,
-            kept,
-            mut remarks,
+            parts,
+            mut warnings,
         } = self.fixed(given, true)?;
         if self.method() == Method::ScreenOnly {
-            let survey = kept.map_or_else(Survey::default, |kept| kept.survey);
+            let survey = parts.map_or_else(Survey::default, |parts| parts.survey);
             let rule = proposal.screened_rule(&survey);
-            return Ok(Calibrated { rule, remarks });
+            return Ok(Calibrated { rule, warnings });
         }
-        let usual = proposal.proof().is_usual();
-        let evidence = match kept {
-            Some(kept) if usual => {
-                let counted = proposal.count_kept(kept);
+        let usual = proposal.proof().is_binomial();
+        let evidence = match parts {
+            Some(parts) if usual => {
+                let counted = proposal.count_parts_at_hand(parts);
                 counted.map_err(|e| traces.refuse(e))?
             }
             _ => traces.count(&proposal)?,
         };
         if evidence.alike() > 0 {
-            remarks.push(Remark::Alike(evidence.alike()));
+            warnings.push(Warning::Alike(evidence.alike()));
         }
         let rule = proposal
             .certify(&evidence)
             .map_err(|e| traces.refuse(e.into()))?;
-        Ok(Calibrated { rule, remarks })
+        Ok(Calibrated { rule, warnings })
     }
 
     /// The first half: fixes what will be certified on the sequences of
     /// `given.traces` that are not set aside.
     pub fn propose<S: Source>(
         &self,
-        given: Given<'_, S>,
-    ) -> Result<(Proposal, Vec<Remark>), S::Error> {
+        given: Inputs<'_, S>,
+    ) -> Result<(Proposal, Vec<Warning>), S::Error> {
         if self.method() == Method::ScreenOnly {
             return Err(given.traces.refuse(CalibrateError::NoPromise));
         }
         let fixed = self.fixed(given, false)?;
-        Ok((fixed.proposal, fixed.remarks))
+        Ok((fixed.proposal, fixed.warnings))
     }
 
     /// The same where other sequences will certify, of up to `t_max` steps, or as
     /// many as the longest of these; and this many, or as many as these.
     pub fn propose_for_others<S: Source>(
         &self,
-        given: Given<'_, S>,
+        given: Inputs<'_, S>,
         t_max: usize,
         certifying: Option<u64>,
-    ) -> Result<(Proposal, Vec<Remark>), S::Error> {
+    ) -> Result<(Proposal, Vec<Warning>), S::Error> {
         let source = given.traces;
         let refuse = |e: CalibrateError| source.refuse(e);
         if self.method() == Method::ScreenOnly {
@@ -184,7 +200,7 @@ impl Plan {
         if plan.fits() && plan.screens() {
             return Err(refuse(CalibrateError::TwoParts));
         }
-        let mut remarks = Vec::new();
+        let mut warnings = Vec::new();
         let (mut survey, made_from, proposal);
         if plan.fits() {
             let drawn = source.fitting(Share {
@@ -201,22 +217,22 @@ impl Plan {
             let score = score_of(&plan, Some(&drawn.fitting), &survey).map_err(refuse)?;
             proposal = Proposal::new(&plan, score, Some(&drawn.fitting), None, &survey);
         } else {
-            let score = plan.score().and_then(ScoreWord::plain);
+            let score = plan.score().and_then(ScoreSource::plain);
             let screen = Some(SetAside::share(1.0, 0));
-            let kept = source.parts(&Wanted {
+            let parts = source.parts(&Wanted {
                 fit: None,
                 screen,
-                sample: sample(source.room(plan.grid())?, screen, &mut remarks),
+                sample: sample(source.room(plan.grid())?, screen, &mut warnings),
                 keep: false,
                 score: score.as_ref(),
                 grid: plan.grid(),
                 others: &Others::default(),
                 who: self.admission(),
             })?;
-            survey = kept.survey.clone();
+            survey = parts.survey.clone();
             survey.longest = survey.longest.max(t_max);
-            made_from = sketched(None, Some(&kept));
-            let groups: Vec<&Traces> = kept.screening.values().collect();
+            made_from = sketched(None, Some(&parts));
+            let groups: Vec<&Screening> = parts.screening.values().collect();
             let screening = Some(&groups[..]).filter(|_| plan.screens());
             let score = score.clone().unwrap_or_else(|| survey.plain_source());
             proposal = Proposal::new(&plan, score, None, screening, &survey);
@@ -224,15 +240,15 @@ impl Plan {
         let proposal = proposal.map_err(refuse)?;
         let (sketch, named) = made_from;
         let proposal = proposal
-            .of_others(Others::new(sketch, named))
+            .without_sequences(Others::new(sketch, named))
             .with_classifier(given.classifier);
-        Ok((proposal, remarks))
+        Ok((proposal, warnings))
     }
 
-    fn fixed<S: Source>(&self, given: Given<'_, S>, keep: bool) -> Result<Fixed, S::Error> {
+    fn fixed<S: Source>(&self, given: Inputs<'_, S>, keep: bool) -> Result<Fixed, S::Error> {
         let traces = given.traces;
         let refuse = |e: CalibrateError| traces.refuse(e);
-        let mut remarks = Vec::new();
+        let mut warnings = Vec::new();
 
         // What fits, and the score where that must be known beforehand; `adaptive`
         // chooses its own.
@@ -243,10 +259,10 @@ impl Plan {
         };
         let fitting = fit.as_ref().map(|drawn| &drawn.fitting);
         let score = match self.score() {
-            Some(ScoreWord::Gap) if self.method() != Method::Adaptive => {
+            Some(ScoreSource::Gap(())) if self.method() != Method::Adaptive => {
                 Some(score_of(self, fitting, &Survey::default()).map_err(refuse)?)
             }
-            word => word.and_then(ScoreWord::plain),
+            word => word.and_then(ScoreSource::plain),
         };
 
         // What screens: another set, or a part of this one.
@@ -263,16 +279,16 @@ impl Plan {
         };
         let screened = match given.screen.filter(|_| self.screens()) {
             Some(other) => {
-                let sample = sample(other.room(self.grid())?, wanted.screen, &mut remarks);
+                let sample = sample(other.room(self.grid())?, wanted.screen, &mut warnings);
                 Some(other.parts(&Wanted { sample, ..wanted })?)
             }
             None => None,
         };
         let (sketch, named) = sketched(other_fit, &screened);
         let others = Others::new(sketch, named);
-        let screen = match self.method() {
-            Method::ScreenOnly => wanted.screen,
-            Method::Adaptive | Method::Conditional | Method::Marginal => self.split().screens(),
+        let screen = match self.method().promise() {
+            None => wanted.screen,
+            Some(_) => self.split().screens(),
         };
         let room = traces.room(self.grid())?;
         if self.terms().unit.is_some() && !traces.counts_units(self.grid())? {
@@ -282,44 +298,44 @@ impl Plan {
         let wanted = Wanted {
             fit: own_fit.map(|drawn| drawn.aside),
             screen,
-            sample: sample(room, screen, &mut remarks),
+            sample: sample(room, screen, &mut warnings),
             keep,
             others: &others,
             ..wanted
         };
-        let kept = match keep || screen.is_some() {
+        let parts = match keep || screen.is_some() {
             true => Some(traces.parts(&wanted)?),
             false => None,
         };
-        let survey = match (&kept, own_fit) {
-            (Some(kept), _) => kept.survey.clone(),
+        let survey = match (&parts, own_fit) {
+            (Some(parts), _) => parts.survey.clone(),
             (None, Some(drawn)) => drawn.survey.clone(),
             (None, None) => traces.survey(self.admission())?,
         };
         for (role, other) in [
             ("fit to", other_fit.map(|drawn| &drawn.survey)),
-            ("screen on", screened.as_ref().map(|kept| &kept.survey)),
+            ("screen on", screened.as_ref().map(|parts| &parts.survey)),
         ] {
             if let Some(other) = other {
-                compare(role, other, &survey, &mut remarks).map_err(refuse)?;
+                compare(role, other, &survey, &mut warnings).map_err(refuse)?;
             }
         }
 
         // Of those that certify, only how many there are and how long may be known.
         let screening = screened
             .as_ref()
-            .or(kept.as_ref().filter(|_| screen.is_some()));
-        let set_aside = own_fit.map_or_else(SetRecord::default, |drawn| drawn.fitting.record())
-            + match (&kept, screen) {
-                (Some(kept), Some(_)) => kept.screens,
-                _ => SetRecord::default(),
+            .or(parts.as_ref().filter(|_| screen.is_some()));
+        let set_aside = own_fit.map_or_else(SetSummary::default, |drawn| drawn.fitting.record())
+            + match (&parts, screen) {
+                (Some(parts), Some(_)) => parts.screens,
+                _ => SetSummary::default(),
             };
         let certifying = survey.sequences().saturating_sub(set_aside.sequences);
         let certifying = of_size(survey.clone(), certifying);
         if self.split().splits() {
             let missing = if own_fit.is_some_and(|drawn| drawn.fitting.is_empty()) {
                 Some("fitting")
-            } else if screening.is_some_and(|kept| kept.screening.values().all(Traces::is_empty)) {
+            } else if screening.is_some_and(screens_on_none) {
                 Some("screening")
             } else {
                 let none = certifying.sequences() == 0 && self.method() != Method::ScreenOnly;
@@ -336,13 +352,16 @@ impl Plan {
             let same_set = given.fit.is_none();
             groups_of(fitting, self, &certifying, same_set).map_err(refuse)?;
         }
-        let screening: Option<Vec<&Traces>> = match screening {
+        let screening: Option<Vec<&Screening>> = match screening {
             None => None,
-            Some(kept) => {
-                let screens = |group: &str| kept.screening.get(group).map_or(0, Traces::len);
+            Some(parts) => {
+                let screens = |group: &str| {
+                    let set = parts.screening.get(group);
+                    set.map_or(0, |set| set.traces().len())
+                };
                 let same_set = self.method() == Method::Conditional && given.screen.is_none();
                 check_groups(self, &certifying, "screening", same_set, screens).map_err(refuse)?;
-                Some(kept.screening.values().collect())
+                Some(parts.screening.values().collect())
             }
         };
         let screening = screening.as_deref();
@@ -358,7 +377,7 @@ impl Plan {
         let others = match aside.is_none() || self.looks().is_empty() {
             true => others,
             false => {
-                let (sketch, named) = sketched(fit.as_ref(), screened.iter().chain(&kept));
+                let (sketch, named) = sketched(fit.as_ref(), screened.iter().chain(&parts));
                 let own = given.fit.is_none() && given.screen.is_none();
                 match own && named {
                     true => Others::set_aside(sketch),
@@ -369,15 +388,15 @@ impl Plan {
         Ok(Fixed {
             proposal: proposal
                 .of_all(survey.set, aside)
-                .of_others(others)
+                .without_sequences(others)
                 .with_classifier(given.classifier),
-            kept: kept.filter(|_| keep || self.method() == Method::ScreenOnly),
-            remarks,
+            parts: parts.filter(|_| keep || self.method() == Method::ScreenOnly),
+            warnings,
         })
     }
 
     /// The sequences to fit to, where any are needed.
-    fn drawn<S: Source>(&self, given: &Given<'_, S>) -> Result<Option<Drawn>, S::Error> {
+    fn drawn<S: Source>(&self, given: &Inputs<'_, S>) -> Result<Option<Drawn>, S::Error> {
         if !self.fits() {
             return Ok(None);
         }
@@ -388,6 +407,10 @@ impl Plan {
         let who = self.admission();
         from.fitting(Share { share, seed, who }).map(Some)
     }
+}
+
+fn screens_on_none(parts: &Parts) -> bool {
+    parts.screening.values().all(|set| set.traces().is_empty())
 }
 
 /// The same survey of this many of the sequences, as far as it is known.
@@ -447,7 +470,7 @@ fn check_groups(
 }
 
 /// Of the sequences that screen, as many as there is room for; `None` is all.
-fn sample(room: Room, screen: Option<SetAside>, remarks: &mut Vec<Remark>) -> Option<SetAside> {
+fn sample(room: Room, screen: Option<SetAside>, warnings: &mut Vec<Warning>) -> Option<SetAside> {
     let (Room::Share(share), Some(part)) = (room, screen) else {
         return None;
     };
@@ -455,7 +478,7 @@ fn sample(room: Room, screen: Option<SetAside>, remarks: &mut Vec<Remark>) -> Op
     if fits.below >= part.below {
         return None;
     }
-    remarks.push(Remark::Sampled(share));
+    warnings.push(Warning::Sampled(share));
     Some(fits)
 }
 
@@ -463,7 +486,7 @@ fn sample(room: Room, screen: Option<SetAside>, remarks: &mut Vec<Remark>) -> Op
 /// have ids.
 fn sketched<'k>(
     fit: Option<&Drawn>,
-    screened: impl IntoIterator<Item = &'k Kept>,
+    screened: impl IntoIterator<Item = &'k Parts>,
 ) -> (Sketch, bool) {
     let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
     let mut named = true;
@@ -471,9 +494,9 @@ fn sketched<'k>(
         drawn.fitting.sketch(&mut sketch);
         named &= drawn.survey.nameless == 0;
     }
-    for kept in screened {
-        sketch.add(&kept.sketch);
-        named &= kept.survey.nameless == 0;
+    for parts in screened {
+        sketch.add(&parts.sketch);
+        named &= parts.survey.nameless == 0;
     }
     (sketch, named)
 }
@@ -484,7 +507,7 @@ fn compare(
     role: &'static str,
     other: &Survey,
     certifying: &Survey,
-    remarks: &mut Vec<Remark>,
+    warnings: &mut Vec<Warning>,
 ) -> Result<(), CalibrateError> {
     if other.classes() != certifying.classes() {
         let words = |survey: &Survey| match (survey.classes(), survey.most_classes) {
@@ -500,7 +523,7 @@ fn compare(
     }
     let lengths = |survey: &Survey| (survey.shortest, survey.longest);
     if other.longest != certifying.longest {
-        remarks.push(Remark::Lengths {
+        warnings.push(Warning::Lengths {
             role,
             other: lengths(other),
             certifying: lengths(certifying),
@@ -510,21 +533,22 @@ fn compare(
 }
 
 impl Proposal {
-    /// Counts what was kept while the proposal was made.
-    fn count_kept(&self, kept: Kept) -> Result<Evidence, CalibrateError> {
+    /// Counts the parts that stayed in memory while the proposal was made.
+    fn count_parts_at_hand(&self, parts: Parts) -> Result<Evidence, CalibrateError> {
         let mut evidence = Evidence::none(self)?;
-        evidence.survey = kept.survey;
-        evidence.sketch = kept.sample;
-        evidence.left_out = kept.left_out;
-        evidence.overlap = kept.overlap;
-        for (group, traces) in &kept.certifying {
+        evidence.survey = parts.survey;
+        evidence.sketch = parts.sample;
+        evidence.left_out = parts.left_out;
+        evidence.overlap = parts.overlap;
+        for (group, certifying) in &parts.certifying {
+            let traces = certifying.traces();
             let place = match self.groups().is_empty() {
                 true => 0,
                 false => self.place_of(Some(group))?,
             };
             evidence.counted += traces.record();
             evidence.unlabelled += traces.len() as u64 - traces.labelled();
-            self.count_strand(&mut evidence, Role::Certify, place, traces)?;
+            self.count_tally(&mut evidence, Role::Certify, place, traces)?;
         }
         Ok(evidence)
     }

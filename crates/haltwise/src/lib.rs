@@ -16,7 +16,7 @@ mod testing;
 pub use apply::evaluate::evaluate;
 pub use apply::stream::{Decision, Reason, State};
 pub use apply::{evaluate, monitor, stream, votes};
-pub use calibrate::Given;
+pub use calibrate::Inputs;
 pub use certify::evidence::Evidence;
 pub use data::outputs::Outputs;
 pub use data::sequence::Sequence;
@@ -31,8 +31,8 @@ pub use rule::Rule;
 /// play.
 pub mod traces {
     pub use crate::data::checker::{Checker, check_score};
-    pub use crate::data::identity::{Classifier, Fingerprint, Key, SetAside, SetRecord};
-    pub use crate::data::roles::{Certifying, Fitting, Screening};
+    pub use crate::data::identity::{Classifier, Fingerprint, Key, SetAside, SetSummary};
+    pub use crate::data::roles::Fitting;
     pub use crate::data::sequence::{About, MAX_STEPS, Numbers, Trace};
     pub use crate::data::sequence_error::SequenceError;
     pub use crate::data::survey::Survey;
@@ -42,13 +42,13 @@ pub mod traces {
 /// The way from sequences to a rule: where they come from, what is fixed, what is
 /// counted, what can go wrong.
 pub mod corridor {
-    pub use crate::calibrate::{Calibrated, Remark};
+    pub use crate::calibrate::{Calibrated, Warning};
     pub use crate::certify::evidence::Counting;
-    pub use crate::certify::source::{Drawn, Fold, Kept, Room, Share, Source, Wanted};
+    pub use crate::certify::source::{Drawn, Fold, Parts, Room, Share, Source, Wanted};
     pub use crate::data::terms::Admission;
     pub use crate::numbers::counts::Counts;
     pub use crate::propose::error::CalibrateError;
-    pub use crate::propose::proposal::{Fixing, ProposalError};
+    pub use crate::propose::proposal::ProposalError;
     pub use crate::tables::error::EvidenceError;
 }
 

@@ -9,9 +9,9 @@
 use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
+use haltwise::score::ScoreSource;
 use haltwise::simulate::Process;
 use haltwise::stats::*;
-use haltwise::traces::*;
 use haltwise::*;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -95,15 +95,16 @@ type Found = fn(&Outputs, &mut Xoshiro256PlusPlus) -> Rule;
 
 /// Fits to traces of their own.
 fn apart(population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> Rule {
-    let fitting = Fitting::new(drawn(population, SEQUENCES, rng));
-    let certifying = Certifying::new(drawn(population, SEQUENCES, rng));
+    let fitting = drawn(population, SEQUENCES, rng);
+    let certifying = drawn(population, SEQUENCES, rng);
     let plan = Plan::new(Ask {
         delta: Some(DELTA),
-        score: Some(ScoreWord::Gap),
+        score: Some(ScoreSource::Gap(())),
         fit: true,
         ..Ask::default()
     });
-    plan.unwrap().rule(&fitting, &certifying).unwrap()
+    let given = Inputs::one(&certifying).fit(&fitting);
+    plan.unwrap().calibrate(given).unwrap().rule
 }
 
 /// Sets traces aside; the clock is tested on all.
@@ -114,7 +115,7 @@ fn split_at(delta: f64, population: &Outputs, rng: &mut Xoshiro256PlusPlus) -> R
         seed: Some(rng.random()),
         ..Ask::default()
     });
-    let found = plan.unwrap().calibrate(Given::one(&outputs));
+    let found = plan.unwrap().calibrate(Inputs::one(&outputs));
     found.unwrap().rule
 }
 

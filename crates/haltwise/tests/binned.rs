@@ -107,15 +107,21 @@ proptest! {
             ..Ask::default()
         };
         let pieces = Pieces { sequences: &data, size };
-        let found = |ask: Ask| Plan::new(ask).unwrap().calibrate(Given::one(&pieces));
-        let (screening, certifying) = exact(&data).split(0.4, seed);
+        let found = |ask: Ask| Plan::new(ask).unwrap().calibrate(Inputs::one(&pieces));
+        let exact = exact(&data);
+        // Proposed, counted and certified on its own, evidence is of the scores themselves.
+        let counted = |plan: Plan| {
+            let (proposal, _) = plan.propose(Inputs::one(&exact))?;
+            let evidence = exact.count(&proposal)?;
+            Ok::<_, CalibrateError>(proposal.certify(&evidence)?)
+        };
         let conditional = Ask {
             screen_fraction: Some(0.4),
             seed: Some(seed),
             ..ask(Method::Conditional)
         };
         let plan = Plan::new(conditional.clone()).unwrap();
-        match (found(conditional), plan.rule(&screening, &certifying)) {
+        match (found(conditional), counted(plan)) {
             (Ok(split), Ok(rule)) => {
                 prop_assert_eq!(split.rule.thresholds(), rule.thresholds());
                 prop_assert_eq!(split.rule.trail(), rule.trail());
@@ -125,12 +131,11 @@ proptest! {
             // Too few to split in two.
             (split, rule) => prop_assert!(split.is_err() && rule.is_err(), "{split:?} {rule:?}"),
         }
-        let certifying = Certifying::new(exact(&data));
-        let rule = Plan::new(ask(Method::Marginal)).unwrap().rule((), &certifying).unwrap();
+        let rule = counted(Plan::new(ask(Method::Marginal)).unwrap()).unwrap();
         let found_marginal = found(ask(Method::Marginal)).unwrap().rule;
         prop_assert_eq!(found_marginal.trail(), rule.trail());
-        let screening = Screening::new(exact(&data));
-        let rule = Plan::new(ask(Method::ScreenOnly)).unwrap().screened_rule(&screening).unwrap();
+        let plan = Plan::new(ask(Method::ScreenOnly)).unwrap();
+        let rule = plan.calibrate(Inputs::one(&exact)).unwrap().rule;
         let screened = found(ask(Method::ScreenOnly)).unwrap().rule;
         prop_assert_eq!(screened.thresholds(), rule.thresholds());
     }
@@ -172,6 +177,6 @@ fn thresholds_off_the_grid_are_refused() {
     let off = Thresholds::new(vec![0.33; 2]).unwrap();
     let refused = evaluate(&off, &traces);
     assert_eq!(refused, Err(EvaluateError::OffGrid(0.33)));
-    let refused = Plan::of(Method::Marginal).rule((), &Certifying::new(traces));
-    assert_eq!(refused, Err(EvidenceError::OffGrid.into()));
+    let refused = Plan::of(Method::Marginal).calibrate(Inputs::one(&traces));
+    assert_eq!(refused.unwrap_err(), EvidenceError::OffGrid.into());
 }

@@ -5,7 +5,9 @@
 use haltwise::corridor::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
+use haltwise::score::ScoreSource;
 use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::terms::Loss;
 use haltwise::traces::*;
 use haltwise::*;
 
@@ -34,7 +36,7 @@ fn outputs(numbers: std::ops::Range<u64>, ids: bool) -> Outputs {
     outputs
 }
 
-fn plan(method: Method, score: Option<ScoreWord>) -> Plan {
+fn plan(method: Method, score: Option<ScoreSource<()>>) -> Plan {
     let ask = Ask {
         method: Some(method),
         score,
@@ -45,7 +47,7 @@ fn plan(method: Method, score: Option<ScoreWord>) -> Plan {
 
 fn every_plan() -> impl Iterator<Item = Plan> {
     let methods = [Method::Adaptive, Method::Conditional, Method::Marginal];
-    let scores = [None, Some(ScoreWord::Margin), Some(ScoreWord::Gap)];
+    let scores = [None, Some(ScoreSource::Margin), Some(ScoreSource::Gap(()))];
     methods
         .into_iter()
         .flat_map(move |method| scores.into_iter().map(move |score| plan(method, score)))
@@ -59,9 +61,9 @@ fn through_its_file<T: serde::Serialize + serde::de::DeserializeOwned>(thing: &T
 fn counting_elsewhere_in_parts_is_calibrating_here() {
     let all = outputs(0..2_000, true);
     for plan in every_plan() {
-        let rule = plan.calibrate(Given::one(&all)).unwrap().rule;
-        let (proposal, remarks) = plan.propose(Given::one(&all)).unwrap();
-        assert!(remarks.is_empty());
+        let rule = plan.calibrate(Inputs::one(&all)).unwrap().rule;
+        let (proposal, warnings) = plan.propose(Inputs::one(&all)).unwrap();
+        assert!(warnings.is_empty());
         let proposal = through_its_file(&proposal);
         let mut sum: Option<Evidence> = None;
         for part in [0..13, 13..1_200, 1_200..2_000] {
@@ -85,7 +87,7 @@ fn without_ids_parts_that_are_counted_one_by_one_are_refused() {
         plan(Method::Conditional, None),
         plan(Method::Adaptive, None),
     ] {
-        let (proposal, _) = plan.propose(Given::one(&all)).unwrap();
+        let (proposal, _) = plan.propose(Inputs::one(&all)).unwrap();
         let mut sum = outputs(0..1_000, false).count(&proposal).unwrap();
         let refused = proposal.check_part(&sum).unwrap_err().to_string();
         assert!(refused.contains("no ids"), "{refused}");
@@ -107,7 +109,7 @@ fn without_ids_parts_that_are_counted_one_by_one_are_refused() {
 fn ids_that_change_between_two_passes_are_noticed() {
     let all = outputs(0..2_000, true);
     let (proposal, _) = plan(Method::Conditional, None)
-        .propose(Given::one(&all))
+        .propose(Inputs::one(&all))
         .unwrap();
     // The same sequences under other ids, as a cluster might number them anew.
     let mut renamed = Outputs::new();
@@ -146,18 +148,18 @@ fn sequences_in_two_parts_are_refused_or_told() {
     };
     for method in [Method::Adaptive, Method::Conditional] {
         let plan = Plan::new(ask(method)).unwrap();
-        let given = |set| Given {
+        let given = |set| Inputs {
             fit: (method == Method::Adaptive).then_some(set),
             screen: (method == Method::Conditional).then_some(set),
-            ..Given::one(&all)
+            ..Inputs::one(&all)
         };
         let refused = plan.calibrate(given(&overlapping)).unwrap_err();
         let expected = CalibrateError::Evidence(EvidenceError::Shared(100));
         assert_eq!(refused, expected, "{method:?}");
-        let told = plan.calibrate(given(&nameless)).unwrap().remarks;
-        assert_eq!(told, [Remark::Alike(100)], "{method:?}");
+        let told = plan.calibrate(given(&nameless)).unwrap().warnings;
+        assert_eq!(told, [Warning::Alike(100)], "{method:?}");
         let fine = plan.calibrate(given(&other)).unwrap();
-        assert_eq!(fine.remarks, []);
+        assert_eq!(fine.warnings, []);
         let refused = plan.calibrate(given(&all)).unwrap_err().to_string();
         assert!(refused.contains("voids the guarantee"), "{refused}");
     }
@@ -221,7 +223,7 @@ fn a_sequence_that_comes_in_two_parts_is_refused() {
         let may = |numbers| month(0, numbers, in_a_hundred, named);
         let all = may(0..1_200);
         let plan = looking_at(&[1_200, 1_300]);
-        let (proposal, _) = plan.propose(Given::one(&all)).unwrap();
+        let (proposal, _) = plan.propose(Inputs::one(&all)).unwrap();
         assert!(certified(&proposal, &[all]).is_ok());
         let fresh = || may(2_000..2_500);
         assert!(certified(&proposal, &[may(0..1_200), fresh()]).is_ok());
@@ -234,9 +236,9 @@ fn a_sequence_that_comes_in_two_parts_is_refused() {
     // The sum of one part with itself, again and again, where nothing is split.
     let plan = screening_on_another_set();
     let (screening, certifying) = (outputs(0..1_000, true), outputs(1_000..1_400, true));
-    let given = Given {
+    let given = Inputs {
         screen: Some(&screening),
-        ..Given::one(&certifying)
+        ..Inputs::one(&certifying)
     };
     let (proposal, _) = plan.propose(given).unwrap();
     let parts: Vec<Outputs> = (0..20).map(|_| outputs(1_000..1_400, true)).collect();
@@ -252,19 +254,19 @@ fn months_that_are_numbered_alike_are_not_taken_for_one() {
     for in_a_hundred in [5, 8, 30] {
         let plan = looking_at(&[1_000, 2_000, 3_000, 4_000, 5_000, 6_000]);
         let may = numbered(0, in_a_hundred);
-        let (proposal, _) = plan.propose(Given::one(&may)).unwrap();
+        let (proposal, _) = plan.propose(Inputs::one(&may)).unwrap();
         for months in 1..=6 {
             let parts: Vec<Outputs> = (0..months).map(|m| numbered(m, in_a_hundred)).collect();
             let rule = certified(&proposal, &parts);
             assert!(rule.is_ok(), "{in_a_hundred}%, {months}: {rule:?}");
         }
         let june = numbered(1, in_a_hundred);
-        let given = Given {
+        let given = Inputs {
             screen: Some(&may),
-            ..Given::one(&june)
+            ..Inputs::one(&june)
         };
         let calibrated = screening_on_another_set().calibrate(given).unwrap();
-        assert_eq!(calibrated.remarks, [], "{in_a_hundred}%");
+        assert_eq!(calibrated.warnings, [], "{in_a_hundred}%");
     }
 }
 
@@ -286,7 +288,7 @@ fn sequences_that_come_back_under_new_ids_are_told() {
             move |numbers| month(0, numbers, in_a_hundred, move |i| format!("{name}{i}"))
         };
         let plan = looking_at(&[1_200, 1_400]);
-        let (proposal, _) = plan.propose(Given::one(&may("may")(0..1_200))).unwrap();
+        let (proposal, _) = plan.propose(Inputs::one(&may("may")(0..1_200))).unwrap();
         let untouched = may("may")(0..1_200).count(&proposal).unwrap();
         assert_eq!(untouched.alike(), 0, "{in_a_hundred}%");
         let renamed = may("june")(0..1_700).count(&proposal).unwrap();
@@ -313,25 +315,25 @@ fn sets_of_different_classifiers_are_refused_and_shorter_ones_told() {
         ..Ask::default()
     })
     .unwrap();
-    let given = Given {
+    let given = Inputs {
         fit: Some(&scores),
-        ..Given::one(&all)
+        ..Inputs::one(&all)
     };
     let refused = plan.calibrate(given).unwrap_err().to_string();
     assert!(refused.contains("have no class probabilities"), "{refused}");
     assert!(refused.contains("those to certify on 2"), "{refused}");
     let (fit, rest) = (scores.select(0..150), scores.select(150..200));
-    let given = Given {
+    let given = Inputs {
         fit: Some(&fit),
-        ..Given::one(&rest)
+        ..Inputs::one(&rest)
     };
-    assert!(plan.calibrate(given).unwrap().remarks.is_empty());
+    assert!(plan.calibrate(given).unwrap().warnings.is_empty());
 }
 
 #[test]
 fn a_rule_says_what_lengths_and_classes_it_was_made_from() {
     let rule = plan(Method::Marginal, None)
-        .calibrate(Given::one(&outputs(0..300, true)))
+        .calibrate(Inputs::one(&outputs(0..300, true)))
         .unwrap()
         .rule;
     assert_eq!(rule.lengths(), Some(Lengths::Unequal));
@@ -345,7 +347,7 @@ fn a_rule_says_what_lengths_and_classes_it_was_made_from() {
 fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
     let all = outputs(0..2_000, true);
     let rule = plan(Method::Adaptive, None)
-        .calibrate(Given::one(&all))
+        .calibrate(Inputs::one(&all))
         .unwrap()
         .rule;
     assert!(rule.made_from(all.record()));
@@ -402,7 +404,7 @@ fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more()
             ..Ask::default()
         };
         let plan = Plan::new(ask).unwrap();
-        let rule = plan.calibrate(Given::one(&outputs)).unwrap().rule;
+        let rule = plan.calibrate(Inputs::one(&outputs)).unwrap().rule;
         let share = |kind| {
             let families = rule.families().iter().filter(|f| f.kind == kind);
             families.map(|family| family.share).sum::<f64>()
@@ -434,7 +436,7 @@ fn of_rules_that_halt_as_early_the_boldest_is_taken() {
         outputs.push(sequence).unwrap();
     }
     let rule = Plan::default()
-        .calibrate(Given::one(&outputs))
+        .calibrate(Inputs::one(&outputs))
         .unwrap()
         .rule;
     assert_eq!(rule.thresholds().values(), [f32::INFINITY, 0.0, 0.0]);
@@ -460,14 +462,14 @@ fn of_rules_that_cost_as_much_the_one_that_loses_less_is_taken() {
         ..Ask::default()
     };
     let plan = Plan::new(ask).unwrap();
-    let rule = plan.calibrate(Given::one(&outputs)).unwrap().rule;
+    let rule = plan.calibrate(Inputs::one(&outputs)).unwrap().rule;
     assert_eq!(rule.expected().unwrap().gap, 0.0);
 }
 
 #[test]
 fn too_few_to_split_and_nothing_to_learn_are_said() {
     let few = outputs(0..1, true);
-    let refused = Plan::default().calibrate(Given::one(&few)).unwrap_err();
+    let refused = Plan::default().calibrate(Inputs::one(&few)).unwrap_err();
     let expected = "1 trace is too few to split in two: there are no fitting traces";
     assert!(refused.to_string().starts_with(expected), "{refused}");
     let mut sure = Outputs::new();
@@ -480,7 +482,7 @@ fn too_few_to_split_and_nothing_to_learn_are_said() {
         };
         sure.push(sequence).unwrap();
     }
-    let refused = plan(Method::Marginal, Some(ScoreWord::Gap)).calibrate(Given::one(&sure));
+    let refused = plan(Method::Marginal, Some(ScoreSource::Gap(()))).calibrate(Inputs::one(&sure));
     assert_eq!(refused.unwrap_err(), CalibrateError::NoGap);
 }
 
@@ -488,7 +490,7 @@ fn too_few_to_split_and_nothing_to_learn_are_said() {
 fn a_stored_proposal_that_contradicts_itself_is_refused() {
     let all = outputs(0..800, true);
     let text = |method| {
-        let (proposal, _) = plan(method, None).propose(Given::one(&all)).unwrap();
+        let (proposal, _) = plan(method, None).propose(Inputs::one(&all)).unwrap();
         serde_json::to_string(&proposal).unwrap()
     };
     for (method, from, to) in [
@@ -531,7 +533,7 @@ fn evidence_for_other_levels_or_candidates_does_not_certify() {
             ..Ask::default()
         };
         let plan = Plan::new(ask).unwrap();
-        plan.propose(Given::one(&all)).unwrap().0
+        plan.propose(Inputs::one(&all)).unwrap().0
     };
     let evidence = all.count(&proposal(0.1)).unwrap();
     let refused = proposal(0.2).certify(&evidence);
@@ -571,7 +573,7 @@ fn a_sequence_without_a_label_is_no_evidence_that_nothing_was_lost() {
     let first = with_large_gap(0..400, 400);
     for method in [Method::Conditional, Method::Marginal, Method::Adaptive] {
         let plan = plan(method, None);
-        let (proposal, _) = plan.propose(Given::one(&first)).unwrap();
+        let (proposal, _) = plan.propose(Inputs::one(&first)).unwrap();
         let more = with_large_gap(400..2_000, 400);
         is_refused(&more.count(&proposal).unwrap_err());
         // Nor as evidence in a file, whoever wrote it.
@@ -591,7 +593,7 @@ fn a_sequence_without_a_label_is_no_evidence_that_nothing_was_lost() {
 fn a_sequence_without_a_label_is_refused_though_it_would_be_left_out() {
     let plan = plan(Method::Conditional, None);
     let (proposal, _) = plan
-        .propose(Given::one(&with_large_gap(0..400, 400)))
+        .propose(Inputs::one(&with_large_gap(0..400, 400)))
         .unwrap();
     let mut refused = 0;
     for number in 400..500 {
@@ -606,12 +608,12 @@ fn a_sequence_without_a_label_is_refused_though_it_would_be_left_out() {
 fn where_no_label_is_needed_none_is_asked_for() {
     let ask = Ask {
         method: Some(Method::Conditional),
-        loss: Some(LossWord::Disagreement),
+        loss: Some(Loss::Disagreement),
         ..Ask::default()
     };
     let plan = Plan::new(ask).unwrap();
     let (proposal, _) = plan
-        .propose(Given::one(&with_large_gap(0..400, 0)))
+        .propose(Inputs::one(&with_large_gap(0..400, 0)))
         .unwrap();
     let more = with_large_gap(400..2_000, 0).count(&proposal).unwrap();
     assert!(proposal.check_part(&more).is_ok());

@@ -6,6 +6,7 @@ use haltwise::corridor::*;
 use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
+use haltwise::score::ScoreSource;
 use haltwise::stats::*;
 use haltwise::traces::*;
 use haltwise::*;
@@ -144,16 +145,12 @@ fn sequences(max: usize) -> impl Strategy<Value = Vec<Sequence>> {
 
 /// A plan at α = 0.2, δ = 0.1.
 fn plan(method: Method, grid_step: f64) -> Plan {
-    asked(method, grid_step, None)
-}
-
-fn asked(method: Method, grid_step: f64, at_never: Option<AtNever>) -> Plan {
     Plan::new(Ask {
         method: Some(method),
         alpha: Some(0.2),
         delta: Some(0.1),
         grid_step: Some(grid_step),
-        at_never,
+        screen: method == Method::Conditional,
         ..Ask::default()
     })
     .unwrap()
@@ -162,14 +159,16 @@ fn asked(method: Method, grid_step: f64, at_never: Option<AtNever>) -> Plan {
 /// The rule of the conditional method; `None` where both sets are the same by
 /// chance, which is refused.
 fn conditional(plan: &Plan, screening: &[Sequence], certifying: &[Sequence]) -> Option<Rule> {
-    let (s, t) = (
-        Screening::new(traces(screening)),
-        Certifying::new(traces(certifying)),
-    );
-    match plan.rule(&s, &t) {
+    let (s, t) = (traces(screening), traces(certifying));
+    match plan.calibrate(Inputs::one(&t).screen(&s)) {
         Err(CalibrateError::Evidence(EvidenceError::Same)) => None,
-        rule => Some(rule.unwrap()),
+        found => Some(found.unwrap().rule),
     }
+}
+
+/// The rule of a method that needs one set.
+fn rule_of(plan: &Plan, data: &[Sequence]) -> Rule {
+    plan.calibrate(Inputs::one(&traces(data))).unwrap().rule
 }
 
 /// The same sequences for the method `adaptive`.
@@ -211,7 +210,7 @@ proptest! {
     #[test]
     fn screening_is_algorithm_1(data in sequences(80), step in prop::sample::select(vec![0.5, 0.05, 0.01])) {
         let plan = plan(Method::ScreenOnly, step);
-        let rule = plan.screened_rule(&Screening::new(traces(&data))).unwrap();
+        let rule = rule_of(&plan, &data);
         prop_assert_eq!(rule.thresholds().values(), screen_listing(&data, 0.2, plan.grid()));
     }
 
@@ -230,7 +229,7 @@ proptest! {
             ..Ask::default()
         })
         .unwrap();
-        let fast = plan.screened_rule(&Screening::new(traces(&data))).unwrap();
+        let fast = rule_of(&plan, &data);
         let passes = |halted, gaps| binomial_tail(gaps, halted, alpha) <= delta;
         prop_assert_eq!(fast.thresholds().values(), screen_by(&data, plan.grid(), passes));
     }
@@ -240,7 +239,7 @@ proptest! {
         screening in sequences(60), certifying in sequences(60), skip in any::<bool>(),
     ) {
         let at_never = if skip { AtNever::Skip } else { AtNever::Stop };
-        let plan = asked(Method::Conditional, 0.05, Some(at_never));
+        let plan = plan(Method::Conditional, 0.05).walking(at_never).unwrap();
         let mut eta = screen_listing(&screening, 0.2, plan.grid());
         eta.resize(eta.len().max(t_max(&certifying)), NEVER);
         let listing = certify_listing(&certifying, &eta, 0.2, 0.1, skip);
@@ -252,26 +251,26 @@ proptest! {
     #[test]
     fn marginal_is_algorithm_a1(data in sequences(80)) {
         let plan = plan(Method::Marginal, 0.05);
-        let rule = plan.rule((), &Certifying::new(traces(&data))).unwrap();
+        let rule = rule_of(&plan, &data);
         let lambda = marginal_listing(&data, 0.2, 0.1, plan.grid());
         prop_assert_eq!(rule.thresholds().values(), vec![lambda; t_max(&data)]);
     }
 
     #[test]
     fn evidence_counts_what_each_rule_does(screening in sequences(60), data in sequences(60)) {
-        let certifying = Certifying::new(traces(&data));
+        let (screening_set, certifying) = (traces(&screening), traces(&data));
         let marginal = plan(Method::Marginal, 0.05);
-        let proposal = marginal.fix((), &certifying.survey()).unwrap();
-        prop_assert!(counts_agree(&proposal, &proposal.count(&certifying).unwrap(), &data));
+        let (proposal, _) = marginal.propose(Inputs::one(&certifying)).unwrap();
+        prop_assert!(counts_agree(&proposal, &certifying.count(&proposal).unwrap(), &data));
         let conditional = plan(Method::Conditional, 0.05);
-        let proposal = conditional
-            .fix(&Screening::new(traces(&screening)), &certifying.survey())
-            .unwrap();
-        prop_assert!(counts_agree(&proposal, &proposal.count(&certifying).unwrap(), &data));
-        let adaptive = Plan::new(Ask { score: Some(ScoreWord::Confidence), fit: true, ..Ask::default() });
-        let fitting = Fitting::new(outputs(&screening, 0));
-        let proposal = adaptive.unwrap().fix(&fitting, &certifying.survey()).unwrap();
-        prop_assert!(counts_agree(&proposal, &proposal.count(&certifying).unwrap(), &data));
+        let given = Inputs::one(&certifying).screen(&screening_set);
+        let (proposal, _) = conditional.propose(given).unwrap();
+        prop_assert!(counts_agree(&proposal, &certifying.count(&proposal).unwrap(), &data));
+        let adaptive = Plan::new(Ask { score: Some(ScoreSource::Confidence), fit: true, ..Ask::default() });
+        let (fitting, certifying) = (outputs(&screening, 0), outputs(&data, screening.len()));
+        let given = Inputs::one(&certifying).fit(&fitting);
+        let (proposal, _) = adaptive.unwrap().propose(given).unwrap();
+        prop_assert!(counts_agree(&proposal, &certifying.count(&proposal).unwrap(), &data));
     }
 
     #[test]
@@ -283,12 +282,14 @@ proptest! {
         let positions = |part: &Vec<prop::sample::Index>| part.iter().map(|i| i.index(data.len())).collect();
         let parts: Vec<Vec<usize>> = parts.iter().map(positions).collect();
         let slices: Vec<&[usize]> = parts.iter().map(|part| &part[..]).collect();
-        let survey = Survey { longest: traces.t_max(), scores_given: true, ..Survey::default() };
-        let proposal = plan(Method::Marginal, 0.1).fix((), &survey).unwrap();
+        // Parts are not the whole set that a proposal would expect to see.
+        let proposed = plan(Method::Marginal, 0.1)
+            .propose_for_others(Inputs::one(&traces), traces.t_max(), None);
+        let (proposal, _) = proposed.unwrap();
         let scored = proposal.scored(&outputs(&data, 0)).unwrap();
         let together = proposal.count_parts(&scored, &slices).unwrap();
         for (part, evidence) in std::iter::zip(parts, together) {
-            let alone = proposal.count(&Certifying::new(traces.select(part))).unwrap();
+            let alone = traces.select(part).count(&proposal).unwrap();
             prop_assert_eq!(evidence.counts(), alone.counts());
             prop_assert_eq!(
                 proposal.certify(&evidence).unwrap().thresholds().clone(),
@@ -302,16 +303,16 @@ proptest! {
         data in sequences(120), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
     ) {
         let plan = plan(Method::Marginal, 0.05);
-        let whole = Certifying::new(outputs(&data, 0));
-        let proposal = plan.fix((), &whole.survey()).unwrap();
-        let counted = proposal.count(&whole).unwrap();
+        let whole = outputs(&data, 0);
+        let (proposal, _) = plan.propose(Inputs::one(&whole)).unwrap();
+        let counted = whole.count(&proposal).unwrap();
         let mut edges: Vec<usize> = cuts.iter().map(|i| i.index(data.len())).collect();
         edges.extend([0, data.len()]);
         edges.sort_unstable();
         let mut parts = edges.windows(2).map(|w| {
-            let part = Certifying::new(outputs(&data[w[0]..w[1]], w[0]));
+            let part = outputs(&data[w[0]..w[1]], w[0]);
             // Through its stored form, as it would come from another machine.
-            let stored = serde_json::to_string(&proposal.count(&part).unwrap());
+            let stored = serde_json::to_string(&part.count(&proposal).unwrap());
             serde_json::from_str::<Evidence>(&stored.unwrap()).unwrap()
         });
         let mut sum = parts.next().unwrap();
@@ -321,7 +322,7 @@ proptest! {
         prop_assert_eq!(&sum, &counted);
         let rule = proposal.certify(&sum).unwrap();
         prop_assert_eq!(&rule, &proposal.certify(&counted).unwrap());
-        prop_assert_eq!(rule, plan.rule((), &whole).unwrap());
+        prop_assert_eq!(rule, plan.calibrate(Inputs::one(&whole)).unwrap().rule);
     }
 
     #[test]
@@ -351,11 +352,10 @@ proptest! {
 
     #[test]
     fn a_stored_rule_reads_back_equal(screening in sequences(60), certifying in sequences(60)) {
-        let (s, t) = (Screening::new(traces(&screening)), Certifying::new(traces(&certifying)));
         let rules = [
             conditional(&plan(Method::Conditional, 0.05), &screening, &certifying),
-            plan(Method::Marginal, 0.05).rule((), &t).ok(),
-            plan(Method::ScreenOnly, 0.05).screened_rule(&s).ok(),
+            Some(rule_of(&plan(Method::Marginal, 0.05), &certifying)),
+            Some(rule_of(&plan(Method::ScreenOnly, 0.05), &screening)),
         ];
         for rule in rules.into_iter().flatten() {
             let text = serde_json::to_string(&rule).unwrap();
@@ -403,7 +403,12 @@ fn large_sets_give_the_same_rule_at_any_thread_count_as_the_listings() {
     data.truncate(5_000);
     data.remove(600);
     let (screening, certifying) = data.split_at(4_500 / 2);
-    let (two, one) = (Plan::of(Method::Conditional), Plan::of(Method::Marginal));
+    let two = Plan::new(Ask {
+        method: Some(Method::Conditional),
+        screen: true,
+        ..Ask::default()
+    });
+    let (two, one) = (two.unwrap(), Plan::of(Method::Marginal));
     let on_threads = |n| {
         rayon::ThreadPoolBuilder::new()
             .num_threads(n)
@@ -411,9 +416,10 @@ fn large_sets_give_the_same_rule_at_any_thread_count_as_the_listings() {
             .unwrap()
             .install(|| {
                 let all = large();
-                let s = Screening::new(traces(&all[1..]));
-                let t = Certifying::new(traces(&all));
-                (two.rule(&s, &t).unwrap(), one.rule((), &t).unwrap())
+                let (s, t) = (traces(&all[1..]), traces(&all));
+                let conditional = two.calibrate(Inputs::one(&t).screen(&s)).unwrap();
+                let marginal = one.calibrate(Inputs::one(&t)).unwrap();
+                (conditional.rule, marginal.rule)
             })
     };
     let alone = on_threads(1);

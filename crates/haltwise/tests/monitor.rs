@@ -8,7 +8,7 @@ use haltwise::monitor::{Auditor, BLOCK, Monitor, Running, UnitKey, Watch, lastin
 use haltwise::plan::{Alpha, Ask, Delta, Method, Plan};
 use haltwise::stats::clopper_pearson;
 use haltwise::traces::*;
-use haltwise::{Given, Outputs, Rule, Sequence};
+use haltwise::{Inputs, Outputs, Rule, Sequence};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
@@ -426,7 +426,7 @@ fn rule_that_halts_at_once(ask: Ask) -> Rule {
     }
     let method = Some(Method::Conditional);
     let plan = Plan::new(Ask { method, ..ask }).unwrap();
-    plan.calibrate(Given::one(&outputs)).unwrap().rule
+    plan.calibrate(Inputs::one(&outputs)).unwrap().rule
 }
 
 /// A rule that promises something to each true class.

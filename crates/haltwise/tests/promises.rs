@@ -7,10 +7,11 @@
 
 use std::collections::HashMap;
 
-use haltwise::corridor::CalibrateError;
+use haltwise::corridor::{CalibrateError, Source};
 use haltwise::evaluate::{EvaluateError, Evaluation, Evaluator};
 use haltwise::plan::*;
 use haltwise::rule::{Promise, Rule};
+use haltwise::score::ScoreSource;
 use haltwise::terms::*;
 use haltwise::traces::*;
 use haltwise::*;
@@ -85,7 +86,7 @@ fn plan(ask: Ask) -> Plan {
         alpha: Some(ALPHA),
         delta: Some(DELTA),
         fit: true,
-        score: Some(ScoreWord::Confidence),
+        score: Some(ScoreSource::Confidence),
         ..ask
     })
     .unwrap()
@@ -128,13 +129,12 @@ fn broken_as(
 ) -> u64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let fit = outputs(&draw(&mut rng, n));
-    let given = Given::one(&fit);
+    let given = Inputs::one(&fit);
     let (proposal, _) = plan
         .propose_for_others(given, STEPS, Some(n as u64))
         .unwrap();
     broken_by(population, held, |rng| {
-        let certifying = Certifying::new(outputs(&draw(rng, n)));
-        let evidence = proposal.count(&certifying).unwrap();
+        let evidence = outputs(&draw(rng, n)).count(&proposal).unwrap();
         vec![proposal.certify(&evidence).unwrap()]
     })
 }
@@ -282,7 +282,7 @@ fn a_refined_score_keeps_the_gap_on_average() {
             alpha: Some(ALPHA),
             delta: Some(delta),
             fit: true,
-            score: Some(ScoreWord::Gap),
+            score: Some(ScoreSource::Gap(())),
             promise: Some(Promise::Marginal),
             ..Ask::default()
         })
@@ -303,9 +303,9 @@ fn a_refined_score_keeps_the_gap_on_average() {
         ))
     };
     let (fit, others) = (draw(1), draw(2));
-    let given = Given {
+    let given = Inputs {
         fit: Some(&fit),
-        ..Given::one(&others)
+        ..Inputs::one(&others)
     };
     let rule = asked(DELTA).calibrate(given).unwrap().rule;
     let thresholds = rule.thresholds().values();
@@ -330,7 +330,7 @@ fn broken_when_split(population: &[Drawn], ask: Ask, n: usize) -> u64 {
     let draw = simple(population);
     broken_by(population, &Held::to(&plan, &Terms::default()), |rng| {
         let all = outputs(&draw(rng, n));
-        vec![plan.calibrate(Given::one(&all)).unwrap().rule]
+        vec![plan.calibrate(Inputs::one(&all)).unwrap().rule]
     })
 }
 
@@ -413,16 +413,12 @@ fn looks_that_were_planned_share_delta() {
             ..Ask::default()
         })
         .unwrap();
-        let survey = Survey {
-            longest: STEPS,
-            scores_given: true,
-            ..Survey::default()
-        };
-        let proposal = plan.fix((), &survey).unwrap();
+        let (proposal, _) = plan
+            .propose_for_others(Inputs::one(&outputs(&all[..1])), STEPS, None)
+            .unwrap();
         broken_by(&all, &Held::to(&plan, &terms), |rng| {
             let batch = |rng: &mut Xoshiro256PlusPlus| {
-                let certifying = Certifying::new(outputs(&simple(&all)(rng, 150)));
-                proposal.count(&certifying).unwrap()
+                outputs(&simple(&all)(rng, 150)).count(&proposal).unwrap()
             };
             let mut evidence = batch(rng);
             let mut rules = vec![proposal.certify(&evidence).unwrap()];
@@ -649,7 +645,7 @@ fn calibrate(ask: Ask, all: &[Drawn]) -> Result<Rule, CalibrateError> {
         ..ask
     })
     .unwrap();
-    let found = plan.calibrate(Given::one(&outputs(all)))?;
+    let found = plan.calibrate(Inputs::one(&outputs(all)))?;
     Ok(found.rule)
 }
 
@@ -657,7 +653,7 @@ fn calibrate(ask: Ask, all: &[Drawn]) -> Result<Rule, CalibrateError> {
 fn a_promise_without_labels_is_the_promise_with_labels_that_are_the_full_predictions() {
     let mut all = calibrated(1_500, 3);
     let ask = Ask {
-        loss: Some(LossWord::Disagreement),
+        loss: Some(Loss::Disagreement),
         ..Ask::default()
     };
     let labelled = calibrate(Ask::default(), &all).unwrap();
@@ -684,7 +680,7 @@ fn losses_of_0_and_1_are_tested_exactly() {
         drawn.losses = Some(losses.collect());
     }
     let ask = Ask {
-        loss: Some(LossWord::Given),
+        loss: Some(Loss::Given),
         ..Ask::default()
     };
     let given = calibrate(ask, &all).unwrap();
@@ -725,7 +721,7 @@ fn fewer_labels_are_better_than_only_those() {
     let both = t_avg(calibrate(gap(), &mixed).unwrap());
     let alone = t_avg(calibrate(gap(), &alone).unwrap());
     let free = Ask {
-        loss: Some(LossWord::Disagreement),
+        loss: Some(Loss::Disagreement),
         ..gap()
     };
     let free = t_avg(calibrate(free, &mixed).unwrap());
@@ -748,9 +744,9 @@ fn fitting_traces_may_lack_the_labels_that_certifying_ones_have() {
     });
     let t_avg = |fit: &[Drawn]| {
         let (fit, traces) = (outputs(fit), outputs(certify));
-        let given = Given {
+        let given = Inputs {
             fit: Some(&fit),
-            ..Given::one(&traces)
+            ..Inputs::one(&traces)
         };
         let rule = plan.as_ref().unwrap().calibrate(given).unwrap().rule;
         rule.expected().map_or(1.0, |expected| expected.t_avg)
@@ -903,7 +899,7 @@ fn measured_losses_are_not_rounded_up() {
         all
     };
     let ask = Ask {
-        loss: Some(LossWord::Given),
+        loss: Some(Loss::Given),
         ..Ask::default()
     };
     let rule = calibrate(ask, &with_loss(0.05)).unwrap();
@@ -988,7 +984,7 @@ fn what_cannot_be_promised_is_refused() {
     };
     assert!(refused(paper, &all).contains("not every sequence has a label"));
     let given = Ask {
-        loss: Some(LossWord::Given),
+        loss: Some(Loss::Given),
         ..Ask::default()
     };
     assert!(refused(given, &all).contains("no `losses`"));
@@ -1011,7 +1007,7 @@ fn every_method_takes_every_loss_and_groups_and_its_rule_is_sound() {
         drawn.weight = Some(if i % 3 == 0 { 1.0 } else { 0.5 });
     }
     for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
-        for loss in [LossWord::Gap, LossWord::Disagreement, LossWord::Given] {
+        for loss in [Loss::Gap, Loss::Disagreement, Loss::Given] {
             for (by, unit, weight) in [
                 (None, None, None),
                 (Some("site"), None, None),

@@ -7,6 +7,7 @@ use haltwise::rule::*;
 use haltwise::simulate::Process;
 use haltwise::stats::*;
 use haltwise::traces::*;
+use haltwise::{Inputs, Plan};
 use rayon::prelude::*;
 
 /// The tests here fail by chance with at most this probability each.
@@ -24,34 +25,38 @@ fn plan(method: Method) -> Plan {
         // Larger than usual, so that thousands of draws can tell δ from 2δ.
         delta: Some(0.05),
         grid_step: Some(0.05),
+        screen: method == Method::Conditional,
         ..Ask::default()
     })
     .unwrap()
 }
 
-type Found = fn(Screening, Certifying) -> Rule;
+type Found = fn(&Traces, &Traces) -> Rule;
 
-fn conditional(screening: Screening, certifying: Certifying) -> Rule {
-    plan(Method::Conditional)
-        .rule(&screening, &certifying)
-        .unwrap()
+fn found(method: Method, given: Inputs<'_, Traces>) -> Rule {
+    plan(method).calibrate(given).unwrap().rule
 }
 
-fn marginal(_: Screening, certifying: Certifying) -> Rule {
-    plan(Method::Marginal).rule((), &certifying).unwrap()
+fn conditional(screening: &Traces, certifying: &Traces) -> Rule {
+    let given = Inputs::one(certifying).screen(screening);
+    found(Method::Conditional, given)
 }
 
-fn screen_only(screening: Screening, _: Certifying) -> Rule {
-    plan(Method::ScreenOnly).screened_rule(&screening).unwrap()
+fn marginal(_: &Traces, certifying: &Traces) -> Rule {
+    found(Method::Marginal, Inputs::one(certifying))
+}
+
+fn screen_only(screening: &Traces, _: &Traces) -> Rule {
+    found(Method::ScreenOnly, Inputs::one(screening))
 }
 
 /// How many of the draws give a rule that breaks the promise in truth.
 fn violations(process: &Process, method: Found, promise: Promise) -> u64 {
     let alpha = Alpha::default();
     let violated = |draw: u64| {
-        let screening = Screening::new(process.draw(SEQUENCES, 2 * draw));
-        let certifying = Certifying::new(process.draw(SEQUENCES, 2 * draw + 1));
-        let rule = method(screening, certifying);
+        let screening = process.draw(SEQUENCES, 2 * draw);
+        let certifying = process.draw(SEQUENCES, 2 * draw + 1);
+        let rule = method(&screening, &certifying);
         u64::from(process.violates(rule.thresholds(), promise, alpha))
     };
     (0..DRAWS).into_par_iter().map(violated).sum()

@@ -93,7 +93,7 @@ const options = [
   { method: "adaptive", score: "confidence", delta: 0.1, seed: 7 },
   { method: "conditional" },
   { method: "conditional", score: "margin", alpha: 0.2, screenFraction: 0.4, gridStep: 0.005 },
-  { method: "conditional", score: "gap", screenBy: "risk", atNever: "stop" },
+  { method: "conditional", score: "gap", screenBy: "risk" },
   { method: "marginal" },
   { method: "marginal", score: "max-probability", alpha: 0.03 },
   { method: "screen-only" },

@@ -27,8 +27,7 @@ export async function all(bytes: ArrayBuffer): Promise<string> {
     screenFraction: 0.5,
     seed: 1,
     gridStep: 0.01,
-    atNever: "skip",
-    screenBy: "paper",
+    screenBy: "risk",
     loss: "gap",
     scale: 1,
     by: "site",
@@ -42,7 +41,7 @@ export async function all(bytes: ArrayBuffer): Promise<string> {
   const probs: Float32Array = read.probs(0);
   onProgress((done: number, total: number) => console.log(done / total));
   onProgress(null);
-  const { rule, remarks }: { rule: Rule; remarks: string[] } = calibrate(given, options);
+  const { rule, warnings }: { rule: Rule; warnings: string[] } = calibrate(given, options);
   calibrate(arrays);
   const evaluation: Evaluation = evaluate(rule, read);
   const measured: (number | null)[] = evaluation.by_step.map((step) => step.gap_by);
@@ -57,7 +56,7 @@ export async function all(bytes: ArrayBuffer): Promise<string> {
   const decision: Decision = stream.observe(step);
   const why: "threshold" | "last-step" | "end" | null = stream.skip().reason ?? stream.end().reason;
   return [
-    rule.promise, remarks, probs.length, given.length, given.steps, measured, whole, page, steps, reason,
+    rule.promise, warnings, probs.length, given.length, given.steps, measured, whole, page, steps, reason,
     predictions, part, again.length, thresholds.length, decision.halt, why, stream.steps, stream.halted,
   ].join();
 }

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use haltwise::simulate::{Atom, Process};
-use haltwise::traces::{Certifying, Screening};
-use haltwise::{Method, Plan};
+use haltwise::{Inputs, Method, Plan};
 
 const STEPS: usize = 20;
 
@@ -13,11 +12,7 @@ pub(crate) fn write_rule(path: &Path) {
     let atom = |score, gap| Atom::new(score, 1.0, gap).expect("sound");
     let steps = vec![vec![atom(0.3, 0.6), atom(0.9, 0.02)]; STEPS];
     let process = Process::new("bench", steps);
-    let rule = Plan::of(Method::Conditional)
-        .rule(
-            &Screening::new(process.draw(2_000, 1)),
-            &Certifying::new(process.draw(2_000, 2)),
-        )
-        .expect("sound");
-    haltwise_io::write_rule(path, &rule).expect("writable");
+    let traces = process.draw(4_000, 1);
+    let found = Plan::of(Method::Conditional).calibrate(Inputs::one(&traces));
+    haltwise_io::write_rule(path, &found.expect("sound").rule).expect("writable");
 }

@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use haltwise::Method;
-use haltwise::plan::AtNever;
 use haltwise_lstm::Device;
 use haltwise_paper::{Finished, Options, Rate, Violations, named_file, reproduce};
 use serde_json::json;
 
-use crate::plan::{Levels, unmeant, words};
+use crate::plan::{Levels, PlanArgs, unmeant};
 use crate::show::{self, HEADING, percent, styled};
 use progress::Progress;
 
@@ -62,11 +61,7 @@ pub(crate) struct Args {
     rows_from: Option<PathBuf>,
 
     #[command(flatten)]
-    levels: Levels,
-
-    /// What the backward walk does at a step whose screened threshold is "never"
-    #[arg(long, default_value = "stop", value_parser = words::<AtNever>())]
-    at_never: AtNever,
+    levels: PlanArgs<Levels>,
 
     /// Also measure how the halt time depends on alpha, from 1% to 20% (this is the default)
     #[arg(long, overrides_with = "no_sweep")]
@@ -107,10 +102,7 @@ impl Args {
             splits: self.splits.map(|n| n as usize),
             splits_from: self.splits_from,
             rows_from: self.rows_from,
-            alpha: self.levels.alpha,
-            delta: self.levels.delta,
-            grid_step: self.levels.grid_step,
-            at_never: self.at_never,
+            asked: self.levels.ask().clone(),
             sweep: self.sweep || !self.no_sweep,
             seed: self.seed,
             max_epochs: self.max_epochs,

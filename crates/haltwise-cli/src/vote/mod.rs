@@ -145,14 +145,14 @@ fn traces(args: &Args, path: &Path, output: &Path) -> anyhow::Result<ExitCode> {
 
 /// Refuses a format without a place for the model that votes, or for costs.
 fn check_format(path: &Path) -> anyhow::Result<()> {
-    match Format::of(path)? {
-        Format::Parquet | Format::Arrow => Ok(()),
-        _ => bail!(
+    if !Format::of(path)?.has_costs() {
+        bail!(
             "{}: this format has no place for the model that votes and for what a vote costs; \
              write .parquet or .arrow",
             show::file(path)
-        ),
+        );
     }
+    Ok(())
 }
 
 /// The right answers, where they are known.

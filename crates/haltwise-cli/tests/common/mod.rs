@@ -35,6 +35,28 @@ pub struct Ran {
     pub code: i32,
 }
 
+impl Ran {
+    /// Checks that these words are on standard error.
+    #[track_caller]
+    pub fn complains(&self, words: &str) {
+        assert!(
+            self.stderr.contains(words),
+            "no {words:?} in: {}",
+            self.stderr
+        );
+    }
+
+    /// Checks that these words are on standard output.
+    #[track_caller]
+    pub fn says(&self, words: &str) {
+        assert!(
+            self.stdout.contains(words),
+            "no {words:?} in: {}",
+            self.stdout
+        );
+    }
+}
+
 pub fn ran(command: &mut Command) -> Ran {
     let output = command.output().unwrap();
     Ran {

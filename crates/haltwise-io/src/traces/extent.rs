@@ -28,6 +28,7 @@ impl Extent {
         for path in files {
             let bytes = size(path)?;
             let (sequences, steps, reading) = match Format::of_file(path)? {
+                // Its metadata say more than its size.
                 Format::Parquet => {
                     let opened = Opened::open(path).map_err(|p| p.in_file(path))?;
                     match opened.has_row_per_step() {
@@ -40,9 +41,10 @@ impl Extent {
                         false => (opened.rows(), opened.steps(), 0),
                     }
                 }
-                // A step takes at least four bytes, be it in digits or not.
-                Format::Npz | Format::Arrow | Format::Jsonl => (bytes / 40, bytes / 4, 0),
-                Format::Csv => (bytes / 100, bytes / 10, bytes),
+                other => {
+                    let (sequence, step, held) = other.least_bytes();
+                    (bytes / sequence, bytes / step, bytes * u64::from(held))
+                }
             };
             extent.sequences += sequences;
             extent.steps += steps;

@@ -1,12 +1,16 @@
 //! Sequences that are in memory already, checked like those of a file.
 
+use std::ops::Range;
+
 use haltwise::Sequence;
+use haltwise::traces::Trace;
 
 use super::Visit;
 use super::columns::Columns;
 use super::ids::Ids;
 use super::intake::Intake;
 use crate::memory::{MEMORY, Memory};
+use crate::stretches::in_stretches;
 
 /// What takes sequences one by one; it says what is wrong with one, and where.
 pub type Take<'a> = dyn FnMut(Sequence<'_>) -> Result<(), String> + 'a;
@@ -42,23 +46,62 @@ pub fn visit_given<E>(
     feed: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
     visit: &mut Visit<'_>,
 ) -> Result<(), E> {
+    visit_from(0, &mut Ids::now(), feed, visit)
+}
+
+/// The same from a row on, counted from 0.
+fn visit_from<E>(
+    first: usize,
+    ids: &mut Ids,
+    feed: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
+    visit: &mut Visit<'_>,
+) -> Result<(), E> {
     let mut no_progress = |_, _| {};
     // Sequences bring with them what they have.
-    let (mut ids, none) = (Ids::now(), Columns::default());
-    let mut intake = Intake::new(
-        &none,
-        Memory::new(MEMORY),
-        &mut ids,
-        visit,
-        &mut no_progress,
-        0,
-    );
-    let mut row = 0_u64;
+    let none = Columns::default();
+    let mut intake = Intake::new(&none, Memory::new(MEMORY), ids, visit, &mut no_progress, 0);
+    let mut row = first;
     feed(&mut |sequence| {
         row += 1;
         let taken = intake.take(sequence);
         taken.map_err(|problem| problem.at(format_args!("row {row}")).to_string())
     })
+}
+
+/// Shows sequences that are in memory to visitors on all cores, and returns the states that they
+/// ended with. What is made of all states together must not depend on who saw what.
+///
+/// `feed` hands in some of the `rows`; a visitor is told a sequence's row, counted from 0.
+/// `going_on` is asked now and then, by the thread that calls, whether all should go on.
+pub fn fold_given<S: Send, E: From<String> + Send>(
+    rows: usize,
+    going_on: &mut dyn FnMut() -> Result<(), E>,
+    start: impl Fn() -> S + Sync,
+    feed: impl Fn(Range<usize>, &mut Take<'_>) -> Result<(), E> + Sync,
+    visit: impl Fn(&mut S, u64, &Trace<'_>) -> Result<(), String> + Sync,
+) -> Result<Vec<S>, E> {
+    let show = |state: &mut S, ids: &mut Ids, rows: Range<usize>| {
+        let mut position = rows.start as u64;
+        visit_from(rows.start, ids, |take| feed(rows, take), &mut |trace| {
+            let shown = visit(state, position, trace);
+            position += 1;
+            shown
+        })
+    };
+    let shown = in_stretches(
+        rows,
+        going_on,
+        || (start(), Ids::later()),
+        |(state, ids), rows| show(state, ids, rows),
+    )?;
+    let (states, ids): (Vec<S>, Vec<Ids>) = shown.into_iter().unzip();
+    if Ids::any_twice(ids) {
+        // Once more in order, to be sure and to say where.
+        let (mut state, mut ids) = (start(), Ids::now());
+        show(&mut state, &mut ids, 0..rows)?;
+        return Ok(vec![state]);
+    }
+    Ok(states)
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ use std::path::Path;
 #[cfg(feature = "columnar")]
 use parquet::file::metadata::ParquetMetaDataReader;
 
-use super::{ChunkReader, Format};
+#[cfg(feature = "columnar")]
+use super::ChunkReader;
+use super::Format;
 #[cfg(feature = "columnar")]
 use super::{arrow, parquet as parquet_file};
 use crate::error::Result;
@@ -30,7 +32,7 @@ pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
             return Err(Problem::format("it is empty"));
         }
         let again = file.try_clone().map_err(Problem::unreadable)?;
-        remarks(format, BufReader::new(file), again)
+        format.remarks(BufReader::new(file), again)
     };
     read().map_err(|problem| problem.in_file(path))
 }
@@ -42,39 +44,12 @@ pub fn metadata_of_bytes(name: &str, bytes: &[u8]) -> Result<Vec<(String, String
     let read = || {
         format.refuse_another(bytes)?;
         let chunks = bytes::Bytes::copy_from_slice(bytes);
-        remarks(format, Cursor::new(bytes), chunks)
+        format.remarks(Cursor::new(bytes), chunks)
     };
     read().map_err(|problem| problem.in_file(path))
 }
 
-#[cfg(feature = "columnar")]
-fn remarks(
-    format: Format,
-    reader: impl BufRead + Seek,
-    chunks: impl ChunkReader + 'static,
-) -> Checked<Vec<(String, String)>> {
-    match format {
-        Format::Npz => of_npz(reader),
-        Format::Parquet => of_parquet(&chunks),
-        Format::Arrow => of_arrow(reader),
-        Format::Jsonl | Format::Csv => Ok(Vec::new()),
-    }
-}
-
-#[cfg(not(feature = "columnar"))]
-fn remarks(
-    format: Format,
-    reader: impl Read + Seek,
-    _: impl ChunkReader,
-) -> Checked<Vec<(String, String)>> {
-    match format {
-        Format::Npz => of_npz(reader),
-        Format::Parquet | Format::Arrow => Err(Problem::unsupported(super::NO_COLUMNS)),
-        Format::Jsonl | Format::Csv => Ok(Vec::new()),
-    }
-}
-
-fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
+pub(super) fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
     const NAME: &str = "metadata";
     let mut archive = Archive::open(reader)?;
     if !archive.names().iter().any(|name| name == NAME) {
@@ -96,7 +71,7 @@ fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>> {
 }
 
 #[cfg(feature = "columnar")]
-fn of_parquet(file: &impl ChunkReader) -> Checked<Vec<(String, String)>> {
+pub(super) fn of_parquet(file: &impl ChunkReader) -> Checked<Vec<(String, String)>> {
     let decode = || ParquetMetaDataReader::new().parse_and_finish(file);
     let metadata = parquet_file::unharmed(decode)?.map_err(parquet_file::undecodable)?;
     let pairs = metadata.file_metadata().key_value_metadata();
@@ -107,7 +82,7 @@ fn of_parquet(file: &impl ChunkReader) -> Checked<Vec<(String, String)>> {
 }
 
 #[cfg(feature = "columnar")]
-fn of_arrow(reader: impl BufRead + Seek) -> Checked<Vec<(String, String)>> {
+pub(super) fn of_arrow(reader: impl BufRead + Seek) -> Checked<Vec<(String, String)>> {
     let schema = arrow::read_schema(reader)?;
     let mut remarks: Vec<_> = schema.metadata().clone().into_iter().collect();
     remarks.sort();

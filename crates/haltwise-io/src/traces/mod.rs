@@ -7,6 +7,7 @@
 //! at the end of the file.
 
 #[cfg(feature = "columnar")]
+mod arrays;
 mod arrow;
 #[cfg(feature = "columnar")]
 mod batch;
@@ -20,6 +21,7 @@ mod extent;
 mod files;
 #[cfg(feature = "columnar")]
 mod fold;
+mod format;
 mod gather;
 mod ids;
 mod intake;
@@ -34,8 +36,8 @@ mod writer;
 
 use std::cell::Cell;
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, BufReader, Cursor, Read as _};
+use std::fs;
+use std::io::Cursor;
 use std::path::Path;
 
 #[cfg(feature = "columnar")]
@@ -45,7 +47,7 @@ use haltwise::traces::{Key, Trace, Traces, TracesBuilder};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{MEMORY, Memory};
-use crate::problem::{Checked, Problem};
+use crate::problem::Problem;
 pub use columns::Columns;
 #[cfg(feature = "columnar")]
 pub use extent::Extent;
@@ -54,105 +56,13 @@ pub use files::{Snapshot, trace_files};
 pub(crate) use fold::fold_within;
 #[cfg(feature = "columnar")]
 pub use fold::{Place, fold_traces};
-pub use gather::{Take, visit_given};
+pub use format::Format;
+use format::{read_file, read_format};
+pub use gather::{Take, fold_given, visit_given};
 use ids::Ids;
 use intake::Intake;
 pub use metadata::{CLASSIFIER, metadata_of_bytes, read_metadata};
 pub use writer::{Layout, TraceWriter, WriteOptions};
-
-/// A kind of trace file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Format {
-    /// NumPy's archive of arrays, `.npz`.
-    Npz,
-    /// `.parquet`.
-    Parquet,
-    /// Arrow's own file or stream, `.arrow`, `.feather` or `.ipc`.
-    Arrow,
-    /// One JSON object per line, `.jsonl` or `.ndjson`, `.gz` after it or not.
-    Jsonl,
-    /// Comma-separated values, `.csv`, `.gz` after it or not.
-    Csv,
-}
-
-impl Format {
-    /// The format that a file's extension stands for.
-    pub fn of(path: &Path) -> Result<Self> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let name = name.to_ascii_lowercase();
-        let plain = name.strip_suffix(".gz").unwrap_or(&name);
-        let format = match plain.rsplit_once('.').map_or("", |(_, ext)| ext) {
-            "npz" => Self::Npz,
-            "parquet" => Self::Parquet,
-            "arrow" | "feather" | "ipc" => Self::Arrow,
-            "jsonl" | "ndjson" => Self::Jsonl,
-            "csv" => Self::Csv,
-            "json" => return Err(Error::new(path, JSON).of_kind(ErrorKind::Unsupported)),
-            _ => return Err(Error::new(path, UNKNOWN).of_kind(ErrorKind::Unsupported)),
-        };
-        match format {
-            Self::Npz | Self::Parquet | Self::Arrow if plain != name => Err(Error::new(
-                path,
-                "unpack it first: only .jsonl and .csv are read as .gz",
-            )
-            .of_kind(ErrorKind::Unsupported)),
-            format => Ok(format),
-        }
-    }
-
-    /// This many bytes of a file tell its format.
-    pub(crate) const START: u64 = 256;
-
-    /// The format of a file that is there, which must not begin as those of another do.
-    fn of_file(path: &Path) -> Result<Self> {
-        let format = Self::of(path)?;
-        let mut start = Vec::new();
-        // The reader reports files that cannot be read.
-        if let Ok(file) = File::open(path) {
-            let _ = file.take(Self::START).read_to_end(&mut start);
-        }
-        let fits = format.refuse_another(&start);
-        fits.map_err(|problem| problem.in_file(path))?;
-        Ok(format)
-    }
-
-    /// Refuses what begins as another format does: its name is wrong.
-    fn refuse_another(self, start: &[u8]) -> Checked {
-        match Self::seen(start) {
-            Some((found, is, ending)) if found != self => Err(Problem::format(format_args!(
-                "it is {is}, whatever its name says; rename it to end in {ending}"
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    /// The format that the first bytes of a file tell, what to call it, and its extension.
-    pub(crate) fn seen(start: &[u8]) -> Option<(Self, &'static str, &'static str)> {
-        // A zip archive of other things is none of ours.
-        let first_entry = |length: &[u8]| {
-            let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
-            start.get(30..30 + length)
-        };
-        Some(match start {
-            [b'P', b'A', b'R', b'1', ..] => (Self::Parquet, "a Parquet file", ".parquet"),
-            [b'A', b'R', b'R', b'O', b'W', b'1', ..] => (Self::Arrow, "an Arrow file", ".arrow"),
-            [b'P', b'K', 3, 4, ..] => {
-                let name = first_entry(start.get(26..28)?)?;
-                name.ends_with(b".npy")
-                    .then_some((Self::Npz, "an archive of NumPy's", ".npz"))?
-            }
-            [b'{', ..] => (Self::Jsonl, "JSON", ".jsonl"),
-            _ => return None,
-        })
-    }
-}
-
-const JSON: &str = "it is JSON, as rules are, and no trace file; traces in JSON have one sequence per \
-    line, and end in .jsonl";
-
-const UNKNOWN: &str = "its extension is none of a trace file; known are .npz, .parquet, \
-    .arrow, .feather, .ipc, .jsonl, .ndjson and .csv";
 
 /// Said where this crate was built without them.
 #[cfg(not(feature = "columnar"))]
@@ -329,45 +239,6 @@ pub fn visit_bytes(
         .and_then(|()| intake.end_file())
         .map_err(|problem| problem.in_file(Path::new(name)))?;
     Ok(intake.classes.into_names())
-}
-
-fn read_file(path: &Path, format: Format, intake: &mut Intake<'_>) -> Checked {
-    let open = || File::open(path).map(BufReader::new);
-    let file = File::open(path).map_err(Problem::unreadable)?;
-    let zipped = path
-        .extension()
-        .is_some_and(|e| e.eq_ignore_ascii_case("gz"));
-    match format {
-        Format::Jsonl if zipped => jsonl::read(text::Text::gzipped(file), intake),
-        Format::Csv if zipped => csv::read(text::Text::gzipped(file), intake),
-        _ => read_format(format, &open, || file, intake),
-    }
-}
-
-fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
-    format: Format,
-    open: &dyn Fn() -> io::Result<R>,
-    chunks: impl FnOnce() -> C,
-    intake: &mut Intake<'_>,
-) -> Checked {
-    if intake.file_size() == 0 {
-        return Err(Problem::format("it is empty; write it again"));
-    }
-    let reader = || open().map_err(Problem::unreadable);
-    match format {
-        Format::Npz => npz::read(open, intake),
-        #[cfg(feature = "columnar")]
-        Format::Parquet => parquet::read(chunks(), intake),
-        #[cfg(feature = "columnar")]
-        Format::Arrow => arrow::read(reader()?, intake),
-        #[cfg(not(feature = "columnar"))]
-        Format::Parquet | Format::Arrow => {
-            drop(chunks());
-            Err(Problem::unsupported(NO_COLUMNS))
-        }
-        Format::Jsonl => jsonl::read(text::Text::plain(reader()?), intake),
-        Format::Csv => csv::read(text::Text::plain(reader()?), intake),
-    }
 }
 
 /// The size of a file that can be read.

@@ -323,13 +323,13 @@ pub(super) struct NpzWriter<W: Write + Seek> {
     probs: Option<(usize, Spool)>,
     losses: Option<Spool>,
     ids: Option<Texts>,
-    named: Vec<(String, Kept)>,
+    named: Vec<(String, ColumnFile)>,
     lengths: Vec<u32>,
 }
 
-/// What waits of a column with a name of its own.
+/// A file that holds a named column until the archive is written.
 #[derive(Debug)]
-enum Kept {
+enum ColumnFile {
     Group(Texts),
     Unit(Texts),
     Weight(Spool),
@@ -347,10 +347,10 @@ impl<W: Write + Seek> NpzWriter<W> {
         let mut named = Vec::new();
         for (what, name) in shape.named(&options.columns) {
             let kept = match what {
-                Named::Group => Kept::Group(Texts::new(folder)?),
-                Named::Unit => Kept::Unit(Texts::new(folder)?),
-                Named::Weight => Kept::Weight(Spool::new(folder)?),
-                Named::Costs => Kept::Costs(Spool::new(folder)?),
+                Named::Group => ColumnFile::Group(Texts::new(folder)?),
+                Named::Unit => ColumnFile::Unit(Texts::new(folder)?),
+                Named::Weight => ColumnFile::Weight(Spool::new(folder)?),
+                Named::Costs => ColumnFile::Costs(Spool::new(folder)?),
             };
             named.push((name.to_owned(), kept));
         }
@@ -403,12 +403,12 @@ impl<W: Write + Seek> NpzWriter<W> {
         let about = row.about();
         for (_, kept) in &mut self.named {
             match kept {
-                Kept::Group(texts) => texts.write(about.group.unwrap_or_default())?,
-                Kept::Unit(texts) => texts.write(about.unit.unwrap_or_default())?,
-                Kept::Weight(spool) => {
+                ColumnFile::Group(texts) => texts.write(about.group.unwrap_or_default())?,
+                ColumnFile::Unit(texts) => texts.write(about.unit.unwrap_or_default())?,
+                ColumnFile::Weight(spool) => {
                     spool.write(&about.weight.unwrap_or_default().to_le_bytes())?;
                 }
-                Kept::Costs(spool) => spool.write_floats(about.costs.unwrap_or_default())?,
+                ColumnFile::Costs(spool) => spool.write_floats(about.costs.unwrap_or_default())?,
             }
         }
         Ok(())
@@ -454,9 +454,11 @@ impl<W: Write + Seek> NpzWriter<W> {
         }
         for (name, kept) in self.named {
             match kept {
-                Kept::Group(texts) | Kept::Unit(texts) => texts.copy(&mut zip, &name)?,
-                Kept::Costs(spool) => per_step(&mut zip, &name, "<f4", spool)?,
-                Kept::Weight(spool) => {
+                ColumnFile::Group(texts) | ColumnFile::Unit(texts) => {
+                    texts.copy(&mut zip, &name)?
+                }
+                ColumnFile::Costs(spool) => per_step(&mut zip, &name, "<f4", spool)?,
+                ColumnFile::Weight(spool) => {
                     start(&mut zip, &name, "<f8", &[n])?;
                     spool.copy(&mut zip, lengths, |_| 8, 8)?;
                 }

@@ -10,7 +10,7 @@ use haltwise::traces::{Checker, Trace};
 use super::batch::ColumnarWriter;
 use super::npz::NpzWriter;
 use super::{Columns, Format, csv, jsonl};
-use crate::error::{Error, Result, Source};
+use crate::error::{Cause, Error, Result};
 use crate::write::{WholeFile, cannot_write, failed, folder_of};
 
 /// What a row of a Parquet or Arrow file stands for.
@@ -234,7 +234,7 @@ impl<W: Write + Seek + Send> std::fmt::Debug for Encoder<W> {
     }
 }
 
-pub(super) type Encoded<T> = std::result::Result<T, Source>;
+pub(super) type Encoded<T> = std::result::Result<T, Cause>;
 
 impl<W: Write + Seek + Send> Encoder<W> {
     fn new(
@@ -353,8 +353,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_reported_wherever_it_fills_up() {
-        use Format::{Arrow, Csv, Jsonl, Npz, Parquet};
-        for format in [Npz, Parquet, Arrow, Jsonl, Csv] {
+        for format in Format::ALL {
             let needed = write_to(usize::MAX, format).unwrap();
             for room in [0, 1, needed / 2, needed - 1] {
                 let error = failed(Path::new("t"), write_to(room, format).unwrap_err());

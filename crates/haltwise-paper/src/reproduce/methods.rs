@@ -1,10 +1,11 @@
 //! The methods on every split, and how t_avg depends on α.
 
 use haltwise::evaluate::halt_steps;
-use haltwise::plan::{Alpha, LossWord, PlanError};
+use haltwise::plan::{Alpha, PlanError};
 use haltwise::rule::{Promise, Thresholds};
-use haltwise::traces::{Certifying, Fitting, Screening, Survey, Traces};
-use haltwise::{Ask, Evidence, Given, Method, Outputs, Plan, Rule, evaluate};
+use haltwise::terms::Loss;
+use haltwise::traces::{Fitting, Survey, Traces};
+use haltwise::{Ask, Evidence, Inputs, Method, Outputs, Plan, Rule, evaluate};
 use rayon::prelude::*;
 
 use super::splits::{Split, Splits};
@@ -93,7 +94,7 @@ pub(super) fn run(
         found
     };
     let average = own_plans.asking(|ask| ask.promise = Some(Promise::Marginal));
-    let free = own_plans.asking(|ask| ask.loss = Some(LossWord::Disagreement));
+    let free = own_plans.asking(|ask| ask.loss = Some(Loss::Disagreement));
     let (own, (average, free)) = rayon::join(
         || adaptive(&own_plans),
         || rayon::join(|| dataset.adaptive(&average), || dataset.adaptive(&free)),
@@ -151,8 +152,8 @@ impl Plans {
             conditional: of(Method::Conditional)?,
             screen_only: of(Method::ScreenOnly)?,
             levels: Ask {
-                alpha: alpha.map(Alpha::get).or(options.alpha),
-                delta: options.delta,
+                alpha: alpha.map(Alpha::get).or(options.asked.alpha),
+                delta: options.asked.delta,
                 ..Ask::default()
             },
         })
@@ -185,7 +186,7 @@ impl Dataset<'_> {
             let of_split = |s: usize| {
                 let given = self.part(self.splits.split(s).calibration);
                 let plan = plans.adaptive(false, Some(s as u64))?;
-                let rule = plan.calibrate(Given::one(&given))?.rule;
+                let rule = plan.calibrate(Inputs::one(&given))?.rule;
                 let test = self.part(self.splits.split(s).test);
                 let t_avg = t_avg(&self.over(&rule)?, &test.traces(rule.source())?)?;
                 Ok(Adaptive { rule, t_avg })
@@ -199,7 +200,7 @@ impl Dataset<'_> {
             ..Survey::default()
         };
         survey.set.sequences = certifying.first().map_or(0, |part| part.len()) as u64;
-        let proposal = plans.adaptive(true, None)?.fix(fitting, &survey)?;
+        let proposal = plans.adaptive(true, None)?.fix(Some(fitting), &survey)?;
         let scored = proposal.scored(self.outputs)?;
         let evidence = proposal.count_parts(&scored, &certifying)?;
         let of_split = |(s, evidence): (usize, &Evidence)| {
@@ -248,10 +249,10 @@ struct Parts<'d> {
     dataset: &'d Dataset<'d>,
     split: Split<'d>,
     test: Traces,
-    screening: Screening,
-    certifying: Certifying,
+    screening: Traces,
+    certifying: Traces,
     /// Both of them, for the method that needs no screening.
-    both: Certifying,
+    both: Traces,
 }
 
 impl<'d> Parts<'d> {
@@ -259,9 +260,9 @@ impl<'d> Parts<'d> {
         let part = |positions: &[usize]| dataset.traces.select(positions.iter().copied());
         Self {
             test: part(split.test),
-            screening: Screening::new(part(split.screening)),
-            certifying: Certifying::new(part(split.certifying)),
-            both: Certifying::new(part(split.calibration)),
+            screening: part(split.screening),
+            certifying: part(split.certifying),
+            both: part(split.calibration),
             dataset,
             split,
         }
@@ -285,7 +286,10 @@ impl<'d> Parts<'d> {
             };
             measured(rule, &test)
         };
-        let screened = plans.screen_only.screened_rule(&self.screening)?;
+        let screened = plans
+            .screen_only
+            .calibrate(Inputs::one(&self.screening))?
+            .rule;
         Ok([
             measured(&self.marginal(plans)?, &self.test)?,
             measured(&self.conditional(plans)?, &self.test)?,
@@ -306,11 +310,12 @@ impl<'d> Parts<'d> {
     }
 
     fn marginal(&self, plans: &Plans) -> anyhow::Result<Rule> {
-        Ok(plans.marginal.rule((), &self.both)?)
+        Ok(plans.marginal.calibrate(Inputs::one(&self.both))?.rule)
     }
 
     fn conditional(&self, plans: &Plans) -> anyhow::Result<Rule> {
-        Ok(plans.conditional.rule(&self.screening, &self.certifying)?)
+        let parts = Inputs::one(&self.certifying).screen(&self.screening);
+        Ok(plans.conditional.calibrate(parts)?.rule)
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Each dataset goes through the same stages: its traces (`sources`, `model`),
 //! its splits (`splits`), the methods on every split (`methods`). The results
-//! are stored under a key of all that they were made from (`kept`), so that a
+//! are stored under a key of all that they were made from (`cache`), so that a
 //! run that was interrupted continues where it stopped.
 
-mod kept;
+mod cache;
 mod methods;
 mod model;
 mod output;
@@ -45,14 +45,8 @@ pub struct Options {
     pub splits_from: Option<PathBuf>,
     /// The folder with files of rows to train on and to hold out.
     pub rows_from: Option<PathBuf>,
-    /// The tolerated gap.
-    pub alpha: Option<f64>,
-    /// The probability with which a promise may fail.
-    pub delta: Option<f64>,
-    /// The distance between the thresholds that the paper's methods choose from.
-    pub grid_step: Option<f64>,
-    /// What the backward walk does at a step whose screened threshold is "never".
-    pub at_never: AtNever,
+    /// The levels and the grid of the paper's methods.
+    pub asked: Ask,
     /// Whether to measure how the halt time depends on alpha.
     pub sweep: bool,
     /// The seed of the training, of the held-out rows and of the splits.
@@ -68,14 +62,17 @@ pub struct Options {
 impl Options {
     /// The plan of one of the paper's methods, at its own α or another.
     pub fn plan(&self, method: Method, alpha: Option<Alpha>) -> Result<Plan, PlanError> {
-        Plan::new(Ask {
+        let plan = Plan::new(Ask {
             method: Some(method),
-            alpha: alpha.map(Alpha::get).or(self.alpha),
-            delta: self.delta,
-            grid_step: self.grid_step,
-            at_never: (method == Method::Conditional).then_some(self.at_never),
-            ..Ask::default()
-        })
+            alpha: alpha.map(Alpha::get).or(self.asked.alpha),
+            screen: method == Method::Conditional,
+            ..self.asked.clone()
+        })?;
+        match method {
+            // To the letter of the paper's listing.
+            Method::Conditional => plan.walking(AtNever::Stop),
+            Method::Adaptive | Method::Marginal | Method::ScreenOnly => Ok(plan),
+        }
     }
 }
 
@@ -116,7 +113,7 @@ pub struct Finished {
 pub fn reproduce(options: &Options, tell: &Listener<'_>) -> anyhow::Result<Finished> {
     let datasets = sources::datasets(options, tell)?;
     for folder in ["", "results", "models", "traces", "figures"] {
-        kept::prepare(&options.output.join(folder))?;
+        cache::prepare(&options.output.join(folder))?;
     }
     let plan = options.plan(Method::Marginal, None)?;
     let mut experiment = Experiment {
@@ -153,7 +150,6 @@ struct Inputs<'a> {
     alpha: f64,
     delta: f64,
     grid_step: f64,
-    at_never: AtNever,
     sweep: bool,
     methods: [&'static str; methods::ROWS],
 }
@@ -167,7 +163,7 @@ fn results(
     let plan = options.plan(Method::Marginal, None)?;
     let origin = model::origin(options, dataset, tell)?;
     let splits_origin = splits::origin(dataset, options)?;
-    let key = kept::key(&Inputs {
+    let key = cache::key(&Inputs {
         version: env!("CARGO_PKG_VERSION"),
         dataset: dataset.name(),
         traces: &origin.record,
@@ -175,14 +171,13 @@ fn results(
         alpha: plan.alpha().get(),
         delta: plan.delta().get(),
         grid_step: plan.grid().step(),
-        at_never: options.at_never,
         sweep: options.sweep,
         methods: methods::NAMES,
     })?;
     let file = options
         .output
         .join(format!("results/{}.json", dataset.name()));
-    if let Some(results) = kept::results(&file, &key)? {
+    if let Some(results) = cache::results(&file, &key)? {
         tell(Event::Done(format!("unchanged, as in {}", file.display())));
         return Ok((results, None));
     }
@@ -207,7 +202,7 @@ fn results(
         oracle: Some(found.oracle),
         note: Some(origin.note(&splits)),
     };
-    kept::keep(&file, &key, &results)?;
+    cache::keep(&file, &key, &results)?;
     tell(Event::Done(format!(
         "{} of {} in {:.1} s",
         count(splits.len() as u64, "split", "splits"),

@@ -13,9 +13,9 @@ use haltwise_report::format::{count as number, count_of as count};
 use serde::Serialize;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::sources::{self, Dataset, Source};
+use super::sources::{self, Dataset, TracesFrom};
 use super::splits::Splits;
-use super::{Event, Listener, Options, kept};
+use super::{Event, Listener, Options, cache};
 use crate::classifier::{network_series, write_traces};
 use crate::datasets::TISELAC_PART;
 
@@ -83,14 +83,14 @@ pub(super) fn origin(
     tell: &Listener<'_>,
 ) -> anyhow::Result<Prepared> {
     let series = match dataset.source() {
-        Source::Traces(path) => {
+        TracesFrom::Traces(path) => {
             return Ok(Prepared {
-                record: Origin::File(kept::file_digest(path)?),
+                record: Origin::File(cache::file_digest(path)?),
                 series: None,
                 words: words_for(dataset.name(), path),
             });
         }
-        Source::Series(series) => series,
+        TracesFrom::Series(series) => series,
     };
     tell(Event::Doing("reading".into()));
     let set = series.read()?;
@@ -98,7 +98,7 @@ pub(super) fn origin(
     let digests = (digest_of(&set), rows.digest());
     let record = match &series.checkpoint {
         Some(path) => Origin::Checkpoint {
-            model: kept::file_digest(path)?,
+            model: cache::file_digest(path)?,
             series: digests.0,
             rows: digests.1,
         },
@@ -270,21 +270,21 @@ pub(super) fn traces(
     tell: &Listener<'_>,
 ) -> anyhow::Result<TraceFiles> {
     let (series, (set, rows)) = match (dataset.source(), &prepared.series) {
-        (Source::Series(series), Some(sequences)) => (series, sequences),
-        (Source::Traces(path), _) => {
+        (TracesFrom::Series(series), Some(sequences)) => (series, sequences),
+        (TracesFrom::Traces(path), _) => {
             return Ok(TraceFiles {
                 heldout: path.clone(),
                 validation: None,
             });
         }
-        (Source::Series(_), None) => bail!("the sequences have not been read"),
+        (TracesFrom::Series(_), None) => bail!("the sequences have not been read"),
     };
     let name = dataset.name();
     let file = |of: &str| options.output.join(format!("traces/{name}{of}.parquet"));
     let (heldout, validation) = (file(""), file(".validation"));
-    let model_key = kept::key(&prepared.record)?;
-    let key = kept::key(&("with probabilities", &prepared.record))?;
-    if !kept::is_current(&heldout, &key)? || !kept::is_current(&validation, &key)? {
+    let model_key = cache::key(&prepared.record)?;
+    let key = cache::key(&("with probabilities", &prepared.record))?;
+    if !cache::is_current(&heldout, &key)? || !cache::is_current(&validation, &key)? {
         let model = match &series.checkpoint {
             Some(checkpoint) => load(checkpoint, set)?,
             None => trained(options, name, &model_key, set, rows, tell)?,
@@ -297,7 +297,7 @@ pub(super) fn traces(
             if let Some(why) = written.gpu_failed {
                 tell(Event::Warning(why));
             }
-            kept::record(path, &key)?;
+            cache::record(path, &key)?;
         }
     }
     Ok(TraceFiles {
@@ -334,7 +334,7 @@ fn trained(
     tell: &Listener<'_>,
 ) -> anyhow::Result<Model> {
     let path = options.output.join(format!("models/{name}.safetensors"));
-    if kept::is_current(&path, key)? {
+    if cache::is_current(&path, key)? {
         return Ok(Model::load(&path)?);
     }
     // The key in its name keeps the states of other options apart.
@@ -359,7 +359,7 @@ fn trained(
     train_on(&mut trainer, &state, tell)?;
     let model = trainer.model()?;
     model.save(&path)?;
-    kept::record(&path, key)?;
+    cache::record(&path, key)?;
     // The model is complete: the way there is not needed any more.
     if state.is_file() {
         fs::remove_file(&state)

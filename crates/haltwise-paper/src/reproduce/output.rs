@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use haltwise_report::{Context, Theme};
 use rayon::prelude::*;
 
-use super::kept;
+use super::cache;
 use crate::experiment::{Experiment, experiment_figures, report_experiment};
 
 /// Pixels per unit: sharp on a good screen.
@@ -23,20 +23,20 @@ pub(super) fn write(folder: &Path, experiment: &Experiment) -> anyhow::Result<Pa
         ("table.json", table.to_json()? + "\n"),
     ];
     for (name, text) in files {
-        kept::write_bytes(&folder.join(name), text.as_bytes())?;
+        cache::write_bytes(&folder.join(name), text.as_bytes())?;
     }
     let figures = experiment_figures(experiment);
     figures.par_iter().try_for_each(|(name, figure)| {
         let path = |extension| folder.join(format!("figures/{name}.{extension}"));
-        kept::write_bytes(&path("svg"), figure.to_svg().as_bytes())?;
+        cache::write_bytes(&path("svg"), figure.to_svg().as_bytes())?;
         let png = figure
             .to_png(Theme::Light, PNG_SCALE)
             .with_context(|| format!("{}: cannot draw it", path("png").display()))?;
-        kept::write_bytes(&path("png"), &png)
+        cache::write_bytes(&path("png"), &png)
     })?;
     let page = report_experiment(experiment, &Context::new(env!("CARGO_PKG_VERSION")));
     // Last, so that a report is never older than what it stands beside.
     let report = folder.join("report.html");
-    kept::write_bytes(&report, page.as_bytes())?;
+    cache::write_bytes(&report, page.as_bytes())?;
     Ok(report)
 }

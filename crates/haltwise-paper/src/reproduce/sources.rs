@@ -12,13 +12,13 @@ use crate::datasets::{TISELAC_PART, in_folder, is_name, rank};
 #[derive(Debug)]
 pub(super) struct Dataset {
     name: String,
-    source: Source,
+    source: TracesFrom,
     splits: Option<PathBuf>,
 }
 
 /// The origin of a dataset's traces.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum TracesFrom {
     /// A trace file.
     Traces(PathBuf),
     /// Sequences that a model scores.
@@ -42,7 +42,7 @@ impl Dataset {
         &self.name
     }
 
-    pub(super) fn source(&self) -> &Source {
+    pub(super) fn source(&self) -> &TracesFrom {
         &self.source
     }
 
@@ -81,7 +81,7 @@ pub(super) fn datasets(options: &Options, tell: &Listener<'_>) -> anyhow::Result
     for (name, file) in &options.traces {
         datasets.push(Dataset {
             name: name.clone(),
-            source: Source::Traces(file.clone()),
+            source: TracesFrom::Traces(file.clone()),
             splits: companion(
                 options.splits_from.as_deref(),
                 name,
@@ -196,7 +196,7 @@ fn of_series(
             asked_for,
             tell,
         )?,
-        source: Source::Series(Series {
+        source: TracesFrom::Series(Series {
             name: name.clone(),
             folder: options.data.clone().filter(|_| here),
             rows: companion(rows_from, &name, &["rows.npz"], strict, tell)?,

@@ -14,7 +14,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use haltwise_report::format::{count as number, count_of as count};
 
 use super::sources::Dataset;
-use super::{Options, kept};
+use super::{Options, cache};
 
 const SPLITS: usize = 100;
 
@@ -39,7 +39,7 @@ pub(super) fn origin(dataset: &Dataset, options: &Options) -> anyhow::Result<Ori
             seed: options.seed,
         },
         Some(path) => Origin::File {
-            digest: kept::file_digest(path)?,
+            digest: cache::file_digest(path)?,
             splits: options.splits,
         },
     })

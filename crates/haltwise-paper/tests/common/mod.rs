@@ -7,8 +7,7 @@
 #[path = "../../../haltwise-report/tests/common/mod.rs"]
 pub(crate) mod report;
 
-use haltwise::traces::{Certifying, Screening};
-use haltwise::{Ask, Method, Plan, evaluate};
+use haltwise::{Ask, Inputs, Method, Plan, evaluate};
 use haltwise_paper::{DatasetResults, Experiment, MethodResults, SweepCurve, SweepPoint};
 
 /// An experiment like the paper's, on simulated traces.
@@ -45,24 +44,20 @@ pub(crate) fn experiment(datasets: &[(&str, usize)], splits: u64, n: usize) -> E
 
 fn sweep(t_max: usize, n: usize) -> Vec<SweepCurve> {
     let process = report::process(t_max);
-    let screening = Screening::new(process.draw(n, 1));
-    let certifying = Certifying::new(process.draw(n, 2));
+    let screening = process.draw(n, 1);
+    let certifying = process.draw(n, 2);
     let test = process.draw(n, 3);
     let point = |alpha: f64, conditional: bool| {
-        let plan = |method| {
-            Plan::new(Ask {
-                method: Some(method),
+        let rule = if conditional {
+            report::conditional_rule(Some(alpha), &screening, &certifying)
+        } else {
+            let plan = Plan::new(Ask {
+                method: Some(Method::Marginal),
                 alpha: Some(alpha),
                 ..Ask::default()
-            })
-            .unwrap()
+            });
+            report::rule(plan.unwrap(), Inputs::one(&certifying))
         };
-        let rule = if conditional {
-            plan(Method::Conditional).rule(&screening, &certifying)
-        } else {
-            plan(Method::Marginal).rule((), &certifying)
-        };
-        let rule = rule.unwrap();
         let evaluation = evaluate(rule.thresholds(), &test).unwrap();
         SweepPoint {
             alpha,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::HeaderMap;
-use haltwise::{Given, Method, Outputs, Plan, Rule, Sequence};
+use haltwise::{Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_io::rule_json;
 use haltwise_proxy::{Options, Proxy, ProxyError, for_votes};
 use haltwise_serve::{RuleToServe, ServedRules, WatchOptions};
@@ -49,7 +49,7 @@ pub fn certified(at: u32, delta: f64) -> Rule {
         delta: Some(delta),
         ..haltwise::Ask::default()
     };
-    let made = Plan::new(ask).unwrap().calibrate(Given::one(&outputs));
+    let made = Plan::new(ask).unwrap().calibrate(Inputs::one(&outputs));
     let mut json = serde_json::to_value(made.unwrap().rule).unwrap();
     json["classifier"] = serde_json::to_value(rule()).unwrap()["classifier"].take();
     serde_json::from_value(json).unwrap()

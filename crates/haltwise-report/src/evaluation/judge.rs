@@ -231,8 +231,7 @@ mod tests {
     use haltwise::evaluate::CONFIDENCE;
     use haltwise::simulate::{Atom, Process};
     use haltwise::stats::clopper_pearson;
-    use haltwise::traces::Certifying;
-    use haltwise::{Method, Plan, evaluate};
+    use haltwise::{Ask, Inputs, Method, Plan, evaluate};
 
     use super::*;
 
@@ -252,8 +251,9 @@ mod tests {
     }
 
     fn marginal(process: &Process) -> Rule {
-        let certifying = Certifying::new(process.draw(3000, 1));
-        Plan::of(Method::Marginal).rule((), &certifying).unwrap()
+        let certifying = process.draw(3000, 1);
+        let found = Plan::of(Method::Marginal).calibrate(Inputs::one(&certifying));
+        found.unwrap().rule
     }
 
     fn judged(rule: &Rule, process: &Process) -> Judgement {
@@ -337,9 +337,13 @@ mod tests {
 
     /// A rule that opens at the first step and promises a gap of 10% by each.
     fn conditional() -> Rule {
-        let (screening, certifying) = steady(|_| 0.0).draw(4000, 1).split(0.5, 1);
-        let rule = Plan::of(Method::Conditional).rule(&screening, &certifying);
-        let rule = rule.unwrap();
+        let traces = steady(|_| 0.0).draw(4000, 1);
+        let plan = Plan::new(Ask {
+            method: Some(Method::Conditional),
+            seed: Some(1),
+            ..Ask::default()
+        });
+        let rule = plan.unwrap().calibrate(Inputs::one(&traces)).unwrap().rule;
         assert!(rule.thresholds().values()[0].is_finite());
         rule
     }

@@ -9,8 +9,8 @@ pub(crate) mod html;
 
 use haltwise::evaluate::Evaluation;
 use haltwise::simulate::{Atom, Process};
-use haltwise::traces::{Certifying, Screening};
-use haltwise::{Method, Plan, Rule, evaluate};
+use haltwise::traces::Traces;
+use haltwise::{Ask, Inputs, Method, Plan, Rule, evaluate};
 use haltwise_report::Compared;
 
 /// A classifier that grows surer as it reads: with every step more sequences
@@ -37,8 +37,8 @@ pub(crate) fn process(t_max: usize) -> Process {
 /// The three methods on the same traces: their names, rules and evaluations.
 pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
     let process = process(t_max);
-    let screening = Screening::new(process.draw(n, 3 * seed + 1));
-    let certifying = Certifying::new(process.draw(n, 3 * seed + 2));
+    let screening = process.draw(n, 3 * seed + 1);
+    let certifying = process.draw(n, 3 * seed + 2);
     let test = process.draw(n, 3 * seed + 3);
     let compared = |name: &str, rule: Rule| {
         let evaluation = evaluate(rule.thresholds(), &test).unwrap();
@@ -47,21 +47,35 @@ pub(crate) fn methods(t_max: usize, n: usize, seed: u64) -> Vec<Compared> {
     vec![
         compared(
             "conditional",
-            Plan::of(Method::Conditional)
-                .rule(&screening, &certifying)
-                .unwrap(),
+            conditional_rule(None, &screening, &certifying),
         ),
         compared(
             "marginal",
-            Plan::of(Method::Marginal).rule((), &certifying).unwrap(),
+            rule(Plan::of(Method::Marginal), Inputs::one(&certifying)),
         ),
         compared(
             "screened only",
-            Plan::of(Method::ScreenOnly)
-                .screened_rule(&screening)
-                .unwrap(),
+            rule(Plan::of(Method::ScreenOnly), Inputs::one(&screening)),
         ),
     ]
+}
+
+pub(crate) fn rule(plan: Plan, given: Inputs<'_, Traces>) -> Rule {
+    plan.calibrate(given).unwrap().rule
+}
+
+pub(crate) fn conditional_rule(
+    alpha: Option<f64>,
+    screening: &Traces,
+    certifying: &Traces,
+) -> Rule {
+    let plan = Plan::new(Ask {
+        method: Some(Method::Conditional),
+        alpha,
+        screen: true,
+        ..Ask::default()
+    });
+    rule(plan.unwrap(), Inputs::one(certifying).screen(screening))
 }
 
 /// A conditional rule and its evaluation.

@@ -1,7 +1,7 @@
 use std::num::NonZeroUsize;
 
 use super::*;
-use haltwise::{Given, Method, Outputs, Plan, Sequence};
+use haltwise::{Inputs, Method, Outputs, Plan, Sequence};
 
 /// What a rule promises something about.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,7 +44,7 @@ fn rule_about(about: About, delta: f64) -> (Rule, String) {
         ..haltwise::Ask::default()
     };
     let plan = Plan::new(ask).unwrap();
-    let rule = plan.calibrate(Given::one(&outputs)).unwrap().rule;
+    let rule = plan.calibrate(Inputs::one(&outputs)).unwrap().rule;
     let json = haltwise_io::rule_json(&rule).unwrap();
     (rule, json)
 }

@@ -4,19 +4,22 @@
 use std::collections::BTreeMap;
 
 use crate::data::identity::{Fingerprint, Key, by_key};
-use crate::data::loss::{Loss, Measure, TOP};
+use crate::data::loss::{Loss, Measure, TOP, gap};
+use crate::data::score::ScoreSource;
 use crate::data::sequence::Trace;
 use crate::data::terms::{Cost, LABEL, Terms};
-use crate::data::traces::{Traces, TracesBuilder};
+use crate::data::traces::Traces;
 use crate::numbers::binomial::clopper_pearson;
 use crate::numbers::counts::Counts;
 use crate::numbers::thresholds::Thresholds;
 use crate::rule::Rule;
 use crate::tables::halting::{Halt, halts};
 
+mod passes;
 mod results;
 mod spread;
 
+pub use passes::{Evaluated, Stretches};
 pub use results::{Accuracy, CostResult, EvaluateError, Evaluation, GroupResult, StepResult};
 use spread::{Sums, mean_time, standard_error, standard_error_by_unit};
 
@@ -58,7 +61,7 @@ pub fn evaluate(thresholds: &Thresholds, traces: &Traces) -> Result<Evaluation, 
     evaluator.finish()
 }
 
-/// Evaluates traces that come in parts, and keeps some bytes of each.
+/// Evaluates traces that come one by one or in parts, and keeps some bytes of each.
 #[derive(Debug)]
 pub struct Evaluator {
     thresholds: Thresholds,
@@ -85,16 +88,15 @@ pub struct Evaluator {
     group: Vec<Option<u32>>,
     /// The unit of each sequence.
     units: Vec<Key>,
-    /// Sequences whose steps are still to be judged, and what each has spent by
-    /// each of its steps.
-    block: TracesBuilder,
-    spent: Vec<Vec<f64>>,
-    /// What each of those loses by halting at each of its steps, and what each of the
-    /// others lost; empty where losses are 0 or 1.
-    values: Vec<Vec<f64>>,
+    /// What each sequence lost; empty where losses are 0 or 1.
     losses: Vec<f64>,
     /// What was spent in all, early and in full, in millionths.
     total: Option<[u128; 2]>,
+    /// The score that is judged.
+    source: ScoreSource,
+    /// The levels of one sequence, and what its fingerprint is taken from; kept to be reused.
+    levels: Vec<u8>,
+    bytes: Vec<u8>,
 }
 
 /// Costs are added up as whole numbers, so that no order of adding matters.
@@ -120,11 +122,11 @@ impl Evaluator {
             groups: BTreeMap::new(),
             group: Vec::new(),
             units: Vec::new(),
-            block: Traces::builder(),
-            spent: Vec::new(),
-            values: Vec::new(),
             losses: Vec::new(),
             total: None,
+            source: ScoreSource::default(),
+            levels: Vec::new(),
+            bytes: Vec::new(),
         }
     }
 
@@ -138,9 +140,7 @@ impl Evaluator {
             terms: who.terms.clone(),
             seed: who.seed,
             measure,
-            block: Traces::builder()
-                .source(rule.source().clone())
-                .measured(measure),
+            source: rule.source().clone(),
             ..Self::new(rule.thresholds().clone())
         }
     }
@@ -168,10 +168,10 @@ impl Evaluator {
             self.thinned += 1;
             return Ok(None);
         }
-        let print = self.block.add(key, trace)?;
-        let place = self.halts.len() + self.block.len() - 1;
+        let halt = self.halt(trace)?;
+        let print = trace.fingerprint(&mut self.bytes);
         if trace.label().is_none() {
-            self.unlabelled.push(place);
+            self.unlabelled.push(self.halts.len());
         }
         if self.terms.by.is_some() {
             let next = self.groups.len() as u32;
@@ -184,13 +184,50 @@ impl Evaluator {
         }
         if let Some(spent) = self.spent_by(trace) {
             self.costed += 1;
-            self.spent.push(spent);
+            let millionths =
+                |cost: Option<&f64>| (cost.copied().unwrap_or(0.0) * MILLIONTHS).round() as u128;
+            let total = self.total.get_or_insert_default();
+            total[0] += millionths(spent.get(halt.step as usize));
+            total[1] += millionths(spent.last());
         }
-        self.values.extend(self.measure.loss.values(trace));
-        if let Some(block) = self.block.take_block() {
-            self.judge(&block)?;
+        if let Some(values) = self.measure.loss.values(trace) {
+            self.losses.extend(values.get(halt.step as usize));
         }
+        self.t_max = self.t_max.max(found);
+        self.available += found;
+        self.halts.push(halt);
         Ok(Some(print))
+    }
+
+    /// Where a sequence halts, and what that costs.
+    fn halt(&mut self, trace: &Trace<'_>) -> Result<Halt, EvaluateError> {
+        let reached = match self.source == trace.source() {
+            true => self.thresholds.first_reached(trace.scores()),
+            false => self.source.first_reached(&self.thresholds, trace.steps())?,
+        };
+        let last = trace.len() - 1;
+        let step = reached.unwrap_or(last);
+        let is_right = |t: usize| {
+            trace
+                .label()
+                .is_some_and(|label| trace.predictions()[t] == label)
+        };
+        let (early_is_right, full_is_right) = (is_right(step), is_right(last));
+        let loss = match self.measure.loss {
+            Loss::Gap => u8::from(gap(full_is_right, early_is_right)),
+            loss => {
+                loss.levels(trace, &mut self.levels);
+                self.levels
+                    .get(step)
+                    .map_or(0, |&level| self.measure.counted(level))
+            }
+        };
+        Ok(Halt {
+            step: step as u32,
+            early_is_right,
+            full_is_right,
+            loss,
+        })
     }
 
     /// What a sequence has spent by each of its steps, where costs are known.
@@ -203,29 +240,10 @@ impl Evaluator {
 
     /// Applies the thresholds to more traces.
     pub fn add(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
-        self.judge_rest()?;
-        self.judge(traces)
-    }
-
-    fn judge(&mut self, traces: &Traces) -> Result<(), EvaluateError> {
         check(&self.thresholds, self.reads_on, traces)?;
         self.t_max = self.t_max.max(traces.t_max());
         let mut halts = halts(&self.thresholds, traces);
-        let spent = std::mem::take(&mut self.spent);
-        if spent.len() == halts.len() && !spent.is_empty() {
-            let total = self.total.get_or_insert_default();
-            for (halt, spent) in std::iter::zip(&halts, &spent) {
-                let millionths = |cost: f64| (cost * MILLIONTHS).round() as u128;
-                total[0] += millionths(spent[halt.step as usize]);
-                total[1] += millionths(spent.last().copied().unwrap_or(0.0));
-            }
-        }
-        let values = std::mem::take(&mut self.values);
-        if values.len() == halts.len() {
-            let at_halt = |(halt, values): (&Halt, &Vec<f64>)| values[halt.step as usize];
-            self.losses
-                .extend(std::iter::zip(&halts, &values).map(at_halt));
-        } else if !self.measure.binary {
+        if !self.measure.binary {
             let level = |halt: &Halt| f64::from(halt.loss) / f64::from(TOP);
             self.losses.extend(halts.iter().map(level));
         }
@@ -234,19 +252,8 @@ impl Evaluator {
         Ok(())
     }
 
-    fn judge_rest(&mut self) -> Result<(), EvaluateError> {
-        let fresh = self.block.like();
-        let rest = std::mem::replace(&mut self.block, fresh).finish();
-        match rest.is_empty() {
-            true => Ok(()),
-            false => self.judge(&rest),
-        }
-    }
-
     /// Adds what was evaluated with the same rule elsewhere, behind what is here.
     pub fn append(&mut self, mut later: Self) -> Result<(), EvaluateError> {
-        self.judge_rest()?;
-        later.judge_rest()?;
         let before = self.halts.len();
         self.t_max = self.t_max.max(later.t_max);
         self.halts.append(&mut later.halts);
@@ -276,8 +283,7 @@ impl Evaluator {
     }
 
     /// What happened to all of them.
-    pub fn finish(mut self) -> Result<Evaluation, EvaluateError> {
-        self.judge_rest()?;
+    pub fn finish(self) -> Result<Evaluation, EvaluateError> {
         let (halts, t_max) = (&self.halts, self.t_max);
         if halts.is_empty() {
             return Err(EvaluateError::Empty);

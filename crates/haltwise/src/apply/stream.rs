@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::data::gap_score::Memory;
 use crate::data::score::ScoreSource;
 use crate::rule::Rule;
-use haltwise_stream::{Score, Step, StepError};
+use haltwise_stream::{NotAScore, Score, Step, StepError};
 
 pub use table::{Limits, Message, Missing, Outcome, Refusal, Streams, Taken};
 
@@ -140,6 +140,22 @@ impl Rule {
         let decision = self.live().observe_score(&mut state.now, score);
         self.forget(state);
         decision
+    }
+
+    /// The step, counted from 1, at which a stream with these scores halts, or ends. An error is
+    /// the first that is no score, and its step; those behind the halt are not looked at.
+    ///
+    /// Where the rule [reads on](Self::reads_on), the stream may have more steps than that.
+    pub fn halt_step(&self, scores: &[f32]) -> Result<usize, (usize, NotAScore)> {
+        let last = match self.reads_on() {
+            true => scores.len(),
+            false => scores.len().min(self.t_max()),
+        };
+        let Some(t) = self.thresholds().first_reached_or_unsound(&scores[..last]) else {
+            return Ok(last);
+        };
+        let sound = Score::try_from(scores[t]).map_err(|e| (t + 1, e));
+        sound.map(|_score| t + 1)
     }
 
     /// Counts a step that has no usable score: it cannot halt the stream, unless

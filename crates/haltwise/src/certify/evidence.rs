@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::identity::{Fingerprint, Key, Overlap, SetRecord, Sketch};
+use crate::data::identity::{Fingerprint, Key, Overlap, SetSummary, Sketch};
 use crate::data::outputs::Outputs;
-use crate::data::roles::Certifying;
 use crate::data::score::ScoreSource;
 use crate::data::sequence::Trace;
 use crate::data::survey::Survey;
@@ -19,7 +18,7 @@ use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Proposal, Role};
 use crate::tables::error::EvidenceError;
 use crate::tables::table::{Table, Tallied};
-use crate::testing::fixed_sequence::Strand;
+use crate::testing::fixed_sequence::Tally;
 
 /// The counts for all families of a [`Proposal`], and whose they are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -30,9 +29,9 @@ pub struct Evidence {
     /// What was shown, counted or left out.
     pub(crate) survey: Survey,
     /// What was counted.
-    pub(crate) counted: SetRecord,
+    pub(crate) counted: SetSummary,
     /// What was left out, because it was set aside to fit or to screen.
-    pub(crate) left_out: SetRecord,
+    pub(crate) left_out: SetSummary,
     /// How many full predictions of what was counted are right.
     pub(crate) full_right: u64,
     /// How many of what was counted have no label.
@@ -48,27 +47,27 @@ pub struct Evidence {
     pub(crate) recognised: u64,
     /// A sample of what was shown.
     pub(crate) sketch: Sketch,
-    /// For each family, for each group, one per strand.
+    /// For each family, for each group, one per tally.
     pub(crate) tables: Vec<Table>,
 }
 
 impl Evidence {
     /// None yet.
     pub(crate) fn none(proposal: &Proposal) -> Result<Self, EvidenceError> {
-        let strands = proposal.strands();
+        let tallies = proposal.tallies();
         let mut tables = Vec::new();
         for candidates in proposal.candidates() {
             for _group in 0..proposal.groups().len().max(1) {
-                for strand in &strands {
-                    tables.push(Table::none(candidates, strand.tallied)?);
+                for tally in &tallies {
+                    tables.push(Table::none(candidates, tally.tallied)?);
                 }
             }
         }
         Ok(Self {
             proposal: proposal.digest(),
             survey: Survey::default(),
-            counted: SetRecord::default(),
-            left_out: SetRecord::default(),
+            counted: SetSummary::default(),
+            left_out: SetSummary::default(),
             full_right: 0,
             unlabelled: 0,
             units: BTreeSet::new(),
@@ -103,7 +102,7 @@ impl Evidence {
     }
 
     /// The sequences that were shown: counted, or left out.
-    pub fn shown(&self) -> SetRecord {
+    pub fn shown(&self) -> SetSummary {
         self.survey.set
     }
 
@@ -114,7 +113,7 @@ impl Evidence {
 
     /// How many of them are identical, step for step, to one sequence alone that the
     /// proposal was made from: if they are the same sequences, nothing is guaranteed.
-    /// [`Remark::Alike`](crate::corridor::Remark::Alike) has the words to say so.
+    /// [`Warning::Alike`](crate::corridor::Warning::Alike) has the words to say so.
     pub fn alike(&self) -> u64 {
         self.overlap.alike + self.overlap.shared
     }
@@ -140,26 +139,26 @@ impl Evidence {
 pub struct Counting {
     proposal: Arc<Proposal>,
     evidence: Evidence,
-    /// For each score, for each group, one per strand.
+    /// For each score, for each group, one per tally.
     certifying: Vec<TracesBuilder>,
     /// What was fitted to, and may help to certify what does not depend on it.
     fitted: Vec<TracesBuilder>,
-    strands: Vec<Strand>,
+    tallies: Vec<Tally>,
     bytes: Vec<u8>,
 }
 
 impl Counting {
     /// No evidence yet for this proposal.
     pub fn new(proposal: Arc<Proposal>) -> Result<Self, EvidenceError> {
-        let strands = proposal.strands();
+        let tallies = proposal.tallies();
         let builders = || {
             let mut builders = Vec::new();
             for source in proposal.sources() {
                 for _group in 0..proposal.groups().len().max(1) {
-                    builders.extend(strands.iter().map(|strand| {
+                    builders.extend(tallies.iter().map(|tally| {
                         Traces::builder()
                             .source(source.clone())
-                            .measured(strand.measure)
+                            .measured(tally.measure)
                     }));
                 }
             }
@@ -169,7 +168,7 @@ impl Counting {
             evidence: Evidence::none(&proposal)?,
             certifying: builders(),
             fitted: builders(),
-            strands,
+            tallies,
             bytes: Vec::new(),
             proposal,
         })
@@ -202,7 +201,7 @@ impl Counting {
         let print = match role {
             Role::Certify => {
                 let print = self.add(Role::Certify, place, key, trace)?;
-                self.evidence.counted += SetRecord::one(print);
+                self.evidence.counted += SetSummary::one(print);
                 self.evidence.unlabelled += u64::from(trace.label().is_none());
                 if who.terms.unit.is_some() {
                     self.evidence.units.insert(key);
@@ -215,7 +214,7 @@ impl Counting {
             Role::Fit | Role::Screen => trace.fingerprint(&mut self.bytes),
         };
         if role != Role::Certify {
-            self.evidence.left_out += SetRecord::one(print);
+            self.evidence.left_out += SetSummary::one(print);
             let had_to_be = proposal.others().had_to_be_left_out(own, print, named);
             self.evidence.recognised += u64::from(had_to_be);
         }
@@ -224,7 +223,7 @@ impl Counting {
         Ok(Some(print))
     }
 
-    /// Adds a sequence to the strands of its group, with each score.
+    /// Adds a sequence to the tallies of its group, with each score.
     fn add(
         &mut self,
         role: Role,
@@ -233,11 +232,11 @@ impl Counting {
         trace: &Trace<'_>,
     ) -> Result<Fingerprint, CalibrateError> {
         let mut print = Fingerprint::default();
-        let in_score = self.proposal.groups().len().max(1) * self.strands.len();
-        let first = place * self.strands.len();
+        let in_score = self.proposal.groups().len().max(1) * self.tallies.len();
+        let first = place * self.tallies.len();
         for at in (first..self.certifying.len()).step_by(in_score) {
-            for (s, strand) in self.strands.iter().enumerate() {
-                if strand.labelled_only && trace.label().is_none() {
+            for (s, tally) in self.tallies.iter().enumerate() {
+                if tally.labelled_only && trace.label().is_none() {
                     continue;
                 }
                 let set = match role {
@@ -246,11 +245,11 @@ impl Counting {
                 };
                 print = set.add(key, trace)?;
                 // All of a unit must be there before it is counted.
-                if strand.tallied != Tallied::Units
+                if tally.tallied != Tallied::Units
                     && let Some(block) = set.take_block()
                 {
                     self.proposal
-                        .count_strand(&mut self.evidence, role, at + s, &block)?;
+                        .count_tally(&mut self.evidence, role, at + s, &block)?;
                 }
             }
         }
@@ -267,7 +266,7 @@ impl Counting {
             for (place, set) in sets.into_iter().enumerate() {
                 let set = set.finish();
                 self.proposal
-                    .count_strand(&mut self.evidence, role, place, &set)?;
+                    .count_tally(&mut self.evidence, role, place, &set)?;
             }
         }
         Ok(self.evidence)
@@ -297,49 +296,16 @@ impl Counting {
 }
 
 impl Proposal {
-    /// Counts, for every candidate, what it would do to the certifying
-    /// sequences.
-    pub fn count(&self, certifying: &Certifying) -> Result<Evidence, CalibrateError> {
-        let mut evidence = Evidence::none(self)?;
-        evidence.survey = certifying.survey();
-        evidence.counted = evidence.survey.set;
-        evidence.unlabelled = evidence.survey.unlabelled;
-        for (key, print, named) in certifying.identities() {
-            evidence.sketch.push(key, print, named);
-            evidence.overlap.note(self.others().meet(key, print, named));
-        }
-        if !self.is_plain() {
-            // What the terms ask for is with the sequences.
-            let outputs = certifying.outputs().ok_or(EvidenceError::NoTerms)?;
-            let mut counting = Counting::new(Arc::new(self.clone()))?;
-            for i in 0..outputs.len() {
-                counting.visit(outputs.key(i), &outputs.trace(i))?;
-            }
-            return Ok(counting.finish()?);
-        }
-        if evidence.unlabelled > 0 {
-            return Err(EvidenceError::Unlabelled.into());
-        }
-        // One group and one strand: a place per score.
-        for (place, source) in self.sources().into_iter().enumerate() {
-            certifying.with_traces(source, |traces| {
-                check_score(traces, source)?;
-                self.count_strand(&mut evidence, Role::Certify, place, traces)
-            })??;
-        }
-        Ok(evidence)
-    }
-
     /// A set with each score that candidates judge: the proposal's own first, then the
     /// plain one, where there are candidates for it.
     pub fn scored(&self, outputs: &Outputs) -> Result<Vec<Traces>, CalibrateError> {
-        let [strand] = self.strands()[..] else {
+        let [tally] = self.tallies()[..] else {
             return Err(EvidenceError::NoTerms.into());
         };
-        if !self.groups().is_empty() || strand.tallied == Tallied::Units {
+        if !self.groups().is_empty() || tally.tallied == Tallied::Units {
             return Err(EvidenceError::NoTerms.into());
         }
-        let scored = |source: &ScoreSource| outputs.measured(source, strand.measure);
+        let scored = |source: &ScoreSource| outputs.measured(source, tally.measure);
         let sources = self.sources().into_iter();
         Ok(sources.map(scored).collect::<Result<_, _>>()?)
     }
@@ -371,7 +337,7 @@ impl Proposal {
         for part in parts {
             let mut evidence = none.clone();
             for &i in part.iter().filter(|&&i| i < first.len()) {
-                evidence.counted += SetRecord::one(prints[i]);
+                evidence.counted += SetSummary::one(prints[i]);
                 evidence.survey.shortest = evidence.survey.shortest.min(lengths[i]);
                 evidence.survey.longest = evidence.survey.longest.max(lengths[i]);
             }
@@ -389,30 +355,30 @@ impl Proposal {
     }
 
     /// Counts sequences, for every family that judges their score, that belong to
-    /// the strand in this place: of the score, the group and the strand.
+    /// the tally in this place: of the score, the group and the tally.
     ///
     /// Those that were fitted to help to certify what is the same whatever they
     /// say: plain thresholds and the clock. All traces drawn like the certifying
     /// ones may test them; the fitting ones are, where both were split from one set.
-    pub(crate) fn count_strand(
+    pub(crate) fn count_tally(
         &self,
         evidence: &mut Evidence,
         role: Role,
         place: usize,
         traces: &Traces,
     ) -> Result<(), EvidenceError> {
-        let strands = self.strands();
-        let in_family = self.groups().len().max(1) * strands.len();
+        let tallies = self.tallies();
+        let in_family = self.groups().len().max(1) * tallies.len();
         let (score, place) = (place / in_family, place % in_family);
-        let strand = strands[place % strands.len()];
-        if role == Role::Certify && score == 0 && place.is_multiple_of(strands.len()) {
+        let tally = tallies[place % tallies.len()];
+        if role == Role::Certify && score == 0 && place.is_multiple_of(tallies.len()) {
             evidence.full_right += traces.full_right();
         }
         for (f, family) in self.families().iter().enumerate() {
             let judged = usize::from(family.score.is_some()) == score;
-            if judged && (role == Role::Certify || family.kind.is_free()) {
+            if judged && (role == Role::Certify || family.kind.is_same_for_all_data()) {
                 let table = &mut evidence.tables[f * in_family + place];
-                table.count(&family.candidates, traces, strand.tallied)?;
+                table.count(&family.candidates, traces, tally.tallied)?;
             }
         }
         Ok(())

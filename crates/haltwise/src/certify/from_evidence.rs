@@ -1,38 +1,16 @@
 //! The end of the corridor: evidence in, a rule out, or the reason why none.
 
 use crate::certify::evidence::Evidence;
-use crate::data::identity::SetRecord;
+use crate::data::identity::SetSummary;
 use crate::data::loss::TOP;
-use crate::data::roles::Certifying;
 use crate::numbers::counts::{Counts, add_counts};
 use crate::numbers::thresholds::Thresholds;
-use crate::plan::Plan;
-use crate::propose::error::CalibrateError;
 use crate::propose::families::Family;
-use crate::propose::proposal::{Fixing, Proposal};
-use crate::rule::{Expected, FamilyRecord, Looks, Rule};
+use crate::propose::proposal::Proposal;
+use crate::rule::{Expected, Looks, Rule, TestedFamily};
 use crate::tables::error::EvidenceError;
 use crate::tables::table::Table;
 use crate::testing::fixed_sequence::{Judge, Proof, certify};
-
-impl Plan {
-    /// The whole corridor, for parts that are at hand: fixes, counts and
-    /// certifies.
-    ///
-    /// The certifying sequences must not have been used to train the classifier,
-    /// and must have been drawn independently of the others. Fitting sequences
-    /// that the classifier was trained on make a poor rule, but a valid one.
-    pub fn rule<'a>(
-        &self,
-        made_from: impl Into<Fixing<'a>>,
-        certifying: &Certifying,
-    ) -> Result<Rule, CalibrateError> {
-        let survey = certifying.surveyed(self.admission())?;
-        let proposal = self.fix(made_from, &survey)?;
-        let evidence = proposal.count(certifying)?;
-        Ok(proposal.certify(&evidence)?)
-    }
-}
 
 impl Proposal {
     /// Refuses evidence that cannot be added to others and certified. Without
@@ -42,11 +20,11 @@ impl Proposal {
         if evidence.proposal != self.digest() {
             return Err(EvidenceError::OtherProposal);
         }
-        let strands = self.strands();
-        let in_family = self.groups().len().max(1) * strands.len();
+        let tallies = self.tallies();
+        let in_family = self.groups().len().max(1) * tallies.len();
         let fits = |(i, table): (usize, &Table)| {
             let family = &self.families()[i / in_family];
-            table.is_for(&family.candidates, strands[i % strands.len()].tallied)
+            table.is_for(&family.candidates, tallies[i % tallies.len()].tallied)
         };
         if evidence.tables.len() != self.families().len() * in_family
             || !evidence.tables.iter().enumerate().all(fits)
@@ -65,20 +43,20 @@ impl Proposal {
         }
         let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
         for (family, tables) in self.tables(evidence) {
-            let with_fitted = family.kind.is_free() && self.is_split();
+            let with_fitted = family.kind.is_same_for_all_data() && self.is_split();
             let most = if with_fitted {
                 counted + left_out
             } else {
                 counted
             };
-            let sequences: u64 = tables.iter().map(|strands| strands[0].sequences()).sum();
+            let sequences: u64 = tables.iter().map(|tallies| tallies[0].sequences()).sum();
             if !(counted..=most).contains(&sequences) {
                 return Err(EvidenceError::Damaged(
                     "it does not count what it was shown",
                 ));
             }
         }
-        let made_from = |set: SetRecord| set == evidence.counted && set.sequences > 0;
+        let made_from = |set: SetSummary| set == evidence.counted && set.sequences > 0;
         if self.made_from().any(made_from) {
             return Err(EvidenceError::Same);
         }
@@ -117,7 +95,7 @@ impl Proposal {
             return Err(EvidenceError::BeforeLooks { found, first });
         }
         // More than was there at first is what looks are for.
-        let topped_up = |all: &SetRecord| !looks.is_empty() && shown > all.sequences;
+        let topped_up = |all: &SetSummary| !looks.is_empty() && shown > all.sequences;
         let all = self.all().filter(|all| *all != evidence.shown());
         if let Some(all) = all.filter(|all| !topped_up(all)) {
             let (found, expected) = (shown, all.sequences);
@@ -127,7 +105,7 @@ impl Proposal {
             return Err(EvidenceError::Incomplete { found, expected });
         }
         let added = self.all().is_some_and(|all| topped_up(&all));
-        let left = |set: SetRecord| match added {
+        let left = |set: SetSummary| match added {
             true => {
                 set.sequences <= evidence.left_out.sequences
                     && self.others().are_left_out(evidence.recognised)
@@ -156,7 +134,7 @@ impl Proposal {
             .map(|proof| Judge::new(proof, plan.alpha(), plan.level(), most));
         for (family, tables) in self.tables(evidence) {
             let level = plan.level().get() * family.share;
-            let judge = match family.kind.is_free() {
+            let judge = match family.kind.is_same_for_all_data() {
                 true => &judge_of_free,
                 false => &judge,
             };
@@ -182,10 +160,10 @@ impl Proposal {
             {
                 best = Some((record.trail.len() + c + 1, family, rule, expected));
             }
-            record.families.push(FamilyRecord {
+            record.families.push(TestedFamily {
                 kind: family.kind,
                 share: family.share,
-                sequences: tables.iter().map(|strands| strands[0].sequences()).sum(),
+                sequences: tables.iter().map(|tallies| tallies[0].sequences()).sum(),
                 tests: tests.len(),
             });
             record.trail.extend(tests);
@@ -211,29 +189,29 @@ impl Proposal {
         Rule::from_record(record)
     }
 
-    /// The tables of each family: for each group, one per strand.
+    /// The tables of each family: for each group, one per tally.
     fn tables<'e>(
         &'e self,
         evidence: &'e Evidence,
     ) -> impl Iterator<Item = (&'e Family, Vec<Vec<&'e Table>>)> {
-        let strands = self.strands().len();
-        let in_family = self.groups().len().max(1) * strands;
+        let tallies = self.tallies().len();
+        let in_family = self.groups().len().max(1) * tallies;
         let families = self
             .families()
             .iter()
             .zip(evidence.tables.chunks(in_family));
         families.map(move |(family, tables)| {
-            let groups = tables.chunks(strands);
+            let groups = tables.chunks(tallies);
             (family, groups.map(|group| group.iter().collect()).collect())
         })
     }
 
     /// What the certifying sequences say about a candidate.
     fn expected(&self, tables: &[Vec<&Table>], c: usize) -> Expected {
-        let sum = |strand: usize| {
+        let sum = |tally: usize| {
             let mut sum = Vec::new();
-            for strands in tables {
-                let row = strands[strand].halted_at(c);
+            for tallies in tables {
+                let row = tallies[tally].halted_at(c);
                 sum.resize(row.len(), Counts::default());
                 add_counts(&mut sum, row);
             }

@@ -6,13 +6,15 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 use crate::certify::evidence::{Counting, Evidence};
-use crate::data::identity::{Key, Others, Overlap, SetAside, SetRecord, Sketch};
+use crate::data::identity::{Key, Others, Overlap, SetAside, SetSummary, Sketch};
 use crate::data::loss::Measure;
 use crate::data::outputs::Outputs;
-use crate::data::roles::Fitting;
+use crate::data::roles::{Certifying, Fitting, Screening};
 use crate::data::score::ScoreSource;
-use crate::data::sequence::Trace;
+use crate::data::sequence::{About, Trace};
 use crate::data::sequence_error::SequenceError;
 use crate::data::survey::Survey;
 use crate::data::terms::Admission;
@@ -44,7 +46,7 @@ pub trait Source {
     fn fitting(&self, wanted: Share<'_>) -> Result<Drawn, Self::Error>;
 
     /// The sequences to screen on and, where asked for, those to certify on.
-    fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Self::Error>;
+    fn parts(&self, wanted: &Wanted<'_>) -> Result<Parts, Self::Error>;
 
     /// The evidence of all sequences that were not set aside.
     fn count(&self, proposal: &Proposal) -> Result<Evidence, Self::Error>;
@@ -158,17 +160,17 @@ pub struct Wanted<'w> {
     pub who: Admission<'w>,
 }
 
-/// What was kept of a set.
+/// The parts of a set, as far as they are kept in memory.
 #[derive(Debug)]
-pub struct Kept {
+pub struct Parts {
     /// To screen on, by group; one without a name where there are none.
-    pub(crate) screening: BTreeMap<String, Traces>,
+    pub(crate) screening: BTreeMap<String, Screening>,
     /// To certify on, where that was wanted.
-    pub(crate) certifying: BTreeMap<String, Traces>,
+    pub(crate) certifying: BTreeMap<String, Certifying>,
     /// All that screens, kept or not.
-    pub(crate) screens: SetRecord,
+    pub(crate) screens: SetSummary,
     /// All that does not certify.
-    pub(crate) left_out: SetRecord,
+    pub(crate) left_out: SetSummary,
     /// How many of those that certify must not.
     pub(crate) overlap: Overlap,
     /// A sample of it, to be found elsewhere.
@@ -179,7 +181,7 @@ pub struct Kept {
     pub(crate) survey: Survey,
 }
 
-impl Kept {
+impl Parts {
     /// The same, as part of a larger set that looks like this.
     pub fn of(mut self, whole: Survey) -> Self {
         self.survey = whole;
@@ -245,16 +247,16 @@ impl<F: Fold> Source for F {
         Drawn::from_part(self, wanted, None)
     }
 
-    fn parts(&self, wanted: &Wanted<'_>) -> Result<Kept, Self::Error> {
+    fn parts(&self, wanted: &Wanted<'_>) -> Result<Parts, Self::Error> {
         let states = self.fold(Keeping::default, |state, key, trace| {
             state.visit(wanted, key, trace)
         })?;
         let survey = sum(states.iter().map(|state| &state.survey));
-        let mut kept = Kept {
+        let mut parts = Parts {
             screening: BTreeMap::new(),
             certifying: BTreeMap::new(),
-            screens: SetRecord::default(),
-            left_out: SetRecord::default(),
+            screens: SetSummary::default(),
+            left_out: SetSummary::default(),
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_PROPOSAL),
             sample: Sketch::new(Sketch::OF_EVIDENCE),
@@ -262,12 +264,16 @@ impl<F: Fold> Source for F {
         };
         let mut sets: BTreeMap<String, [TracesBuilder; 2]> = BTreeMap::new();
         for state in states {
-            kept.screens += state.screens;
-            kept.left_out += state.left_out;
-            kept.overlap += state.overlap;
-            kept.sketch.add(&state.sketch);
-            kept.sample.add(&state.sample);
-            for (group, [screens, certifies]) in state.sets {
+            parts.screens += state.screens;
+            parts.left_out += state.left_out;
+            parts.overlap += state.overlap;
+            parts.sketch.add(&state.sketch);
+            parts.sample.add(&state.sample);
+            let mut own: Vec<_> = state.sets.into_iter().map(Some).collect();
+            for (group, place) in state.places {
+                let Some([screens, certifies]) = own[place].take() else {
+                    continue;
+                };
                 match sets.entry(group) {
                     Entry::Vacant(new) => {
                         new.insert([screens, certifies]);
@@ -283,10 +289,13 @@ impl<F: Fold> Source for F {
             }
         }
         for (group, [screening, certifying]) in sets {
-            kept.screening.insert(group.clone(), screening.finish());
-            kept.certifying.insert(group, certifying.finish());
+            let (screening, certifying) = (screening.finish(), certifying.finish());
+            parts
+                .screening
+                .insert(group.clone(), Screening::new(screening));
+            parts.certifying.insert(group, Certifying::new(certifying));
         }
-        Ok(kept)
+        Ok(parts)
     }
 
     fn count(&self, proposal: &Proposal) -> Result<Evidence, Self::Error> {
@@ -329,7 +338,7 @@ struct OneDrawn {
     sequence: Owned,
 }
 
-/// A sequence that is kept.
+/// A sequence that stays in memory.
 struct Owned(Outputs);
 
 impl Owned {
@@ -403,14 +412,16 @@ impl Eq for OneDrawn {}
 /// What one visitor keeps.
 struct Keeping {
     survey: Survey,
-    screens: SetRecord,
-    left_out: SetRecord,
+    screens: SetSummary,
+    left_out: SetSummary,
     overlap: Overlap,
     sketch: Sketch,
     sample: Sketch,
-    /// By group, what screens and what certifies; begun with its first sequence,
+    /// What screens and what certifies, of each group; begun with its first sequence,
     /// which says what score there is.
-    sets: BTreeMap<String, [TracesBuilder; 2]>,
+    sets: Vec<[TracesBuilder; 2]>,
+    /// Where the sets of each group are; without groups there is one, without a name.
+    places: BTreeMap<String, usize>,
     bytes: Vec<u8>,
 }
 
@@ -418,12 +429,13 @@ impl Default for Keeping {
     fn default() -> Self {
         Self {
             survey: Survey::default(),
-            screens: SetRecord::default(),
-            left_out: SetRecord::default(),
+            screens: SetSummary::default(),
+            left_out: SetSummary::default(),
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_PROPOSAL),
             sample: Sketch::new(Sketch::OF_EVIDENCE),
-            sets: BTreeMap::new(),
+            sets: Vec::new(),
+            places: BTreeMap::new(),
             bytes: Vec::new(),
         }
     }
@@ -440,19 +452,9 @@ impl Keeping {
             self.survey.thinned += 1;
             return Ok(());
         };
-        let group = wanted.who.terms.group(trace).unwrap_or_default();
-        if !self.sets.contains_key(&*group) && self.sets.len() <= Survey::MOST_GROUPS {
-            let source = wanted.score.cloned().unwrap_or_else(|| trace.source());
-            let builder = || {
-                Traces::builder()
-                    .source(source.clone())
-                    .measured(Measure::of(wanted.who.terms.loss))
-                    .binned(wanted.grid.clone())
-            };
-            self.sets.insert(group.to_string(), [builder(), builder()]);
-        }
-        let sets = self.sets.get_mut(&*group);
-        let (screening, certifying) = match sets {
+        let group = wanted.who.terms.group(trace);
+        let place = self.place(group.as_deref(), wanted, trace);
+        let (screening, certifying) = match place.and_then(|place| self.sets.get_mut(place)) {
             Some([screening, certifying]) => (Some(screening), Some(certifying)),
             None => (None, None),
         };
@@ -472,17 +474,44 @@ impl Keeping {
                 let met = wanted.others.meet(own, print, named);
                 self.overlap.note(met);
             }
-            Role::Fit => self.left_out += SetRecord::one(print),
+            Role::Fit => self.left_out += SetSummary::one(print),
             Role::Screen => {
-                self.left_out += SetRecord::one(print);
-                self.screens += SetRecord::one(print);
+                self.left_out += SetSummary::one(print);
+                self.screens += SetSummary::one(print);
                 self.sketch.push(own, print, named);
             }
         }
         self.sample.push(own, print, named);
-        let group = wanted.who.terms.group(trace);
         self.survey.note(trace, print, group.as_deref());
         Ok(())
+    }
+
+    /// Where the sets of a group are; nowhere if there are more groups than there may be.
+    fn place(
+        &mut self,
+        group: Option<&str>,
+        wanted: &Wanted<'_>,
+        trace: &Trace<'_>,
+    ) -> Option<usize> {
+        let known = match group {
+            None => (!self.sets.is_empty()).then_some(0),
+            Some(group) => self.places.get(group).copied(),
+        };
+        if known.is_some() || self.sets.len() > Survey::MOST_GROUPS {
+            return known;
+        }
+        let source = wanted.score.cloned().unwrap_or_else(|| trace.source());
+        let builder = || {
+            Traces::builder()
+                .source(source.clone())
+                .measured(Measure::of(wanted.who.terms.loss))
+                .binned(wanted.grid.clone())
+        };
+        let place = self.sets.len();
+        self.sets.push([builder(), builder()]);
+        self.places
+            .insert(group.unwrap_or_default().to_owned(), place);
+        Some(place)
     }
 }
 
@@ -498,10 +527,85 @@ impl Fold for Outputs {
         start: impl Fn() -> S + Sync,
         visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
     ) -> Result<Vec<S>, CalibrateError> {
-        let mut state = start();
-        for i in 0..self.len() {
-            visit(&mut state, self.key(i), &self.trace(i))?;
-        }
-        Ok(vec![state])
+        let pieces = self.len().div_ceil(PIECE);
+        on_all_cores(pieces, start, |state, piece| {
+            let after = self.len().min((piece + 1) * PIECE);
+            (piece * PIECE..after).try_for_each(|i| visit(state, self.key(i), &self.trace(i)))
+        })
     }
+}
+
+/// A set that has a score already, of which it is known what was right: as traces whose true
+/// class is 1. None of them has an id.
+impl Fold for Traces {
+    type Error = CalibrateError;
+
+    fn refuse(&self, error: CalibrateError) -> CalibrateError {
+        error
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, CalibrateError> {
+        let scores_given = match self.source() {
+            ScoreSource::Confidence => true,
+            ScoreSource::MaxProbability => false,
+            other => return Err(EvidenceError::other_score(other, &ScoreSource::default()).into()),
+        };
+        if self.grid().is_some() {
+            return Err(EvidenceError::OffGrid.into());
+        }
+        if self.measure() != Measure::default() {
+            return Err(EvidenceError::NoTerms.into());
+        }
+        if self.labelled() < self.len() as u64 {
+            return Err(EvidenceError::Unlabelled.into());
+        }
+        on_all_cores(self.blocks.len(), start, |state, b| {
+            let block = &self.blocks[b];
+            block.show(&mut |i, scores, predictions| {
+                let trace = Trace {
+                    id: None,
+                    label: Some(1),
+                    predictions,
+                    scores,
+                    scores_given,
+                    probs: None,
+                    classes: 0,
+                    predicts: true,
+                    numbers: None,
+                    losses: None,
+                    about: About::default(),
+                };
+                visit(state, block.keys[i], &trace)
+            })
+        })
+    }
+}
+
+/// How many sequences a thread goes through at a time.
+const PIECE: usize = 4096;
+
+/// Goes through the pieces of a set on all cores. Of several errors it is the first.
+fn on_all_cores<S: Send, E: Send>(
+    pieces: usize,
+    start: impl Fn() -> S + Sync,
+    work: impl Fn(&mut S, usize) -> Result<(), E> + Sync,
+) -> Result<Vec<S>, E> {
+    // Waking the pool costs more than a small set.
+    if pieces < 2 || rayon::current_num_threads() < 2 {
+        let mut state = start();
+        (0..pieces).try_for_each(|piece| work(&mut state, piece))?;
+        return Ok(vec![state]);
+    }
+    let begin = || Ok(start());
+    let go_on = |state: Result<S, E>, piece| {
+        let mut state = state?;
+        work(&mut state, piece).map(|()| state)
+    };
+    // In the order of the pieces.
+    let states: Vec<Result<S, E>> = (0..pieces).into_par_iter().fold(begin, go_on).collect();
+    states.into_iter().collect()
 }

@@ -12,7 +12,7 @@ pub(crate) type Memory = live::Memory<Vec<f32>>;
 ///
 /// The fields are what a live stream needs, so they travel in the rule file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
+#[serde(try_from = "StoredGapScore", into = "StoredGapScore")]
 pub struct GapScore {
     features: Features,
     /// One per feature; the larger the sum, the safer it is to stop.
@@ -24,7 +24,7 @@ pub struct GapScore {
 /// A learned score as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct StoredGapScore {
     /// Whether the step's own score is used; else the largest probability
     /// stands in for it.
     uses_score: bool,
@@ -47,10 +47,10 @@ fn is_yes(predicts: &bool) -> bool {
     *predicts
 }
 
-impl TryFrom<Record> for GapScore {
+impl TryFrom<StoredGapScore> for GapScore {
     type Error = GapScoreError;
 
-    fn try_from(record: Record) -> Result<Self, GapScoreError> {
+    fn try_from(record: StoredGapScore) -> Result<Self, GapScoreError> {
         let features = Features {
             uses_score: record.uses_score,
             classes: record.classes,
@@ -62,7 +62,7 @@ impl TryFrom<Record> for GapScore {
     }
 }
 
-impl From<GapScore> for Record {
+impl From<GapScore> for StoredGapScore {
     fn from(score: GapScore) -> Self {
         Self {
             uses_score: score.features.uses_score,

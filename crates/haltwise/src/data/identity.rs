@@ -146,14 +146,14 @@ impl<'de> Deserialize<'de> for Fingerprint {
 /// A set of sequences that something was made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SetRecord {
+pub struct SetSummary {
     /// How many sequences.
     pub sequences: u64,
     /// Their fingerprint.
     pub fingerprint: Fingerprint,
 }
 
-impl SetRecord {
+impl SetSummary {
     /// One sequence.
     pub fn one(fingerprint: Fingerprint) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl SetRecord {
     }
 }
 
-impl std::ops::Add for SetRecord {
+impl std::ops::Add for SetSummary {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -174,13 +174,13 @@ impl std::ops::Add for SetRecord {
     }
 }
 
-impl std::ops::AddAssign for SetRecord {
+impl std::ops::AddAssign for SetSummary {
     fn add_assign(&mut self, other: Self) {
         *self = *self + other;
     }
 }
 
-impl std::iter::Sum for SetRecord {
+impl std::iter::Sum for SetSummary {
     fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
         iter.fold(Self::default(), std::ops::Add::add)
     }

@@ -9,15 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::sequence::{Numbers, Trace};
 use crate::data::sequence_error::SequenceError;
+use crate::data::words::words;
 use crate::numbers::simd::Lanes;
 
 /// The level of a loss of 1.
 pub(crate) const TOP: u8 = 255;
 
-/// What a promise is about.
+/// What a promise is about. Without its scale, `Loss<()>`, it is what a word stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Loss {
+pub enum Loss<Scale = f64> {
     /// The full prediction is right and the early one is wrong.
     #[default]
     Gap,
@@ -29,8 +30,37 @@ pub enum Loss {
     /// in units of a scale, at most 1.
     Absolute {
         /// The scale.
-        scale: f64,
+        scale: Scale,
     },
+}
+
+words! { Loss<()>, "loss":
+    Gap = "gap",
+        "The full prediction is right and the early one is wrong; labels may be missing";
+    Disagreement = "disagreement",
+        "The early prediction differs from the full one; needs no labels";
+    Given = "given",
+        "The losses that come with the traces, in [0, 1] at each step";
+    Absolute { scale: () } = "absolute",
+        "How much further from the true number the early prediction is than the full one, in units \
+         of `scale`";
+}
+
+impl<Scale> Loss<Scale> {
+    /// The same loss with its scale made into another, or what that fails with.
+    pub(crate) fn with_scale<Other, E>(
+        self,
+        make: impl FnOnce(Scale) -> Result<Other, E>,
+    ) -> Result<Loss<Other>, E> {
+        Ok(match self {
+            Self::Gap => Loss::Gap,
+            Self::Disagreement => Loss::Disagreement,
+            Self::Given => Loss::Given,
+            Self::Absolute { scale } => Loss::Absolute {
+                scale: make(scale)?,
+            },
+        })
+    }
 }
 
 impl Loss {

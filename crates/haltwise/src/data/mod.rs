@@ -14,3 +14,4 @@ pub(crate) mod sequence_error;
 pub(crate) mod survey;
 pub mod terms;
 pub(crate) mod traces;
+pub(crate) mod words;

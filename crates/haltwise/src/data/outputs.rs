@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 
 use crate::data::checker::Checker;
-use crate::data::identity::{Fingerprint, Key, SetRecord};
+use crate::data::identity::{Fingerprint, Key, SetSummary};
 use crate::data::loss::Measure;
 use crate::data::score::ScoreSource;
 use crate::data::sequence::{About, Numbers, Sequence, Trace};
@@ -124,8 +124,8 @@ impl Outputs {
     }
 
     /// How many there are, and their fingerprint.
-    pub fn record(&self) -> SetRecord {
-        self.prints.iter().copied().map(SetRecord::one).sum()
+    pub fn record(&self) -> SetSummary {
+        self.prints.iter().copied().map(SetSummary::one).sum()
     }
 
     /// Adds one sequence. On an error nothing is added.

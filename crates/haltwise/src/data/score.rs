@@ -9,12 +9,15 @@ use haltwise_stream::{Source, Step};
 
 pub use crate::data::gap_score::GapScore;
 use crate::data::gap_score::Memory;
+use crate::data::words::words;
+use crate::numbers::thresholds::Thresholds;
 
 /// How the scores of a set of traces came about: what a live stream must do to
-/// be judged by the same rule.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+/// be judged by the same rule. Before anything is learned, `ScoreSource<()>`, it is what a word
+/// stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum ScoreSource {
+pub enum ScoreSource<Learned = Box<GapScore>> {
     /// The classifier, or something beside it, supplies the score.
     #[default]
     Confidence,
@@ -24,7 +27,27 @@ pub enum ScoreSource {
     Margin,
     /// How safe it is to stop here, as learned: the probability that it costs nothing, or,
     /// for the promise on average, what was refined from that.
-    Gap(Box<GapScore>),
+    Gap(Learned),
+}
+
+words! { ScoreSource<()>, "score":
+    Confidence = "confidence", "The score that the traces carry";
+    MaxProbability = "max-probability", "The largest class probability";
+    Margin = "margin", "The largest class probability less the second largest";
+    Gap(()) = "gap",
+        "The probability that stopping costs nothing, learned from traces that are set aside";
+}
+
+impl ScoreSource<()> {
+    /// The score, where it needs no learning.
+    pub(crate) fn plain(self) -> Option<ScoreSource> {
+        match self {
+            Self::Confidence => Some(ScoreSource::Confidence),
+            Self::MaxProbability => Some(ScoreSource::MaxProbability),
+            Self::Margin => Some(ScoreSource::Margin),
+            Self::Gap(()) => None,
+        }
+    }
 }
 
 impl fmt::Display for ScoreSource {
@@ -39,6 +62,16 @@ impl fmt::Display for ScoreSource {
 }
 
 impl ScoreSource {
+    /// Which score it is, without what was learned.
+    pub fn kind(&self) -> ScoreSource<()> {
+        match self {
+            Self::Confidence => ScoreSource::Confidence,
+            Self::MaxProbability => ScoreSource::MaxProbability,
+            Self::Margin => ScoreSource::Margin,
+            Self::Gap(_) => ScoreSource::Gap(()),
+        }
+    }
+
     /// Appends bytes that tell it from every other score.
     pub(crate) fn write_bytes(&self, out: &mut Vec<u8>) {
         out.push(match self {
@@ -79,5 +112,28 @@ impl ScoreSource {
         let (source, mut memory) = (self.live(), self.memory());
         let score = |(t, step): (usize, Step<'_>)| Ok(source.score(&step, t, &mut memory)?.get());
         steps.into_iter().enumerate().map(score).collect()
+    }
+
+    /// The first step (0-based) of a sequence whose score reaches its threshold. Where none could
+    /// be reached yet, a learned score only remembers what it saw.
+    pub(crate) fn first_reached<'a>(
+        &self,
+        thresholds: &Thresholds,
+        steps: impl IntoIterator<Item = Step<'a>>,
+    ) -> Result<Option<usize>, StepError> {
+        let (source, mut memory) = (self.live(), self.memory());
+        let steps = std::iter::zip(steps, thresholds.values());
+        for (t, (step, &threshold)) in steps.enumerate() {
+            match source {
+                Source::Gap(learned) if threshold == f32::INFINITY => {
+                    learned.features().pass(&step, &mut memory)?;
+                }
+                _ if source.score(&step, t, &mut memory)?.get() >= threshold => {
+                    return Ok(Some(t));
+                }
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 }

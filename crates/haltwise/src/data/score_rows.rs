@@ -72,6 +72,18 @@ fn highest(lanes: &Lanes<f32>) -> f32 {
 }
 
 impl Row<'_> {
+    /// One score; of a bin, the threshold that it reaches.
+    #[inline(always)]
+    pub(crate) fn score(&self, word: usize, lane: usize, grid: Option<&Grid>) -> f32 {
+        match self {
+            Self::Exact(row) => row[word][lane],
+            Self::Binned(row) => {
+                let bin = usize::from(row[word][lane]);
+                grid.map_or(0.0, |grid| grid.thresholds()[bin])
+            }
+        }
+    }
+
     /// One bit per sequence of a word: does its score reach the threshold?
     #[inline(always)]
     pub(crate) fn reach<S: Simd>(&self, simd: S, word: usize, threshold: Threshold) -> u64 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::identity::{Fingerprint, SetRecord};
+use crate::data::identity::{Fingerprint, SetSummary};
 use crate::data::score::ScoreSource;
 use crate::data::sequence::Trace;
 use crate::numbers::counts::is_zero;
@@ -16,7 +16,7 @@ use crate::numbers::counts::is_zero;
 #[serde(deny_unknown_fields)]
 pub struct Survey {
     /// How many sequences, and their fingerprint.
-    pub set: SetRecord,
+    pub set: SetSummary,
     /// How many of them have no id.
     pub nameless: u64,
     /// The steps of the shortest sequence.
@@ -45,7 +45,7 @@ impl Default for Survey {
     /// No sequences.
     fn default() -> Self {
         Self {
-            set: SetRecord::default(),
+            set: SetSummary::default(),
             nameless: 0,
             shortest: usize::MAX,
             longest: 0,
@@ -69,7 +69,7 @@ impl Survey {
         if let Some(group) = group {
             self.note_group(group, 1);
         }
-        self.set += SetRecord::one(fingerprint);
+        self.set += SetSummary::one(fingerprint);
         self.nameless += u64::from(trace.id().is_none());
         self.shortest = self.shortest.min(trace.len());
         self.longest = self.longest.max(trace.len());

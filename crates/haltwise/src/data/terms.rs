@@ -15,7 +15,7 @@ use crate::data::sequence_error::SequenceError;
 #[serde(deny_unknown_fields)]
 pub struct Terms {
     /// What is kept below α.
-    #[serde(default, skip_serializing_if = "is_usual")]
+    #[serde(default, skip_serializing_if = "is_gap")]
     pub loss: Loss,
     /// The column whose every value the promise holds for; `label` is the true
     /// class.
@@ -32,7 +32,7 @@ pub struct Terms {
     pub cost: Option<Cost>,
 }
 
-fn is_usual(loss: &Loss) -> bool {
+fn is_gap(loss: &Loss) -> bool {
     *loss == Loss::default()
 }
 
@@ -101,7 +101,7 @@ const THINNING: u64 = 0x7468_696e_6e69_6e67;
 
 impl Terms {
     /// Whether they are the usual ones: the gap of every sequence alike.
-    pub fn is_usual(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
 

@@ -14,7 +14,7 @@
 use std::fmt;
 
 use crate::data::checker::{check_lengths, check_scores};
-use crate::data::identity::{Fingerprint, Key, SetAside, SetRecord};
+use crate::data::identity::{Fingerprint, Key, SetSummary};
 use crate::data::loss::{Losses, Measure, TOP};
 use crate::data::score::ScoreSource;
 use crate::data::score_rows::{Arrived, Row, Rows, Threshold, bits, fits_byte, levels};
@@ -150,6 +150,36 @@ impl Block {
         self.valid(word) & mask(|i| self.last[word][i] == t as u32)
     }
 
+    /// Shows the sequences one by one, with exact scores: the place, the scores, and 1 for each
+    /// prediction that was right, else 0.
+    pub(crate) fn show<E>(
+        &self,
+        visit: &mut dyn FnMut(usize, &[f32], &[u32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let most = self.len.min(LANES);
+        let mut scores = vec![0.0; most * self.steps];
+        let mut right = vec![0; most * self.steps];
+        for word in 0..self.words() {
+            let lanes = (self.len - word * LANES).min(LANES);
+            for t in 0..self.steps {
+                let bits = self.correct(t)[word];
+                let row = self.scores(t);
+                for lane in 0..lanes {
+                    let at = lane * self.steps + t;
+                    right[at] = (bits >> lane & 1) as u32;
+                    scores[at] = row.score(word, lane, None);
+                }
+            }
+            for lane in 0..lanes {
+                let i = word * LANES + lane;
+                let start = lane * self.steps;
+                let steps = start..start + self.last(i) as usize + 1;
+                visit(i, &scores[steps.clone()], &right[steps])?;
+            }
+        }
+        Ok(())
+    }
+
     /// The 0-based last step of sequence `i`.
     pub(crate) fn last(&self, i: usize) -> u32 {
         self.last[i / LANES][i % LANES]
@@ -157,13 +187,7 @@ impl Block {
 
     /// The score of sequence `i` at step `t`, on the grid it was binned on.
     fn score(&self, i: usize, t: usize, grid: Option<&Grid>) -> f32 {
-        match self.scores(t) {
-            Row::Exact(row) => row[i / LANES][i % LANES],
-            Row::Binned(row) => {
-                let bin = usize::from(row[i / LANES][i % LANES]);
-                grid.map_or(0.0, |grid| grid.thresholds()[bin])
-            }
-        }
+        self.scores(t).score(i / LANES, i % LANES, grid)
     }
 }
 
@@ -175,9 +199,8 @@ pub(crate) fn bit(row: &[u64], i: usize) -> bool {
 /// What a classifier said about a set of sequences: at every step a score and
 /// whether the prediction was right.
 ///
-/// Traces are not `Clone` on purpose: [`Screening`](crate::traces::Screening) and
-/// [`Certifying`](crate::traces::Certifying) take them by value, so that what screening
-/// saw cannot also certify by accident.
+/// Traces are not `Clone` on purpose: what screens and what certifies takes them by value, so
+/// that what screening saw cannot also certify by accident.
 pub struct Traces {
     len: usize,
     t_max: usize,
@@ -238,8 +261,8 @@ impl Traces {
     }
 
     /// How many there are, and their fingerprint.
-    pub fn record(&self) -> SetRecord {
-        SetRecord {
+    pub fn record(&self) -> SetSummary {
+        SetSummary {
             sequences: self.len as u64,
             fingerprint: self.blocks.iter().map(|b| b.fingerprint).sum(),
         }
@@ -259,18 +282,6 @@ impl Traces {
     pub(crate) fn full_right(&self) -> u64 {
         let bits = self.blocks.iter().flat_map(|block| &block.full);
         bits.map(|word| u64::from(word.count_ones())).sum()
-    }
-
-    /// The number of steps of the shortest sequence.
-    pub(crate) fn shortest(&self) -> usize {
-        let of_block = |block: &Block| {
-            if block.equal_lengths {
-                return block.steps;
-            }
-            let lengths = (0..block.len).map(|i| block.last(i) as usize + 1);
-            lengths.min().unwrap_or(usize::MAX)
-        };
-        self.blocks.iter().map(of_block).min().unwrap_or(usize::MAX)
     }
 
     /// The number of steps of each sequence, in input order.
@@ -362,14 +373,6 @@ impl Traces {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let draws = if self.is_empty() { 0 } else { n };
         self.select((0..draws).map(|_| rng.random_range(0..self.len)))
-    }
-
-    /// Cuts off the sequences that are set aside; the others come second.
-    pub(crate) fn cut(self, aside: SetAside) -> (Self, Self) {
-        let keys = || self.blocks.iter().flat_map(|b| b.keys.iter());
-        let aside: Vec<bool> = keys().map(|&key| aside.has(key)).collect();
-        let part = |wanted: bool| self.select((0..self.len).filter(|&i| aside[i] == wanted));
-        (part(true), part(false))
     }
 
     /// Maps every block and adds up what comes back. Sums of integers, so the

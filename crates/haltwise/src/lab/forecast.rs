@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::calibrate::Given;
+use crate::calibrate::Inputs;
 use crate::data::identity::by_key;
 use crate::data::outputs::Outputs;
 use crate::plan::Plan;
@@ -197,7 +197,7 @@ impl Units {
         let fit = drawn(fit, aside, rng, false);
         let screen = drawn(screen, aside, rng, false);
         let plan = plan.clone().for_others().unweighted();
-        let found = plan.calibrate(Given {
+        let found = plan.calibrate(Inputs {
             traces: &certify,
             fit: plan.fits().then_some(&fit),
             screen: plan.screens().then_some(&screen),

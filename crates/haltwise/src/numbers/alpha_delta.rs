@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// A number that must lie strictly between 0 and 1 but does not.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{name} must lie strictly between 0 and 1, but {value} was given")]
-pub struct LevelError {
+pub struct OutOfRange {
     pub(crate) name: &'static str,
     pub(crate) value: f64,
 }
@@ -31,13 +31,13 @@ macro_rules! level {
         }
 
         impl TryFrom<f64> for $name {
-            type Error = LevelError;
+            type Error = OutOfRange;
 
-            fn try_from(value: f64) -> Result<Self, LevelError> {
+            fn try_from(value: f64) -> Result<Self, OutOfRange> {
                 if value > 0.0 && value < 1.0 {
                     Ok(Self(value))
                 } else {
-                    Err(LevelError { name: $word, value })
+                    Err(OutOfRange { name: $word, value })
                 }
             }
         }

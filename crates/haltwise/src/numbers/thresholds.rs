@@ -43,10 +43,57 @@ impl Thresholds {
         self.0.len()
     }
 
+    /// The first step (0-based) at which a sequence reaches its threshold; `None` where none
+    /// does.
+    pub(crate) fn first_reached(&self, scores: &[f32]) -> Option<usize> {
+        first(&self.0, scores, |score, threshold| score >= threshold)
+    }
+
+    /// The first step (0-based) whose score reaches its threshold, or is none: not in [0, 1].
+    pub(crate) fn first_reached_or_unsound(&self, scores: &[f32]) -> Option<usize> {
+        let stops = |score: f32, threshold: f32| {
+            // A NaN is in no range.
+            !(score >= 0.0 && score <= 1.0 && score < threshold)
+        };
+        first(&self.0, scores, stops).or_else(|| {
+            let rest = scores.get(self.0.len()..)?;
+            let unsound = rest.iter().position(|score| !(0.0..=1.0).contains(score))?;
+            Some(self.0.len() + unsound)
+        })
+    }
+
     /// The first step (0-based) with a threshold other than never.
     pub(crate) fn opens(&self) -> Option<usize> {
         self.0.iter().position(|&v| v < f32::INFINITY)
     }
+}
+
+/// How many steps are looked at together: as many as a wide register holds.
+const TOGETHER: usize = 16;
+
+/// The first place where two numbers are as asked for; behind the end of the shorter list none
+/// are.
+#[inline(always)]
+fn first(thresholds: &[f32], scores: &[f32], asked: impl Fn(f32, f32) -> bool) -> Option<usize> {
+    let steps = thresholds.len().min(scores.len());
+    let (thresholds, scores) = (&thresholds[..steps], &scores[..steps]);
+    let at = |from: usize, pair: (&[f32], &[f32])| {
+        let found = std::iter::zip(pair.0, pair.1).position(|(&v, &s)| asked(s, v));
+        found.map(|i| from + i)
+    };
+    let (many, rest) = thresholds.as_chunks::<TOGETHER>();
+    let (many_scores, rest_scores) = scores.as_chunks::<TOGETHER>();
+    for (i, (thresholds, scores)) in std::iter::zip(many, many_scores).enumerate() {
+        // No early exit, so that it runs as wide as the processor does.
+        let mut any = 0;
+        for (&threshold, &score) in std::iter::zip(thresholds, scores) {
+            any |= u32::from(asked(score, threshold));
+        }
+        if any != 0 {
+            return at(i * TOGETHER, (thresholds, scores));
+        }
+    }
+    at(steps - rest.len(), (rest, rest_scores))
 }
 
 impl TryFrom<Vec<Option<f32>>> for Thresholds {
@@ -66,5 +113,37 @@ impl From<Thresholds> for Vec<Option<f32>> {
     fn from(thresholds: Thresholds) -> Self {
         let finite = |v: f32| (v < f32::INFINITY).then_some(v);
         thresholds.0.into_iter().map(finite).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_first_step_is_the_one_that_a_plain_loop_finds(
+            thresholds in prop::collection::vec(
+                prop_oneof![2 => 0.3f32..1.0, 1 => Just(f32::INFINITY)], 1..60,
+            ),
+            scores in prop::collection::vec(
+                prop_oneof![
+                    60 => 0.0f32..0.7,
+                    1 => Just(1.0), 1 => Just(f32::NAN), 1 => Just(-0.5), 1 => Just(1.5),
+                    1 => Just(f32::INFINITY),
+                ],
+                1..80,
+            ),
+        ) {
+            let rule = Thresholds::new(thresholds.clone()).unwrap();
+            let threshold = |t: usize| thresholds.get(t).copied();
+            let reaches = |t: usize| threshold(t).is_some_and(|v| scores[t] >= v);
+            let expected = (0..scores.len()).find(|&t| reaches(t));
+            prop_assert_eq!(rule.first_reached(&scores), expected);
+            let expected = (0..scores.len())
+                .find(|&t| reaches(t) || !(0.0..=1.0).contains(&scores[t]));
+            prop_assert_eq!(rule.first_reached_or_unsound(&scores), expected);
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Why a plan is refused.
 
-use super::MOST_LOOKS;
-use crate::numbers::alpha_delta::LevelError;
+use super::{MOST_LOOKS, OPTIONS, Value};
+use crate::data::words::UnknownWord;
+use crate::numbers::alpha_delta::OutOfRange;
 use crate::numbers::grid::GridError;
 
 /// Why what is asked for cannot be meant.
@@ -9,7 +10,7 @@ use crate::numbers::grid::GridError;
 #[non_exhaustive]
 pub enum PlanError {
     /// A level is none.
-    Level(LevelError),
+    Level(OutOfRange),
     /// The grid's step does not divide 1.
     Grid(GridError),
     /// A share is none.
@@ -20,13 +21,20 @@ pub enum PlanError {
         found: f64,
     },
     /// A word is not known.
-    Word {
+    Word(UnknownWord),
+    /// There is no such option.
+    Unknown {
+        /// What was taken for one.
+        option: String,
+    },
+    /// A value is of another kind than the option's.
+    Kind {
         /// The option.
         option: &'static str,
+        /// What it takes.
+        expected: &'static str,
         /// What was given.
-        found: String,
-        /// What could be.
-        known: String,
+        found: Value,
     },
     /// An option has no effect on what else is asked for.
     Needless {
@@ -65,10 +73,21 @@ pub enum PlanError {
 }
 
 impl PlanError {
+    pub(super) fn unknown(option: &str) -> Self {
+        Self::Unknown {
+            option: option.to_owned(),
+        }
+    }
+
+    /// Whether the options themselves are wrong, not their values.
+    pub fn is_of_type(&self) -> bool {
+        matches!(self, Self::Unknown { .. } | Self::Kind { .. })
+    }
+
     /// The message, with each option spelt as at its door.
     pub fn spelt(&self, spell: impl Fn(&str) -> String) -> String {
         match self {
-            Self::Level(LevelError {
+            Self::Level(OutOfRange {
                 name: option,
                 value: found,
             })
@@ -77,12 +96,20 @@ impl PlanError {
                 spell(option)
             ),
             Self::Grid(e) => format!("{}: {e}", spell("grid_step")),
-            Self::Word {
+            Self::Word(unknown) => unknown.spelt(&spell(unknown.option)),
+            Self::Unknown { option } => {
+                let known: Vec<String> = OPTIONS.iter().map(|o| spell(o.name)).collect();
+                format!(
+                    "{option} is not an option; the options are {}",
+                    known.join(", ")
+                )
+            }
+            Self::Kind {
                 option,
+                expected,
                 found,
-                known,
             } => format!(
-                "{} must be one of {known}, but {found:?} was given",
+                "{} must be {expected}, but {found} was given",
                 spell(option)
             ),
             Self::Needless { option, remedy } => format!("{} {remedy}", spell(option)),
@@ -121,8 +148,14 @@ impl std::fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-impl From<LevelError> for PlanError {
-    fn from(error: LevelError) -> Self {
+impl From<UnknownWord> for PlanError {
+    fn from(unknown: UnknownWord) -> Self {
+        Self::Word(unknown)
+    }
+}
+
+impl From<OutOfRange> for PlanError {
+    fn from(error: OutOfRange) -> Self {
         Self::Level(error)
     }
 }

@@ -8,16 +8,20 @@
 use serde::{Deserialize, Serialize};
 
 use crate::data::identity::SetAside;
+use crate::data::score::ScoreSource;
 use crate::data::terms::{Admission, Terms};
 mod error;
 mod options;
 mod stored;
+mod value;
 
 pub use error::PlanError;
-pub use options::{Ask, LossWord, Method, ScoreWord, ScreenBy, Word};
-use stored::Record;
+pub use options::{Ask, Method, OPTIONS, OptionSpec, ScreenBy, Section, camel_case, spelt};
+use stored::StoredPlan;
+pub use value::{Kind, Value};
 
-pub use crate::numbers::alpha_delta::{Alpha, Delta, LevelError};
+pub use crate::data::words::{UnknownWord, Word};
+pub use crate::numbers::alpha_delta::{Alpha, Delta, OutOfRange};
 pub use crate::numbers::grid::{Grid, GridError};
 pub use crate::tables::candidates::AtNever;
 use crate::testing::fixed_sequence::Promise;
@@ -25,13 +29,13 @@ use crate::testing::fixed_sequence::Promise;
 /// What is to be done: the promise, and how to come to a rule that keeps it.
 /// Valid once made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
+#[serde(try_from = "StoredPlan", into = "StoredPlan")]
 pub struct Plan {
     method: Method,
     promise: Option<Promise>,
     alpha: Alpha,
     delta: Delta,
-    score: Option<ScoreWord>,
+    score: Option<ScoreSource<()>>,
     split: Split,
     grid: Grid,
     at_never: AtNever,
@@ -102,53 +106,34 @@ impl Plan {
             }
             Ok(())
         };
-        let method = ask.method.unwrap_or_default();
-        let fits = method == Method::Adaptive || ask.score == Some(ScoreWord::Gap);
-        let screens = method == Method::Conditional;
-        let with_fitting = "goes with the method adaptive or the score gap only";
-        needless(ask.fit && !fits, "fit", with_fitting)?;
-        needless(
-            ask.fit_fraction.is_some() && !fits,
-            "fit_fraction",
-            with_fitting,
-        )?;
-        let with_screening = "goes with the method conditional only";
-        needless(ask.screen && !screens, "screen", with_screening)?;
-        needless(
-            ask.screen_fraction.is_some() && !screens,
-            "screen_fraction",
-            with_screening,
-        )?;
+        let method = ask.method();
+        let (fits, screens) = (ask.fits(), method.sets_aside_to_screen());
+        // Other traces go with what the share to cut off would go with.
+        for (given, option, fraction) in [
+            (ask.fit, "fit", "fit_fraction"),
+            (ask.screen, "screen", "screen_fraction"),
+        ] {
+            let like = OPTIONS.iter().find(|like| like.name == fraction);
+            let refusal = like.and_then(|like| like.refusal(&ask));
+            needless(
+                given && refusal.is_some(),
+                option,
+                refusal.unwrap_or_default(),
+            )?;
+        }
+        for option in OPTIONS.iter().filter(|option| option.is_set(&ask)) {
+            if let Some(remedy) = option.refusal(&ask) {
+                return Err(PlanError::Needless {
+                    option: option.name,
+                    remedy,
+                });
+            }
+        }
         both(ask.fit && ask.fit_fraction.is_some(), "fit_fraction", "fit")?;
         both(
             ask.screen && ask.screen_fraction.is_some(),
             "screen_fraction",
             "screen",
-        )?;
-        needless(
-            ask.grid_step.is_some() && method == Method::Adaptive,
-            "grid_step",
-            "goes with the paper's methods only: the thresholds of adaptive are not on a grid",
-        )?;
-        needless(
-            ask.at_never.is_some() && method != Method::Conditional,
-            "at_never",
-            with_screening,
-        )?;
-        needless(
-            ask.screen_by.is_some() && !method.screens(),
-            "screen_by",
-            "goes with the methods conditional and screen-only only",
-        )?;
-        needless(
-            ask.promise.is_some() && method != Method::Adaptive,
-            "promise",
-            "goes with the method adaptive only: each of the paper's makes one of the two",
-        )?;
-        needless(
-            !ask.looks.is_empty() && method == Method::ScreenOnly,
-            "looks",
-            "goes with methods that promise something",
         )?;
         let ascend = ask.looks.is_sorted_by(|a, b| a < b) && ask.looks.first() != Some(&0);
         if !ascend || ask.looks.len() > MOST_LOOKS {
@@ -161,17 +146,6 @@ impl Plan {
             seed: ask.seed.unwrap_or(0),
         };
         let terms = ask.terms()?;
-        needless(
-            ask.seed.is_some() && !split.splits() && terms.weight.is_none(),
-            "seed",
-            "is for splitting the traces, and nothing is split here",
-        )?;
-        needless(
-            terms.cost.is_some() && method != Method::Adaptive,
-            "cost",
-            "goes with the method adaptive only: the paper's halt as early as they can, whatever \
-             that costs",
-        )?;
         needless(
             ask.screen_by == Some(ScreenBy::PValue)
                 && (!terms.loss.is_binary() || terms.unit.is_some()),
@@ -200,7 +174,7 @@ impl Plan {
             grid: ask
                 .grid_step
                 .map_or_else(|| Ok(Grid::default()), Grid::new)?,
-            at_never: ask.at_never.unwrap_or_default(),
+            at_never: AtNever::default(),
             screen_by: ask.screen_by.unwrap_or_default(),
             terms,
             looks: ask.looks,
@@ -221,6 +195,18 @@ impl Plan {
     pub fn at(mut self, alpha: Alpha, delta: Delta) -> Self {
         (self.alpha, self.delta) = (alpha, delta);
         self
+    }
+
+    /// The same with another walk, for comparing with the paper's listing.
+    pub fn walking(mut self, at_never: AtNever) -> Result<Self, PlanError> {
+        if self.method != Method::Conditional {
+            return Err(PlanError::Needless {
+                option: "at_never",
+                remedy: "goes with the method conditional only",
+            });
+        }
+        self.at_never = at_never;
+        Ok(self)
     }
 
     /// The same for parts that are separate already.
@@ -301,7 +287,7 @@ impl Plan {
     }
 
     /// What is to be judged, if that was said.
-    pub(crate) fn score(&self) -> Option<ScoreWord> {
+    pub(crate) fn score(&self) -> Option<ScoreSource<()>> {
         self.score
     }
 
@@ -312,7 +298,7 @@ impl Plan {
 
     /// Whether sequences are needed to fit to.
     pub(crate) fn fits(&self) -> bool {
-        self.method == Method::Adaptive || self.score == Some(ScoreWord::Gap)
+        self.method.fits() || self.score == Some(ScoreSource::Gap(()))
     }
 
     /// Whether sequences are needed to screen on.
@@ -347,11 +333,12 @@ mod tests {
             ..Ask::default()
         };
         assert!(refused(grid_step).starts_with("--grid-step goes with the paper's methods only"));
-        let at_never = Ask {
-            at_never: Some(AtNever::Skip),
-            ..Ask::default()
-        };
-        assert!(refused(at_never).starts_with("--at-never goes with the method conditional"));
+        let at_never = Plan::default().walking(AtNever::Skip).unwrap_err();
+        assert!(
+            at_never
+                .to_string()
+                .starts_with("at_never goes with the method conditional")
+        );
         let fit = Ask {
             fit_fraction: Some(0.2),
             ..of(Method::Marginal)
@@ -397,9 +384,9 @@ mod tests {
     #[test]
     fn a_stored_plan_is_the_plan() {
         for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
-            for score in [None, Some(ScoreWord::Gap), Some(ScoreWord::Margin)] {
+            for score in [None, Some(ScoreSource::Gap(())), Some(ScoreSource::Margin)] {
                 for others in [false, true] {
-                    let fits = method == Method::Adaptive || score == Some(ScoreWord::Gap);
+                    let fits = method == Method::Adaptive || score == Some(ScoreSource::Gap(()));
                     let plan = Plan::new(Ask {
                         method: Some(method),
                         score,

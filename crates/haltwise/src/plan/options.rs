@@ -1,12 +1,18 @@
-//! What can be asked for: the list of options, and the words that each takes, the same at
-//! every door.
+//! The one list of options: what can be asked of a calibration.
+//!
+//! [`Ask`] and [`OPTIONS`] are made from one declaration, [`options!`] below. The command line,
+//! Python, Spark, WebAssembly, the TypeScript types, the page's form and the references walk
+//! [`OPTIONS`], or are compared with it by a test. A new option is a line there, and the code that
+//! uses it.
 
 use serde::{Deserialize, Serialize};
 
 use super::PlanError;
+use super::value::{Field, Kind, Value};
 use crate::data::score::ScoreSource;
 use crate::data::terms::{Cost, Loss, Terms, Weight};
-use crate::tables::candidates::AtNever;
+use crate::data::words::{Word, words};
+use crate::tables::candidates::FamilyKind;
 use crate::testing::fixed_sequence::Promise;
 
 /// What makes a threshold good enough to be proposed, judged by the screening
@@ -22,6 +28,12 @@ pub enum ScreenBy {
     /// which few have halted.
     #[serde(rename = "p-value")]
     PValue,
+}
+
+words! { ScreenBy, "screen_by":
+    Risk = "risk", "The smallest threshold whose gap among the screening traces is at most alpha";
+    PValue = "p-value",
+        "The smallest threshold whose p-value on the screening traces is at most delta";
 }
 
 /// How a rule is found.
@@ -41,54 +53,17 @@ pub enum Method {
     ScreenOnly,
 }
 
-/// What the words of an option mean: the same at every door.
-pub trait Word: Copy + 'static {
-    /// Each value, with the word for it and what it means.
-    const WORDS: &'static [(Self, &'static str, &'static str)];
-
-    /// What is said where a word is none of these: "method", say.
-    const NAME: &'static str;
-
-    /// The value that a word stands for.
-    fn of(word: &str) -> Result<Self, PlanError> {
-        let known = Self::WORDS.iter().find(|(_, name, _)| *name == word);
-        known.map(|known| known.0).ok_or_else(|| {
-            let words: Vec<String> = Self::WORDS.iter().map(|w| format!("{:?}", w.1)).collect();
-            PlanError::Word {
-                option: Self::NAME,
-                found: word.to_owned(),
-                known: words.join(", "),
-            }
-        })
-    }
-}
-
-impl Word for Method {
-    const NAME: &'static str = "method";
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::Adaptive,
-            "adaptive",
-            "A learned score and threshold curves; the gap is controlled among the sequences \
-             halted by any step, or as --promise says",
-        ),
-        (
-            Self::Marginal,
-            "marginal",
-            "The paper's; one threshold; the gap is controlled on average over all sequences",
-        ),
-        (
-            Self::Conditional,
-            "conditional",
-            "The paper's; a threshold per step, the gap is controlled among the sequences halted \
-             by any step",
-        ),
-        (
-            Self::ScreenOnly,
-            "screen-only",
-            "The conditional method without its tests: promises nothing, for comparison",
-        ),
-    ];
+words! { Method, "method":
+    Adaptive = "adaptive",
+        "A learned score and threshold curves; halts earliest. It bounds the gap among the sequences \
+         halted by any step, or as `promise` says";
+    Marginal = "marginal",
+        "The paper's method with one threshold; it bounds the gap on average over all sequences";
+    Conditional = "conditional",
+        "The paper's method with a threshold per step; it bounds the gap among the sequences halted by \
+         any step";
+    ScreenOnly = "screen-only",
+        "The conditional method without its tests: promises nothing, for comparison";
 }
 
 impl Method {
@@ -102,229 +77,303 @@ impl Method {
         }
     }
 
+    /// Whether it fits to traces whatever is judged, and takes its thresholds from no grid.
+    pub(super) fn fits(self) -> bool {
+        match self {
+            Self::Adaptive => true,
+            Self::Conditional | Self::Marginal | Self::ScreenOnly => false,
+        }
+    }
+
     /// Whether thresholds of a grid are screened for each step.
     pub(super) fn screens(self) -> bool {
-        matches!(self, Self::Conditional | Self::ScreenOnly)
-    }
-}
-
-impl Word for Promise {
-    const NAME: &'static str = "promise";
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::Conditional,
-            "halted-by",
-            "Among the sequences halted by step t, for every t",
-        ),
-        (
-            Self::Marginal,
-            "average",
-            "On average over all sequences; halts earlier, and may lose more among early halts",
-        ),
-    ];
-}
-
-/// What says how safe it is to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScoreWord {
-    /// The score that the traces carry.
-    Confidence,
-    /// The largest class probability.
-    MaxProbability,
-    /// The largest class probability less the second largest.
-    Margin,
-    /// How safe stopping is, as learned.
-    Gap,
-}
-
-impl Word for ScoreWord {
-    const NAME: &'static str = "score";
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::Confidence,
-            "confidence",
-            "The score that the traces carry",
-        ),
-        (
-            Self::MaxProbability,
-            "max-probability",
-            "The largest class probability",
-        ),
-        (
-            Self::Margin,
-            "margin",
-            "The largest class probability less the second largest",
-        ),
-        (
-            Self::Gap,
-            "gap",
-            "The probability that stopping costs nothing, learned from traces that are set aside",
-        ),
-    ];
-}
-
-impl ScoreWord {
-    /// The score, where it needs no learning.
-    pub(crate) fn plain(self) -> Option<ScoreSource> {
         match self {
-            Self::Confidence => Some(ScoreSource::Confidence),
-            Self::MaxProbability => Some(ScoreSource::MaxProbability),
-            Self::Margin => Some(ScoreSource::Margin),
-            Self::Gap => None,
+            Self::Conditional | Self::ScreenOnly => true,
+            Self::Adaptive | Self::Marginal => false,
+        }
+    }
+
+    /// The one family that it proposes, where its tests alone tell which rule is chosen.
+    pub(crate) fn family(self) -> Option<FamilyKind> {
+        match self {
+            Self::Marginal => Some(FamilyKind::OneThreshold),
+            Self::Conditional => Some(FamilyKind::Backward),
+            Self::Adaptive | Self::ScreenOnly => None,
+        }
+    }
+
+    /// Whether what screens must not certify.
+    pub(super) fn sets_aside_to_screen(self) -> bool {
+        match self {
+            Self::Conditional => true,
+            Self::Adaptive | Self::Marginal | Self::ScreenOnly => false,
         }
     }
 }
 
-impl Word for AtNever {
-    const NAME: &'static str = "at_never";
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::Skip,
-            "skip",
-            "Go on: there is nothing to test at that step",
-        ),
-        (Self::Stop, "stop", "End there, as the paper's listing does"),
-    ];
-}
-
-impl Word for ScreenBy {
-    const NAME: &'static str = "screen_by";
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::Risk,
-            "risk",
-            "The smallest threshold whose gap among the screening traces is at most alpha",
-        ),
-        (
-            Self::PValue,
-            "p-value",
-            "The smallest threshold whose p-value on the screening traces is at most delta",
-        ),
-    ];
-}
-
-/// What is lost by stopping early.
+/// What an option is about: how lists of options are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LossWord {
-    /// The full prediction is right and the early one is wrong.
-    Gap,
-    /// The early prediction differs from the full one.
-    Disagreement,
-    /// What comes with the traces.
-    Given,
-    /// How much worse than the full one a predicted number is.
-    Absolute,
+pub enum Section {
+    /// The rule, and how to find it.
+    Rule,
+    /// What is promised, and to whom.
+    Promise,
+    /// Evidence that is gathered apart from calibrating; `calibrate` itself takes none of these.
+    Evidence,
 }
 
-impl Word for LossWord {
-    const NAME: &'static str = "loss";
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::Gap,
-            "gap",
-            "The full prediction is right and the early one is wrong; labels may be missing",
-        ),
-        (
-            Self::Disagreement,
-            "disagreement",
-            "The early prediction differs from the full one; needs no labels at all",
-        ),
-        (
-            Self::Given,
-            "given",
-            "The losses that the traces carry, in [0, 1] at each step",
-        ),
-        (
-            Self::Absolute,
-            "absolute",
-            "How much further from the true number the early prediction is than the full one, in \
-             units of the scale",
-        ),
-    ];
+/// One option, as it is declared.
+#[derive(Debug)]
+pub struct OptionSpec {
+    /// Its name, in lower case with underscores; doors spell it their way.
+    pub name: &'static str,
+    /// What it takes.
+    pub kind: Kind,
+    /// What it is without being given: a value, or words.
+    pub usual: Option<&'static str>,
+    /// What it is about.
+    pub section: Section,
+    help: &'static str,
+    is_set: fn(&Ask) -> bool,
+    takes: fn(&Ask) -> bool,
+    otherwise: &'static str,
 }
 
-/// What is asked for, as it came in at a door; `None` is whatever is usual.
-#[derive(Debug, Clone, Default)]
-pub struct Ask {
-    /// How to find the rule; by default `adaptive`.
-    pub method: Option<Method>,
-    /// What `adaptive` is to promise; by default the gap by every step.
-    pub promise: Option<Promise>,
-    /// The tolerated gap; by default 0.1.
-    pub alpha: Option<f64>,
-    /// The probability with which the promise may fail; by default 0.01.
-    pub delta: Option<f64>,
-    /// What to judge; by default the score that the traces carry, or for
-    /// `adaptive` that or the learned one, whichever promises to halt earlier.
-    pub score: Option<ScoreWord>,
-    /// Whether there are other traces to fit to.
-    pub fit: bool,
-    /// Without them: the share that is set aside to fit to; by default 0.3.
-    pub fit_fraction: Option<f64>,
-    /// Whether there are other traces to screen on.
-    pub screen: bool,
-    /// Without them: the share that screens; by default the paper's half.
-    pub screen_fraction: Option<f64>,
-    /// The seed of the split; by default 0.
-    pub seed: Option<u64>,
-    /// The distance between the thresholds to choose from; by default 0.01.
-    pub grid_step: Option<f64>,
-    /// What the backward walk does where the screened threshold is "never".
-    pub at_never: Option<AtNever>,
-    /// What screening asks of a threshold.
-    pub screen_by: Option<ScreenBy>,
-    /// What is lost by stopping early; by default the gap.
-    pub loss: Option<LossWord>,
-    /// The loss that counts as 1, of predicted numbers.
-    pub scale: Option<f64>,
-    /// The column whose every value the promise is to hold for.
-    pub by: Option<String>,
-    /// The column that names what is drawn as one.
-    pub unit: Option<String>,
-    /// The column of weights, for a declared shift.
-    pub weight: Option<String>,
-    /// What no weight exceeds.
-    pub weight_bound: Option<f64>,
-    /// What reading costs; by default every step as much.
-    pub cost: Option<Cost>,
-    /// After how many sequences evidence may be looked at, where more of it is to
-    /// come; by default once, whenever that is.
-    pub looks: Vec<u64>,
+/// Declares the options: a field of [`Ask`] and a row of [`OPTIONS`] each.
+///
+/// `/// help`, `name: type = "what is usual" where |ask| condition => "what is said otherwise";`
+macro_rules! options {
+    ($( $section:ident: $(
+        $(#[doc = $help:literal])+
+        $name:ident: $type:ty $(= $usual:literal)? $(where $takes:expr => $otherwise:literal)?;
+    )+ )+) => {
+        /// What is asked for, as it came in at a door; `None` is whatever is usual.
+        #[derive(Debug, Clone, Default)]
+        pub struct Ask {
+            $($(
+                $(#[doc = $help])+
+                pub $name: $type,
+            )+)+
+            /// Whether there are other traces to fit to.
+            pub fit: bool,
+            /// Whether there are other traces to screen on.
+            pub screen: bool,
+        }
+
+        /// All options, section by section.
+        pub const OPTIONS: &[OptionSpec] = &[$($(
+            OptionSpec {
+                name: stringify!($name),
+                kind: <$type as Field>::KIND,
+                usual: [$(Some($usual),)? None][0],
+                section: Section::$section,
+                help: concat!($($help),+),
+                is_set: |ask| ask.$name.is_set(),
+                takes: [$($takes as fn(&Ask) -> bool,)? |_: &Ask| true][0],
+                otherwise: concat!($($otherwise)?),
+            },
+        )+)+];
+
+        impl Ask {
+            /// Asks for one more thing: how doors without types fill in what was asked.
+            pub fn set(&mut self, name: &str, value: Value) -> Result<(), PlanError> {
+                match name {
+                    $($(stringify!($name) => {
+                        self.$name = <$type as Field>::read(stringify!($name), value)?;
+                    })+)+
+                    _ => return Err(PlanError::unknown(name)),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+options! {
+    Rule:
+
+    /// How to find the rule.
+    method: Option<Method> = "adaptive";
+
+    /// What says how safe it is to stop.
+    score: Option<ScoreSource<()>> =
+        "what the traces carry; with the method adaptive, that or the learned one, whichever promises to halt earlier";
+
+    /// The share of the traces that is set aside to fit to, if no others are given.
+    fit_fraction: Option<f64> = "0.3"
+        where |ask| ask.fits() => "goes with the method adaptive or the score gap only";
+
+    /// With the method conditional: the share of the traces that screens, if no others are given.
+    screen_fraction: Option<f64> = "0.5"
+        where |ask| ask.method().sets_aside_to_screen() => "goes with the method conditional only";
+
+    /// The seed that draws the parts, if the traces are split.
+    seed: Option<u64> = "0"
+        where |ask| ask.splits() || ask.weight.is_some()
+            => "is for splitting the traces, and nothing is split here";
+
+    /// The tolerated gap: the share of sequences for which stopping early may lose a right answer.
+    alpha: Option<f64> = "0.1";
+
+    /// The probability with which the guarantee may fail.
+    delta: Option<f64> = "0.01";
+
+    /// The distance between the thresholds that the paper's methods choose from.
+    grid_step: Option<f64> = "0.01"
+        where |ask| !ask.method().fits()
+            => "goes with the paper's methods only: the thresholds of adaptive are not on a grid";
+
+    /// With the methods conditional and screen-only: what screening asks of a threshold.
+    screen_by: Option<ScreenBy> = "risk"
+        where |ask| ask.method().screens()
+            => "goes with the methods conditional and screen-only only";
+
+    Promise:
+
+    /// With the method adaptive: which sequences the promise covers.
+    promise: Option<Promise> = "halted-by"
+        where |ask| ask.method().fits()
+            => "goes with the method adaptive only: each of the paper's makes one of the two";
+
+    /// What stopping early may lose.
+    loss: Option<Loss<()>> = "gap";
+
+    /// With the loss absolute: how much further from the truth counts as a loss of 1.
+    scale: Option<f64>
+        where |ask| matches!(ask.loss, Some(Loss::Absolute { .. }))
+            => "goes with the loss absolute only";
+
+    /// Promise it separately for each value of this column, such as a hospital or a device, or of
+    /// the true `label`.
+    by: Option<String>;
+
+    /// Sequences with the same value in this column, such as a patient or a driver, are one draw:
+    /// they are split and certified as a whole.
+    unit: Option<String>;
+
+    /// Promise it for a declared shift: this column says how much more often each sequence occurs
+    /// where the rule will be used.
+    weight: Option<String>;
+
+    /// With `weight`: the largest weight allowed. About one trace in so many counts.
+    weight_bound: Option<f64>
+        where |ask| ask.weight.is_some() => "goes with a column of weights only";
+
+    /// What reading a step costs: a column with a cost per step, or costs such as 1,1,4, of which the
+    /// last also holds for later steps. The rule then minimises the cost instead of the halt time.
+    cost: Option<Cost> = "every step as much"
+        where |ask| ask.method().fits()
+            => "goes with the method adaptive only: the paper's halt as early as they can, whatever that costs";
+
+    Evidence:
+
+    /// Certify more than once while traces come in: after so many of them in all, those that
+    /// propose the rules among them. Each look has an equal share of `delta`.
+    looks: Vec<u64>
+        where |ask| ask.method() != Method::ScreenOnly => "goes with methods that promise something";
+}
+
+impl OptionSpec {
+    /// What it does, with options spelt as at a door, and without the last full stop.
+    pub fn help(&self, spell: impl Fn(&str) -> String) -> String {
+        spelt(self.help.trim().trim_end_matches('.'), spell)
+    }
+
+    /// Whether this was asked for.
+    pub(super) fn is_set(&self, ask: &Ask) -> bool {
+        (self.is_set)(ask)
+    }
+
+    /// Why it cannot be asked for beside all else, if it cannot.
+    pub(super) fn refusal(&self, ask: &Ask) -> Option<&'static str> {
+        (!(self.takes)(ask)).then_some(self.otherwise)
+    }
+
+    /// Whether it may be asked for with a method.
+    pub fn goes_with(&self, method: Method) -> bool {
+        (self.takes)(&Ask {
+            method: Some(method),
+            score: Some(ScoreSource::Gap(())),
+            loss: Some(Loss::Absolute { scale: () }),
+            weight: Some(String::new()),
+            ..Ask::default()
+        })
+    }
+
+    /// Whether it is taken by a method if nothing else is asked for.
+    fn goes_with_alone(&self, method: Method) -> bool {
+        (self.takes)(&Ask {
+            method: Some(method),
+            ..Ask::default()
+        })
+    }
+
+    /// What is usual, if that is a value that may always be given.
+    pub fn default_value(&self) -> Option<&'static str> {
+        let mut methods = Method::VALUES.iter();
+        let always = methods.all(|method| self.goes_with_alone(*method));
+        let value = |usual: &&str| always && self.kind.is_value(usual);
+        self.usual.filter(value)
+    }
+}
+
+/// Text in which options are named between backticks, with each spelt as at a door.
+pub fn spelt(text: &str, spell: impl Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    for (i, part) in text.split('`').enumerate() {
+        if i % 2 == 0 {
+            out += part;
+        } else if OPTIONS.iter().any(|option| option.name == part) {
+            out += &spell(part);
+        } else {
+            out += &format!("`{part}`");
+        }
+    }
+    out
+}
+
+/// An option as JavaScript spells it.
+pub fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| {
+        let (head, tail) = word.split_at(word.len().min(1));
+        name + &head.to_uppercase() + tail
+    })
 }
 
 impl Ask {
+    /// How the rule is to be found.
+    pub fn method(&self) -> Method {
+        self.method.unwrap_or_default()
+    }
+
+    /// Whether sequences are needed to fit to.
+    pub(super) fn fits(&self) -> bool {
+        self.method().fits() || self.score == Some(ScoreSource::Gap(()))
+    }
+
+    /// Whether the traces are to be split.
+    pub(super) fn splits(&self) -> bool {
+        self.fits() && !self.fit || self.method().sets_aside_to_screen() && !self.screen
+    }
+
     /// The terms that are asked for.
     pub(super) fn terms(&self) -> Result<Terms, PlanError> {
         let positive = |option, found: f64| match found.is_finite() && found > 0.0 {
             true => Ok(found),
             false => Err(PlanError::Positive { option, found }),
         };
-        let absolute = self.loss == Some(LossWord::Absolute);
-        if self.scale.is_some() && !absolute {
-            let remedy = "goes with the loss absolute only";
-            return Err(PlanError::Needless {
-                option: "scale",
-                remedy,
-            });
-        }
-        let loss = match (self.loss, self.scale) {
-            (None | Some(LossWord::Gap), _) => Loss::Gap,
-            (Some(LossWord::Disagreement), _) => Loss::Disagreement,
-            (Some(LossWord::Given), _) => Loss::Given,
-            (Some(LossWord::Absolute), Some(scale)) => Loss::Absolute {
-                scale: positive("scale", scale)?,
-            },
-            (Some(LossWord::Absolute), None) => {
-                return Err(PlanError::Needs {
-                    option: "loss",
-                    other: "scale",
-                    why: "how far from the truth counts as a loss of 1",
-                });
-            }
-        };
+        let loss = self.loss.unwrap_or_default().with_scale(|()| {
+            let scale = self.scale.ok_or(PlanError::Needs {
+                option: "loss",
+                other: "scale",
+                why: "how far from the truth counts as a loss of 1",
+            })?;
+            positive("scale", scale)
+        })?;
         let weight = match (&self.weight, self.weight_bound) {
-            (None, None) => None,
+            (None, _) => None,
             (Some(column), Some(bound)) => Some(Weight {
                 column: column.clone(),
                 bound: positive("weight_bound", bound)?,
@@ -334,13 +383,6 @@ impl Ask {
                     option: "weight",
                     other: "weight_bound",
                     why: "what no weight exceeds, fixed before looking at the traces",
-                });
-            }
-            (None, Some(_)) => {
-                let remedy = "goes with a column of weights only";
-                return Err(PlanError::Needless {
-                    option: "weight_bound",
-                    remedy,
                 });
             }
         };
@@ -361,18 +403,17 @@ impl Ask {
 
     /// Asks for such terms, and for nothing else.
     pub fn of_terms(terms: Terms) -> Self {
-        let (loss, scale) = match terms.loss {
-            Loss::Gap => (None, None),
-            Loss::Disagreement => (Some(LossWord::Disagreement), None),
-            Loss::Given => (Some(LossWord::Given), None),
-            Loss::Absolute { scale } => (Some(LossWord::Absolute), Some(scale)),
-        };
+        let mut scale = None;
+        let loss = terms.loss.with_scale(|given| {
+            scale = Some(given);
+            Ok::<(), std::convert::Infallible>(())
+        });
         let (weight, weight_bound) = match terms.weight {
             Some(Weight { column, bound }) => (Some(column), Some(bound)),
             None => (None, None),
         };
         Self {
-            loss,
+            loss: loss.ok(),
             scale,
             by: terms.by,
             unit: terms.unit,
@@ -381,5 +422,85 @@ impl Ask {
             cost: terms.cost,
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Plan;
+
+    #[test]
+    fn help_names_options_that_there_are() {
+        let named = |text: &str| {
+            let parts = text.split('`').skip(1).step_by(2);
+            parts.map(str::to_owned).collect::<Vec<_>>()
+        };
+        for option in OPTIONS {
+            for name in named(option.help) {
+                let known = OPTIONS.iter().any(|option| option.name == name);
+                assert!(known || name == "label", "{}: {name}", option.name);
+            }
+        }
+        let dashed = |name: &str| format!("--{name}");
+        assert_eq!(
+            spelt("`alpha` or `label`", dashed),
+            "--alpha or `label`".to_owned()
+        );
+    }
+
+    #[test]
+    fn what_is_usual_is_what_is_done_without_being_asked_for() {
+        for option in OPTIONS {
+            let Some(usual) = option.usual.filter(|usual| option.kind.is_value(usual)) else {
+                continue;
+            };
+            for method in Method::VALUES {
+                if !option.goes_with_alone(*method) || option.name == "method" {
+                    continue;
+                }
+                let mut given = Ask {
+                    method: Some(*method),
+                    ..Ask::default()
+                };
+                let silent = Plan::new(given.clone()).unwrap();
+                let value = match usual.parse() {
+                    Ok(number) if option.kind == Kind::Number => Value::Number(number),
+                    Ok(number) => Value::Count(number as u64),
+                    Err(_) => Value::Text(usual.to_owned()),
+                };
+                given.set(option.name, value).unwrap();
+                let plan = Plan::new(given).unwrap();
+                assert_eq!(plan, silent, "{}", option.name);
+            }
+        }
+        assert_eq!(Method::default().word(), "adaptive");
+    }
+
+    #[test]
+    fn a_door_without_types_fills_in_the_same() {
+        let mut ask = Ask::default();
+        ask.set("alpha", Value::Number(0.2)).unwrap();
+        ask.set("method", Value::Text("marginal".into())).unwrap();
+        ask.set("cost", Value::Text("1,1,4".into())).unwrap();
+        ask.set("looks", Value::List(vec![Value::Count(5), Value::Count(9)]))
+            .unwrap();
+        assert_eq!((ask.alpha, ask.method), (Some(0.2), Some(Method::Marginal)));
+        assert_eq!(ask.cost, Some(Cost::Steps(vec![1.0, 1.0, 4.0])));
+        assert_eq!(ask.looks, [5, 9]);
+        let refused = |name, value| Ask::default().set(name, value).unwrap_err().to_string();
+        assert_eq!(
+            refused("alpha", Value::Text("much".into())),
+            "alpha must be a number, but \"much\" was given"
+        );
+        assert_eq!(
+            refused("seed", Value::Number(0.5)),
+            "seed must be a whole number of at least 0, but 0.5 was given"
+        );
+        let unknown = refused("alfa", Value::Number(0.5));
+        assert!(
+            unknown.starts_with("alfa is not an option; the options are method, score,"),
+            "{unknown}"
+        );
     }
 }

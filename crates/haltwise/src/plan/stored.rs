@@ -2,19 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, AtNever, Method, Plan, PlanError, Promise, ScoreWord, ScreenBy, Terms};
+use super::{Ask, AtNever, Method, Plan, PlanError, Promise, ScreenBy, Terms};
+use crate::data::score::ScoreSource;
 
 /// A plan as it is stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Record {
+pub(super) struct StoredPlan {
     method: Method,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     promise: Option<Promise>,
     alpha: f64,
     delta: f64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    score: Option<ScoreWord>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "by_word")]
+    score: Option<ScoreSource<()>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fit_fraction: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,13 +28,13 @@ pub(super) struct Record {
     at_never: Option<AtNever>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     screen_by: Option<ScreenBy>,
-    #[serde(default, skip_serializing_if = "Terms::is_usual")]
+    #[serde(default, skip_serializing_if = "Terms::is_default")]
     terms: Terms,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     looks: Vec<u64>,
 }
 
-impl From<Plan> for Record {
+impl From<Plan> for StoredPlan {
     fn from(plan: Plan) -> Self {
         Self {
             method: plan.method,
@@ -55,28 +56,57 @@ impl From<Plan> for Record {
     }
 }
 
-impl TryFrom<Record> for Plan {
+impl TryFrom<StoredPlan> for Plan {
     type Error = PlanError;
 
-    fn try_from(record: Record) -> Result<Self, PlanError> {
-        let fits = record.method == Method::Adaptive || record.score == Some(ScoreWord::Gap);
-        Self::new(Ask {
+    fn try_from(record: StoredPlan) -> Result<Self, PlanError> {
+        let mut ask = Ask {
             method: Some(record.method),
             promise: record.promise,
             alpha: Some(record.alpha),
             delta: Some(record.delta),
             score: record.score,
-            // Where no share was to be cut off, the traces were others.
-            fit: fits && record.fit_fraction.is_none(),
             fit_fraction: record.fit_fraction,
-            screen: record.method == Method::Conditional && record.screen_fraction.is_none(),
             screen_fraction: record.screen_fraction,
             seed: record.seed,
             grid_step: record.grid_step,
-            at_never: record.at_never,
             screen_by: record.screen_by,
             looks: record.looks,
             ..Ask::of_terms(record.terms)
-        })
+        };
+        // Where no share was to be cut off, the traces were others.
+        ask.fit = ask.fits() && record.fit_fraction.is_none();
+        ask.screen = ask.method().sets_aside_to_screen() && record.screen_fraction.is_none();
+        match record.at_never {
+            Some(at_never) => Self::new(ask)?.walking(at_never),
+            None => Self::new(ask),
+        }
+    }
+}
+
+/// A thing that has a word, stored as that.
+mod by_word {
+    use serde::de::{Deserialize, Deserializer, Error};
+    use serde::ser::Serializer;
+
+    use crate::data::words::Word;
+
+    pub(super) fn serialize<T: Word, S: Serializer>(
+        value: &Option<T>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.serialize_some(value.word()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, T: Word, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<T>, D::Error> {
+        let word = Option::<String>::deserialize(from)?;
+        word.map(|word| T::of(&word))
+            .transpose()
+            .map_err(D::Error::custom)
     }
 }

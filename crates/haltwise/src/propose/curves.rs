@@ -7,7 +7,7 @@ use libm::log as ln;
 use rayon::prelude::*;
 
 use super::budget::{LEVELS, Levels, Limited, STRICT_LEVELS};
-use super::families::Source;
+use super::families::ScoredSource;
 use super::fit::FEW;
 use super::views::{Group, View};
 use crate::data::outputs::Outputs;
@@ -98,10 +98,10 @@ impl<'v> Screen<'v> {
     pub(super) fn new(
         outputs: &Outputs,
         view: &'v View,
-        judged: &'v Source,
+        judged: &'v ScoredSource,
         costs: Option<&'v [f64]>,
     ) -> Self {
-        let Source {
+        let ScoredSource {
             source,
             scores,
             falling,

@@ -32,7 +32,7 @@ use crate::data::score::ScoreSource;
 use crate::data::survey::Survey;
 use crate::data::terms::{Cost, Terms};
 use crate::numbers::thresholds::Thresholds;
-use crate::plan::{Plan, ScoreWord};
+use crate::plan::Plan;
 use crate::tables::candidates::{Candidates, FamilyKind};
 use crate::testing::fixed_sequence::{Promise, Proof};
 
@@ -78,7 +78,7 @@ pub(crate) fn propose(
         plan.terms(),
         certifying.longest.max(outputs.t_max()),
     );
-    let fixed = wanted.and_then(ScoreWord::plain);
+    let fixed = wanted.and_then(ScoreSource::plain);
     let plain_source = fixed.clone().unwrap_or_else(|| outputs.plain_source());
     let shares = Shares::of(plan, certifying, outputs.len());
     // Where curves have a small share, a rule that is bold enough for half of δ is still
@@ -106,14 +106,14 @@ pub(crate) fn propose(
         let all = (0..outputs.len()).into_par_iter();
         let scores = all.map(|i| plain_source.scores(outputs.steps(i)));
         let scores = scores.collect::<Result<Vec<_>, _>>()?;
-        sources.push(Source {
+        sources.push(ScoredSource {
             source: plain_source,
             scores,
             falling: Vec::new(),
         });
     }
     if let Some(learned) = learned {
-        sources.push(Source {
+        sources.push(ScoredSource {
             source: ScoreSource::Gap(Box::new(learned.score)),
             scores: learned.held_out,
             falling: learned.falling,
@@ -175,7 +175,7 @@ pub(crate) fn propose(
 }
 
 /// A score that may be judged.
-pub(super) struct Source {
+pub(super) struct ScoredSource {
     pub(super) source: ScoreSource,
     /// For each fitting trace, one per step.
     pub(super) scores: Vec<Vec<f32>>,

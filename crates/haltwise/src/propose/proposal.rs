@@ -12,13 +12,12 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use crate::data::identity::{
-    Classifier, Fingerprint, Key, Others, SetAside, SetRecord, Sketch, Sketched,
+    Classifier, Fingerprint, Key, Others, SetAside, SetSummary, Sketch, Sketched,
 };
 use crate::data::loss::Loss;
 use crate::data::roles::{Fitting, Screening};
 use crate::data::score::ScoreSource;
 use crate::data::survey::Survey;
-use crate::data::terms::Terms;
 use crate::data::traces::Traces;
 use crate::numbers::thresholds::Thresholds;
 use crate::plan::{Method, Plan};
@@ -27,18 +26,18 @@ use crate::propose::families::{Family, propose};
 use crate::propose::fit::{Target, fit};
 use crate::propose::screen::screen;
 use crate::propose::views::profile;
-use crate::rule::{Lengths, Record as RuleRecord, Rule};
+use crate::rule::{Lengths, Rule, RuleRecord};
 use crate::tables::candidates::{Candidates, FamilyKind, spend_delta};
 use crate::tables::error::EvidenceError;
 use crate::testing::betting::Profile;
-use crate::testing::fixed_sequence::{Proof, Strand};
+use crate::testing::fixed_sequence::{Proof, Tally};
 
 /// What is fixed before certifying: the plan with its levels, the score, and
 /// the families of candidates in the order of their tests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
+#[serde(try_from = "StoredProposal", into = "StoredProposal")]
 pub struct Proposal {
-    record: Record,
+    record: StoredProposal,
     /// What tells it from other proposals, once that was asked for.
     digest: OnceLock<Fingerprint>,
 }
@@ -50,7 +49,7 @@ impl PartialEq for Proposal {
 }
 
 impl Proposal {
-    fn of(record: Record) -> Self {
+    fn of(record: StoredProposal) -> Self {
         Self {
             record,
             digest: OnceLock::new(),
@@ -61,21 +60,21 @@ impl Proposal {
 /// A proposal as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub(crate) struct StoredProposal {
     plan: Plan,
     score: ScoreSource,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     classifier: Option<Classifier>,
     /// The sequences that were fitted to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    fitted_on: Option<SetRecord>,
+    fitted_on: Option<SetSummary>,
     /// The sequences that were screened on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    screened_on: Option<SetRecord>,
+    screened_on: Option<SetSummary>,
     /// The set that evidence is to be gathered from, all of it, where that is
     /// known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    all: Option<SetRecord>,
+    all: Option<SetSummary>,
     /// The part of that set that was set aside, and must not certify.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aside: Option<Aside>,
@@ -88,7 +87,7 @@ pub(crate) struct Record {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     groups: Vec<String>,
     /// How p-values will come about.
-    #[serde(default, skip_serializing_if = "Proof::is_usual")]
+    #[serde(default, skip_serializing_if = "Proof::is_binomial")]
     proof: Proof,
     /// What has been spent by each step, on average; `None` where every step
     /// costs as much.
@@ -106,7 +105,7 @@ pub(crate) struct Aside {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) screen: Option<SetAside>,
     /// All of it.
-    pub(crate) set: SetRecord,
+    pub(crate) set: SetSummary,
 }
 
 /// What a sequence is for.
@@ -127,46 +126,6 @@ impl Role {
             Self::Screen
         } else {
             Self::Certify
-        }
-    }
-}
-
-/// What a proposal is made from: what fits, what screens, or neither.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Fixing<'a> {
-    fitting: Option<&'a Fitting>,
-    screening: Option<&'a Screening>,
-}
-
-impl From<()> for Fixing<'_> {
-    fn from((): ()) -> Self {
-        Self::default()
-    }
-}
-
-impl<'a> From<&'a Fitting> for Fixing<'a> {
-    fn from(fitting: &'a Fitting) -> Self {
-        Self {
-            fitting: Some(fitting),
-            screening: None,
-        }
-    }
-}
-
-impl<'a> From<&'a Screening> for Fixing<'a> {
-    fn from(screening: &'a Screening) -> Self {
-        Self {
-            fitting: None,
-            screening: Some(screening),
-        }
-    }
-}
-
-impl<'a> From<(&'a Fitting, &'a Screening)> for Fixing<'a> {
-    fn from((fitting, screening): (&'a Fitting, &'a Screening)) -> Self {
-        Self {
-            fitting: Some(fitting),
-            screening: Some(screening),
         }
     }
 }
@@ -215,42 +174,23 @@ pub(crate) fn score_of(
 }
 
 impl Plan {
-    /// Fixes what will be certified, for sequences that look like these: of
-    /// them only how many there are and how long is used, which says nothing
-    /// about gaps.
-    pub fn fix<'a>(
+    /// Fixes what will be certified where no set is at hand, or many parts of one are: for
+    /// sequences that look like these. Only how many there are and how long is used, which says
+    /// nothing about gaps. Nothing is screened on.
+    pub fn fix(
         &self,
-        made_from: impl Into<Fixing<'a>>,
+        fitting: Option<&Fitting>,
         certifying: &Survey,
     ) -> Result<Proposal, CalibrateError> {
-        let Fixing { fitting, screening } = made_from.into();
         let plan = &self.clone().for_others();
-        let mut own = certifying.clone();
-        if let Some(screening) = screening {
-            own.scores_given = screening.survey().scores_given;
-        }
-        let score = score_of(plan, fitting, &own)?;
-        let proposal = match screening {
-            None => Proposal::new(plan, score, fitting, None, certifying)?,
-            Some(screening) => screening.with_traces(&score, |traces| {
-                let score = traces.source().clone();
-                Proposal::new(plan, score, fitting, Some(&[traces]), certifying)
-            })??,
+        let score = score_of(plan, fitting, certifying)?;
+        let proposal = Proposal::new(plan, score, fitting, None, certifying)?;
+        let Some(fitting) = fitting else {
+            return Ok(proposal);
         };
-        Ok(match fitting {
-            Some(fitting) => {
-                let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
-                fitting.sketch(&mut sketch);
-                proposal.of_others(Others::new(sketch, fitting.named()))
-            }
-            None => proposal,
-        })
-    }
-
-    /// The paper's Algorithm 1 alone. The rule promises nothing.
-    pub fn screened_rule(&self, screening: &Screening) -> Result<Rule, CalibrateError> {
-        let survey = screening.survey();
-        Ok(self.fix(screening, &survey)?.screened_rule(&survey))
+        let mut sketch = Sketch::new(Sketch::OF_A_PROPOSAL);
+        fitting.sketch(&mut sketch);
+        Ok(proposal.without_sequences(Others::new(sketch, fitting.named())))
     }
 }
 
@@ -261,10 +201,13 @@ impl Proposal {
         plan: &Plan,
         score: ScoreSource,
         fitting: Option<&Fitting>,
-        screening: Option<&[&Traces]>,
+        screening: Option<&[&Screening]>,
         certifying: &Survey,
     ) -> Result<Self, CalibrateError> {
         check_terms(plan, certifying)?;
+        let screening: Option<Vec<&Traces>> =
+            screening.map(|groups| groups.iter().map(|group| group.traces()).collect());
+        let screening = screening.as_deref();
         let terms = plan.terms();
         let (alpha, delta, t_max) = (plan.alpha(), plan.level(), certifying.longest);
         let by_unit = terms.unit.is_some();
@@ -316,7 +259,7 @@ impl Proposal {
                 (proposed.score, proposed.families)
             }
         };
-        Ok(Self::of(Record {
+        Ok(Self::of(StoredProposal {
             plan: plan.clone(),
             score,
             classifier: None,
@@ -337,13 +280,13 @@ impl Proposal {
 
     /// Records the set that evidence is to be gathered from, and which part of it
     /// was set aside.
-    pub(crate) fn of_all(mut self, all: SetRecord, aside: Option<Aside>) -> Self {
+    pub(crate) fn of_all(mut self, all: SetSummary, aside: Option<Aside>) -> Self {
         (self.record.all, self.record.aside) = (Some(all), aside);
         Self::of(self.record)
     }
 
     /// Records a sample of sequences that must not certify.
-    pub(crate) fn of_others(mut self, others: Others) -> Self {
+    pub(crate) fn without_sequences(mut self, others: Others) -> Self {
         self.record.others = others;
         Self::of(self.record)
     }
@@ -382,7 +325,7 @@ impl Proposal {
     }
 
     /// The sequences that it was made from: fitted to, and screened on.
-    pub fn made_from(&self) -> impl Iterator<Item = SetRecord> {
+    pub fn made_from(&self) -> impl Iterator<Item = SetSummary> {
         self.record
             .fitted_on
             .into_iter()
@@ -391,12 +334,12 @@ impl Proposal {
 
     /// The set that evidence is to be gathered from, all of it, where that is
     /// known.
-    pub fn all(&self) -> Option<SetRecord> {
+    pub fn all(&self) -> Option<SetSummary> {
         self.record.all
     }
 
     /// What was set aside of that set.
-    pub(crate) fn set_aside(&self) -> Option<SetRecord> {
+    pub(crate) fn set_aside(&self) -> Option<SetSummary> {
         self.record.aside.map(|aside| aside.set)
     }
 
@@ -425,7 +368,11 @@ impl Proposal {
     pub(crate) fn fitted_help(&self) -> bool {
         let learned = matches!(self.proof(), Proof::Bets(_));
         let fixed = !learned && self.plan().terms().loss.is_binary();
-        fixed && self.families().iter().any(|family| family.kind.is_free())
+        fixed
+            && self
+                .families()
+                .iter()
+                .any(|family| family.kind.is_same_for_all_data())
     }
 
     /// Whether a sequence without a label is refused, whatever it is for, as it was when
@@ -457,22 +404,9 @@ impl Proposal {
     }
 
     /// What is counted in each group.
-    pub(crate) fn strands(&self) -> Vec<Strand> {
+    pub(crate) fn tallies(&self) -> Vec<Tally> {
         let terms = self.plan().terms();
-        self.proof().strands(terms.loss, terms.unit.is_some())
-    }
-
-    /// Whether scores and gaps are all that counting needs.
-    pub(crate) fn is_plain(&self) -> bool {
-        let Terms {
-            loss,
-            by,
-            unit,
-            weight,
-            ..
-        } = self.plan().terms();
-        let alike = by.is_none() && unit.is_none() && weight.is_none();
-        alike && *loss == Loss::Gap && self.proof().is_usual()
+        self.proof().tallies(terms.loss, terms.unit.is_some())
     }
 
     /// The place of a group among all.
@@ -567,10 +501,10 @@ impl Proposal {
 #[error("the candidates contradict their record: {0}")]
 pub struct ProposalError(&'static str);
 
-impl TryFrom<Record> for Proposal {
+impl TryFrom<StoredProposal> for Proposal {
     type Error = ProposalError;
 
-    fn try_from(record: Record) -> Result<Self, ProposalError> {
+    fn try_from(record: StoredProposal) -> Result<Self, ProposalError> {
         let proposal = Self::of(record);
         match proposal.contradiction() {
             Some(what) => Err(ProposalError(what)),
@@ -579,7 +513,7 @@ impl TryFrom<Record> for Proposal {
     }
 }
 
-impl From<Proposal> for Record {
+impl From<Proposal> for StoredProposal {
     fn from(proposal: Proposal) -> Self {
         proposal.record
     }
@@ -597,11 +531,10 @@ impl Proposal {
             return Some("the shares of delta are more than all of it");
         }
         let kinds: Vec<FamilyKind> = record.families.iter().map(|f| f.kind).collect();
-        let of_method = match record.plan.method() {
-            Method::Marginal => kinds == [FamilyKind::OneThreshold],
-            Method::Conditional => kinds == [FamilyKind::Backward],
-            Method::Adaptive => !kinds.iter().any(|kind| kind.is_nested()),
-            Method::ScreenOnly => false,
+        let method = record.plan.method();
+        let of_method = match method.family() {
+            Some(own) => kinds == [own],
+            None => method.promise().is_some() && !kinds.iter().any(|kind| kind.is_nested()),
         };
         if !of_method {
             return Some("the families are not those of the method");

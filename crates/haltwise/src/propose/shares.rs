@@ -2,8 +2,9 @@
 
 use super::plain::{CLOSING, GENTLE, LOW, Plain, STEEP};
 use crate::data::loss::Loss;
+use crate::data::score::ScoreSource;
 use crate::data::survey::Survey;
-use crate::plan::{Plan, ScoreWord};
+use crate::plan::Plan;
 use crate::testing::fixed_sequence::Promise;
 
 /// The shares of δ: see [`propose`](super::families::propose).
@@ -59,14 +60,13 @@ impl Shares {
         let (_, shares) = row.unwrap_or(&SHARES[2]);
         // If the learned score is requested, no other score is tried: the curves have its share.
         match plan.score() {
-            Some(ScoreWord::Gap) => Self {
+            Some(ScoreSource::Gap(())) => Self {
                 best: shares.best + shares.plain,
                 plain: 0.0,
                 ..*shares
             },
-            Some(ScoreWord::Confidence | ScoreWord::MaxProbability | ScoreWord::Margin) | None => {
-                *shares
-            }
+            Some(ScoreSource::Confidence | ScoreSource::MaxProbability | ScoreSource::Margin)
+            | None => *shares,
         }
     }
 
@@ -85,7 +85,7 @@ impl Shares {
 /// Whether a learned score is refined: for the average over all, which groups may not
 /// share, from so many traces that it does not learn them by heart.
 pub(super) fn refines(plan: &Plan, fitted: usize) -> bool {
-    let learns = plan.score().and_then(ScoreWord::plain).is_none();
+    let learns = plan.score().and_then(ScoreSource::plain).is_none();
     let over_all = plan.promise() == Some(Promise::Marginal) && plan.terms().by.is_none();
     learns && over_all && fitted >= MANY_FITTED
 }
@@ -127,8 +127,8 @@ mod tests {
                     planned(alpha, promise, None, fitted, 0, None);
                     planned(alpha, promise, None, fitted, 0, Some("site"));
                     planned(alpha, promise, None, fitted, 50, None);
-                    planned(alpha, promise, Some(ScoreWord::Gap), fitted, 0, None);
-                    planned(alpha, promise, Some(ScoreWord::Gap), fitted, 50, None);
+                    planned(alpha, promise, Some(ScoreSource::Gap(())), fitted, 0, None);
+                    planned(alpha, promise, Some(ScoreSource::Gap(())), fitted, 50, None);
                 }
             }
         }

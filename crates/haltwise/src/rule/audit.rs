@@ -4,8 +4,8 @@
 //! the tests were made in the method's order until one failed, and that the thresholds are those
 //! that the tests certified.
 
-use super::{FamilyKind, FamilyRecord, Record, Test};
-use crate::data::identity::{Fingerprint, SetRecord};
+use super::{FamilyKind, RuleRecord, Test, TestedFamily};
+use crate::data::identity::{Fingerprint, SetSummary};
 use crate::data::score::ScoreSource;
 use crate::numbers::alpha_delta::Delta;
 use crate::numbers::binomial::tail_cost;
@@ -22,7 +22,7 @@ const MOST_ADAPTIVE_TESTS: usize = 100_000;
 /// 10,000 tests on 10⁹ sequences each.
 const MOST_WORK: f64 = 4e9;
 
-impl Record {
+impl RuleRecord {
     /// The probability with which the promise may fail at one look.
     pub(super) fn level(&self) -> Delta {
         let looks = self.looks.as_ref().map_or(0, |looks| looks.planned.len());
@@ -63,10 +63,9 @@ impl Record {
         if adaptive && self.fitted_on.is_none() {
             return Some("no traces that its candidates were fitted to".into());
         }
-        let kind = |kind: FamilyKind| match self.method {
-            Method::Marginal => kind == FamilyKind::OneThreshold,
-            Method::Conditional => kind == FamilyKind::Backward,
-            Method::Adaptive | Method::ScreenOnly => !kind.is_nested(),
+        let kind = |kind: FamilyKind| match self.method.family() {
+            Some(own) => kind == own,
+            None => !kind.is_nested(),
         };
         if !self.families.iter().all(|family| kind(family.kind))
             || !adaptive && self.families.len() != 1
@@ -92,10 +91,10 @@ impl Record {
     /// More tests, or more work to recompute their p-values, than any calibration
     /// leaves behind: a file may ask for minutes of it.
     pub(super) fn excess(&self) -> Option<String> {
-        let most = match (self.method, &self.grid_step) {
-            (Method::Adaptive, _) => MOST_ADAPTIVE_TESTS,
-            (Method::Marginal, Some(grid)) => grid.thresholds().len(),
-            (Method::Marginal, None) | (Method::Conditional | Method::ScreenOnly, _) => self.t_max,
+        let most = match (self.method.family(), &self.grid_step) {
+            (Some(FamilyKind::OneThreshold), Some(grid)) => grid.thresholds().len(),
+            (None, _) if self.method.promise().is_some() => MOST_ADAPTIVE_TESTS,
+            _ => self.t_max,
         };
         let tests = self.trail.len();
         if tests > most {
@@ -113,11 +112,11 @@ impl Record {
     }
 
     fn families_contradiction(&self) -> Option<String> {
-        let sequences = |set: Option<SetRecord>| set.map_or(0, |set| set.sequences);
+        let sequences = |set: Option<SetSummary>| set.map_or(0, |set| set.sequences);
         let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
         let mut place = 0_usize;
         for family in &self.families {
-            let with_fitted = family.kind.is_free()
+            let with_fitted = family.kind.is_same_for_all_data()
                 && self.split.is_some_and(|split| split.fit_fraction.is_some());
             // Of later sequences, too, some were set aside.
             let on_both = match &self.looks {
@@ -147,11 +146,11 @@ impl Record {
         &self,
         before: usize,
         tests: &[Test],
-        family: &FamilyRecord,
+        family: &TestedFamily,
     ) -> Option<String> {
         let delta = self.level();
         let level = delta.get() * family.share;
-        let proof = match family.kind.is_free() {
+        let proof = match family.kind.is_same_for_all_data() {
             true => self.proof.unlearned(),
             false => self.proof.clone(),
         };
@@ -178,9 +177,13 @@ impl Record {
             },
         };
         let thresholds = self.thresholds.values();
-        let agrees = match (self.method, test) {
-            (Method::Marginal, _) => self.marginal_thresholds().as_deref() == Some(thresholds),
-            (Method::Conditional, _) => self.walked_thresholds().as_deref() == Some(thresholds),
+        let agrees = match (self.method.family(), test) {
+            (Some(FamilyKind::OneThreshold), _) => {
+                self.marginal_thresholds().as_deref() == Some(thresholds)
+            }
+            (Some(FamilyKind::Backward), _) => {
+                self.walked_thresholds().as_deref() == Some(thresholds)
+            }
             (_, None) => thresholds.iter().all(|&v| v == f32::INFINITY),
             (_, Some(test)) => {
                 let opens = self.thresholds.opens();

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::identity::{Classifier, Fingerprint, Key, Met, SetRecord, Sketch, Sketched};
+use crate::data::identity::{Classifier, Fingerprint, Key, Met, SetSummary, Sketch, Sketched};
 use crate::data::score::ScoreSource;
 use crate::data::terms::{Admission, Terms};
 use crate::numbers::alpha_delta::{Alpha, Delta};
@@ -20,7 +20,7 @@ pub use crate::testing::fixed_sequence::{Labelled, Promise, Proof, Test, halted_
 /// A family of candidates that was tested at its own share of δ.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FamilyRecord {
+pub struct TestedFamily {
     /// What kind of rules it consists of.
     pub kind: FamilyKind,
     /// Its share of δ.
@@ -87,21 +87,21 @@ pub enum Lengths {
 /// it was stored; never assembled by hand, so that [`promise`](Self::promise) can
 /// be relied on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
-pub struct Rule(Record);
+#[serde(try_from = "RuleRecord", into = "RuleRecord")]
+pub struct Rule(RuleRecord);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub(crate) struct RuleRecord {
     pub(crate) method: Method,
     pub(crate) promise: Option<Promise>,
-    #[serde(default, skip_serializing_if = "Terms::is_usual")]
+    #[serde(default, skip_serializing_if = "Terms::is_default")]
     pub(crate) terms: Terms,
     /// The groups that the promise holds for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) groups: Vec<String>,
     /// How the p-values came about.
-    #[serde(default, skip_serializing_if = "Proof::is_usual")]
+    #[serde(default, skip_serializing_if = "Proof::is_binomial")]
     pub(crate) proof: Proof,
     pub(crate) alpha: Alpha,
     pub(crate) delta: Delta,
@@ -126,15 +126,15 @@ pub(crate) struct Record {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) late_accuracy: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) fitted_on: Option<SetRecord>,
-    pub(crate) screened_on: Option<SetRecord>,
-    pub(crate) certified_on: Option<SetRecord>,
+    pub(crate) fitted_on: Option<SetSummary>,
+    pub(crate) screened_on: Option<SetSummary>,
+    pub(crate) certified_on: Option<SetSummary>,
     pub(crate) split: Option<Split>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) classifier: Option<Classifier>,
     /// The families, whose tests follow each other in the trail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) families: Vec<FamilyRecord>,
+    pub(crate) families: Vec<TestedFamily>,
     /// The place in the trail, counted from 1, of the rule that was chosen among
     /// all that passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -193,7 +193,7 @@ impl Rule {
     /// [remembers](Self::remembers).
     pub const REMEMBERED: usize = Sketch::OF_A_RULE;
 
-    pub(crate) fn from_record(record: Record) -> Self {
+    pub(crate) fn from_record(record: RuleRecord) -> Self {
         Self(record)
     }
 
@@ -317,7 +317,8 @@ impl Rule {
     /// spent twice.
     pub fn looks_again(&self, before: &Self) -> bool {
         let (new, old) = (&self.0, &before.0);
-        let asked = |record: &Record| (record.method, record.promise, record.alpha, record.delta);
+        let asked =
+            |record: &RuleRecord| (record.method, record.promise, record.alpha, record.delta);
         let same = asked(new) == asked(old) && new.terms == old.terms && new.promise.is_some();
         let later = match (&new.looks, &old.looks) {
             (Some(new), Some(old)) => new.planned == old.planned && new.made > old.made,
@@ -328,24 +329,24 @@ impl Rule {
 
     /// Whether these are the very sequences that the rule was made from, or a
     /// part that they were split into.
-    pub fn made_from(&self, set: SetRecord) -> bool {
+    pub fn made_from(&self, set: SetSummary) -> bool {
         let parts = [self.fitted_on(), self.screened_on(), self.certified_on()];
-        let all: SetRecord = parts.into_iter().flatten().sum();
+        let all: SetSummary = parts.into_iter().flatten().sum();
         set == all || parts.contains(&Some(set))
     }
 
     /// The traces that the score, or the candidates, were fitted to.
-    pub fn fitted_on(&self) -> Option<SetRecord> {
+    pub fn fitted_on(&self) -> Option<SetSummary> {
         self.0.fitted_on
     }
 
     /// The traces that screened.
-    pub fn screened_on(&self) -> Option<SetRecord> {
+    pub fn screened_on(&self) -> Option<SetSummary> {
         self.0.screened_on
     }
 
     /// The traces that certified.
-    pub fn certified_on(&self) -> Option<SetRecord> {
+    pub fn certified_on(&self) -> Option<SetSummary> {
         self.0.certified_on
     }
 
@@ -365,12 +366,12 @@ impl Rule {
     }
 
     /// The families whose tests follow each other in the trail.
-    pub fn families(&self) -> &[FamilyRecord] {
+    pub fn families(&self) -> &[TestedFamily] {
         &self.0.families
     }
 
     /// Each family with its tests, which follow each other in the trail.
-    pub fn tests_by_family(&self) -> impl Iterator<Item = (&FamilyRecord, &[Test])> {
+    pub fn tests_by_family(&self) -> impl Iterator<Item = (&TestedFamily, &[Test])> {
         let mut left = self.trail();
         self.families().iter().map(move |family| {
             let (tests, rest) = left.split_at(family.tests.min(left.len()));
@@ -380,7 +381,7 @@ impl Rule {
     }
 
     /// The family of the rule that was chosen.
-    pub fn chosen_family(&self) -> Option<&FamilyRecord> {
+    pub fn chosen_family(&self) -> Option<&TestedFamily> {
         let chosen = self.chosen()?;
         let made_it = |tests: &[Test]| tests.iter().any(|test| std::ptr::eq(test, chosen));
         let mut families = self.tests_by_family();
@@ -400,13 +401,13 @@ impl Rule {
     }
 }
 
-impl TryFrom<Record> for Rule {
+impl TryFrom<RuleRecord> for Rule {
     type Error = RuleError;
 
     /// Checks what can be checked without the traces: that every p-value
     /// follows from its counts, that the tests were made in the method's order
     /// until one failed, and that the thresholds are those the tests certified.
-    fn try_from(record: Record) -> Result<Self, RuleError> {
+    fn try_from(record: RuleRecord) -> Result<Self, RuleError> {
         match record.contradiction() {
             None => Ok(Self(record)),
             Some(what) => Err(RuleError(what)),
@@ -414,7 +415,7 @@ impl TryFrom<Record> for Rule {
     }
 }
 
-impl From<Rule> for Record {
+impl From<Rule> for RuleRecord {
     fn from(rule: Rule) -> Self {
         rule.0
     }
@@ -508,7 +509,7 @@ mod tests {
     fn ten_thousand_tests_on_a_billion_sequences_are_not_too_many() {
         for method in ["conditional", "adaptive"] {
             let record = stored(method, 10_000, 10_000, 1_000_000_000);
-            let record: Record = serde_json::from_value(record).unwrap();
+            let record: RuleRecord = serde_json::from_value(record).unwrap();
             assert_eq!(record.excess(), None);
         }
     }

@@ -46,7 +46,7 @@ impl FamilyKind {
 
     /// Whether the family is the same for all data, so that the fitting traces
     /// may help to certify it where they were drawn like the others.
-    pub(crate) fn is_free(self) -> bool {
+    pub(crate) fn is_same_for_all_data(self) -> bool {
         matches!(self, Self::Plain | Self::Clock)
     }
 }

@@ -25,7 +25,7 @@ use crate::tables::moments::Moments;
 
 /// The counts for an ordered family of candidates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "Record", into = "Record")]
+#[serde(try_from = "StoredTable", into = "StoredTable")]
 pub(crate) struct Table {
     rules: usize,
     t_max: usize,
@@ -533,7 +533,7 @@ fn pack(sequences: u64, gaps: u64) -> u64 {
 /// Counts as they are stored.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct StoredTable {
     t_max: usize,
     sequences: u64,
     halted: Vec<Vec<u64>>,
@@ -542,7 +542,7 @@ struct Record {
     moments: Vec<Moments>,
 }
 
-impl From<Table> for Record {
+impl From<Table> for StoredTable {
     fn from(table: Table) -> Self {
         let rows = |count: fn(&Counts) -> u64| {
             let row = |row: &[Counts]| row.iter().map(count).collect();
@@ -558,42 +558,42 @@ impl From<Table> for Record {
     }
 }
 
-impl TryFrom<Record> for Table {
+impl TryFrom<StoredTable> for Table {
     type Error = EvidenceError;
 
     /// Every sequence halts exactly once under every candidate, and no more
     /// gaps than halts: a table for which that does not hold is not evidence.
-    fn try_from(record: Record) -> Result<Self, EvidenceError> {
+    fn try_from(stored: StoredTable) -> Result<Self, EvidenceError> {
         let damaged = |what| Err(EvidenceError::Damaged(what));
-        let (rules, t_max) = (record.halted.len(), record.t_max);
+        let (rules, t_max) = (stored.halted.len(), stored.t_max);
         let shaped =
             |table: &[Vec<u64>]| table.len() == rules && table.iter().all(|row| row.len() == t_max);
-        if !shaped(&record.halted) || !shaped(&record.gaps) {
+        if !shaped(&stored.halted) || !shaped(&stored.gaps) {
             return damaged("a table has the wrong shape");
         }
-        if record.sequences > MOST_SEQUENCES {
+        if stored.sequences > MOST_SEQUENCES {
             return damaged("there are more sequences than can be");
         }
-        let whole = match record.moments.is_empty() {
+        let whole = match stored.moments.is_empty() {
             true => 1,
             false => u64::from(TOP),
         };
-        if !record.moments.is_empty() && record.moments.len() != rules * t_max {
+        if !stored.moments.is_empty() && stored.moments.len() != rules * t_max {
             return damaged("a table has the wrong shape");
         }
-        for row in record.moments.chunks(t_max.max(1)) {
+        for row in stored.moments.chunks(t_max.max(1)) {
             let mut sum = Moments::default();
             for &moments in row {
                 sum += moments;
-                if !sum.are_possible() || sum.units > record.sequences {
+                if !sum.are_possible() || sum.units > stored.sequences {
                     return damaged("sums of losses contradict each other");
                 }
             }
         }
         let mut counts = Vec::new();
-        for (halted, gaps) in std::iter::zip(&record.halted, &record.gaps) {
+        for (halted, gaps) in std::iter::zip(&stored.halted, &stored.gaps) {
             let total = halted.iter().try_fold(0_u64, |sum, &h| sum.checked_add(h));
-            if total != Some(record.sequences) {
+            if total != Some(stored.sequences) {
                 return damaged("a candidate's counts do not add up to the number of sequences");
             }
             for (&halted, &gaps) in std::iter::zip(halted, gaps) {
@@ -606,9 +606,9 @@ impl TryFrom<Record> for Table {
         Ok(Self {
             rules,
             t_max,
-            sequences: record.sequences,
+            sequences: stored.sequences,
             counts,
-            moments: record.moments,
+            moments: stored.moments,
         })
     }
 }

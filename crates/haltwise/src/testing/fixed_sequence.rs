@@ -43,6 +43,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::data::loss::{Loss, Measure, TOP};
+use crate::data::words::words;
 use crate::numbers::alpha_delta::{Alpha, Delta};
 use crate::numbers::binomial::binomial_tail;
 use crate::numbers::counts::Counts;
@@ -60,6 +61,12 @@ pub enum Promise {
     /// Among the sequences halted by step t, the gap is at most α, for every t
     /// by which any sequence halts.
     Conditional,
+}
+
+words! { Promise, "promise":
+    Conditional = "halted-by", "Among the sequences halted by step t, for every t";
+    Marginal = "average",
+        "On average over all sequences; halts earlier, and may lose more among early halts";
 }
 
 /// How p-values come about. Fixed before certifying.
@@ -88,14 +95,14 @@ pub enum Proof {
 /// The sequences that one table is about: all of a group, or those of them that
 /// have a label; and what counts as lost.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Strand {
+pub(crate) struct Tally {
     pub(crate) labelled_only: bool,
     pub(crate) measure: Measure,
     pub(crate) tallied: Tallied,
 }
 
 impl Proof {
-    pub(crate) fn is_usual(&self) -> bool {
+    pub(crate) fn is_binomial(&self) -> bool {
         *self == Self::default()
     }
 
@@ -135,25 +142,25 @@ impl Proof {
     }
 
     /// What is counted in each group.
-    pub(crate) fn strands(&self, loss: Loss, units: bool) -> Vec<Strand> {
-        let strand = |labelled_only, measure, tallied| Strand {
+    pub(crate) fn tallies(&self, loss: Loss, units: bool) -> Vec<Tally> {
+        let tally = |labelled_only, measure, tallied| Tally {
             labelled_only,
             measure,
             tallied,
         };
         let bits = |labelled_only, loss| {
             let measure = Measure { loss, binary: true };
-            strand(labelled_only, measure, Tallied::Bits)
+            tally(labelled_only, measure, Tallied::Bits)
         };
         match self {
             Self::Binomial => vec![bits(false, loss)],
-            Self::Bets(_) if units => vec![strand(false, Measure::of(loss), Tallied::Units)],
+            Self::Bets(_) if units => vec![tally(false, Measure::of(loss), Tallied::Units)],
             Self::Bets(_) => {
                 let measure = Measure {
                     loss,
                     binary: false,
                 };
-                vec![strand(false, measure, Tallied::Levels)]
+                vec![tally(false, measure, Tallied::Levels)]
             }
             Self::FewLabels { .. } => vec![
                 bits(false, Loss::Disagreement),
@@ -270,7 +277,7 @@ impl<'p> Judge<'p> {
 
     /// The largest p-value, and the first place where it stands.
     fn largest(&self, by_step: &[Found]) -> (usize, f64) {
-        if self.proof.is_usual() {
+        if self.proof.is_binomial() {
             let counts: Vec<Counts> = by_step.iter().map(|found| found.counts).collect();
             return largest_p_value(&counts, self.alpha);
         }
@@ -335,7 +342,7 @@ impl Test {
     }
 }
 
-/// The tables of a family: for each group, one per strand.
+/// The tables of a family: for each group, one per tally.
 pub(crate) type Tables<'e> = [Vec<&'e Table>];
 
 /// Tests the candidates of a family in their order, at the level that is its
@@ -380,8 +387,8 @@ fn test(
         Promise::Conditional => opens,
     };
     let mut worst: Option<(usize, usize, f64, Found)> = None;
-    for (g, strands) in tables.iter().enumerate() {
-        let by_step = found_by_step(strands, c);
+    for (g, tallies) in tables.iter().enumerate() {
+        let by_step = found_by_step(tallies, c);
         let (step, p) = judge.largest(&by_step[first..]);
         if worst.as_ref().is_none_or(|worst| p > worst.2) {
             worst = Some((g, first + step, p, by_step[first + step]));
@@ -409,12 +416,12 @@ fn test(
     }
 }
 
-/// What was found by each step, of the strands of one group.
-fn found_by_step(strands: &[&Table], c: usize) -> Vec<Found> {
+/// What was found by each step, of the tallies of one group.
+fn found_by_step(tallies: &[&Table], c: usize) -> Vec<Found> {
     let mut found = Found::default();
-    let strand = |s: usize| strands.get(s).map_or(&[][..], |table| table.halted_at(c));
-    let (all, gaps, disagreements) = (strand(0), strand(1), strand(2));
-    let moments = strands.first().map_or(&[][..], |table| table.moments_at(c));
+    let tally = |s: usize| tallies.get(s).map_or(&[][..], |table| table.halted_at(c));
+    let (all, gaps, disagreements) = (tally(0), tally(1), tally(2));
+    let moments = tallies.first().map_or(&[][..], |table| table.moments_at(c));
     let step = |t: usize| {
         found.counts += all[t];
         if let Some(&moments) = moments.get(t) {

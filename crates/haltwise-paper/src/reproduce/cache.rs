@@ -64,37 +64,37 @@ pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct CachedResults {
     key: String,
     results: DatasetResults,
 }
 
 /// The results in a file, if they were made from the same.
 pub(super) fn results(path: &Path, key: &str) -> anyhow::Result<Option<DatasetResults>> {
-    let kept: Option<Kept> = read_json(path)?;
-    Ok(kept.filter(|k| k.key == key).map(|k| k.results))
+    let cached: Option<CachedResults> = read_json(path)?;
+    Ok(cached.filter(|k| k.key == key).map(|k| k.results))
 }
 
 /// Keeps the results of a dataset.
 pub(super) fn keep(path: &Path, key: &str, results: &DatasetResults) -> anyhow::Result<()> {
-    let kept = Kept {
+    let cached = CachedResults {
         key: key.to_owned(),
         results: results.clone(),
     };
-    write_json(path, &kept)
+    write_json(path, &cached)
 }
 
 /// What stands beside a file that is no JSON, such as a model: its key, and its
 /// own digest, so that a file someone replaced is not taken for ours.
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct MadeFrom {
     key: String,
     digest: String,
 }
 
 /// Whether a file is the one that was made from the same.
 pub(super) fn is_current(path: &Path, key: &str) -> anyhow::Result<bool> {
-    let record: Option<Record> = read_json(&beside(path))?;
+    let record: Option<MadeFrom> = read_json(&beside(path))?;
     Ok(match record {
         Some(record) if record.key == key && path.is_file() => record.digest == file_digest(path)?,
         _ => false,
@@ -103,7 +103,7 @@ pub(super) fn is_current(path: &Path, key: &str) -> anyhow::Result<bool> {
 
 /// Records what a file was made from.
 pub(super) fn record(path: &Path, key: &str) -> anyhow::Result<()> {
-    let record = Record {
+    let record = MadeFrom {
         key: key.to_owned(),
         digest: file_digest(path)?,
     };

@@ -1,0 +1,235 @@
+"""What can be asked of a calibration, as the heart declares it.
+
+Not to be edited: `HALTWISE_WRITE=1 cargo test -p haltwise-cli --bin haltwise reference` writes this
+file, and the same test compares it with the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, TypedDict
+
+Method = Literal["adaptive", "marginal", "conditional", "screen-only"]
+Score = Literal["confidence", "max-probability", "margin", "gap"]
+ScreenBy = Literal["risk", "p-value"]
+Promise = Literal["halted-by", "average"]
+Loss = Literal["gap", "disagreement", "given", "absolute"]
+
+
+class Options(TypedDict, total=False):
+    """Options by name; None asks for what is usual."""
+
+    method: Method | None
+    score: Score | None
+    fit_fraction: float | None
+    screen_fraction: float | None
+    seed: int | None
+    alpha: float | None
+    delta: float | None
+    grid_step: float | None
+    screen_by: ScreenBy | None
+    promise: Promise | None
+    loss: Loss | None
+    scale: float | None
+    by: Any
+    unit: Any
+    weight: Any
+    weight_bound: float | None
+    cost: Any
+    looks: Sequence[int] | None
+
+
+class Option(NamedTuple):
+    """One option, for signatures and docstrings."""
+
+    annotation: str
+    default: Any
+    doc: str
+
+
+#: All that `calibrate` takes.
+OPTIONS: dict[str, Option] = {
+    "method": Option(
+        "Method | None",
+        "adaptive",
+        """\
+method : str, default "adaptive"
+    How to find the rule.
+    ``"adaptive"``: A learned score and threshold curves; halts earliest. The gap is
+    controlled among the sequences halted by any step, or as `promise` says.
+    ``"marginal"``: The paper's: one threshold; the gap is controlled on average over all
+    sequences.
+    ``"conditional"``: The paper's: a threshold per step; the gap is controlled among the
+    sequences halted by any step.
+    ``"screen-only"``: The conditional method without its tests: promises nothing, for
+    comparison.
+""",
+    ),
+    "score": Option(
+        "Score | None",
+        None,
+        """\
+score : str, optional
+    What says how safe it is to stop. By default what the traces carry; with the method
+    adaptive, that or the learned one, whichever promises to halt earlier.
+    ``"confidence"``: The score that the traces carry.
+    ``"max-probability"``: The largest class probability.
+    ``"margin"``: The largest class probability less the second largest.
+    ``"gap"``: The probability that stopping costs nothing, learned from traces that are set
+    aside.
+""",
+    ),
+    "fit_fraction": Option(
+        "float | None",
+        None,
+        """\
+fit_fraction : float, default 0.3
+    The share of the traces that is set aside to fit to, if no others are given.
+""",
+    ),
+    "screen_fraction": Option(
+        "float | None",
+        None,
+        """\
+screen_fraction : float, default 0.5
+    With the method conditional: the share of the traces that screens, if no others are
+    given.
+""",
+    ),
+    "seed": Option(
+        "int | None",
+        None,
+        """\
+seed : int, default 0
+    The seed that draws the parts, if the traces are split.
+""",
+    ),
+    "alpha": Option(
+        "float | None",
+        0.1,
+        """\
+alpha : float, default 0.1
+    The tolerated gap: the share of sequences for which stopping early may lose a right
+    answer.
+""",
+    ),
+    "delta": Option(
+        "float | None",
+        0.01,
+        """\
+delta : float, default 0.01
+    The probability with which the guarantee may fail.
+""",
+    ),
+    "grid_step": Option(
+        "float | None",
+        None,
+        """\
+grid_step : float, default 0.01
+    The distance between the thresholds that the paper's methods choose from.
+""",
+    ),
+    "screen_by": Option(
+        "ScreenBy | None",
+        None,
+        """\
+screen_by : str, default "risk"
+    With the methods conditional and screen-only: what screening asks of a threshold.
+    ``"risk"``: The smallest threshold whose gap among the screening traces is at most
+    `alpha`.
+    ``"p-value"``: The smallest threshold whose p-value on the screening traces is at most
+    `delta`.
+""",
+    ),
+    "promise": Option(
+        "Promise | None",
+        None,
+        """\
+promise : str, default "halted-by"
+    With the method adaptive: which sequences the promise covers.
+    ``"halted-by"``: Among the sequences halted by step t, for every t.
+    ``"average"``: On average over all sequences; halts earlier, and may lose more among
+    early halts.
+""",
+    ),
+    "loss": Option(
+        "Loss | None",
+        "gap",
+        """\
+loss : str, default "gap"
+    What stopping early may lose.
+    ``"gap"``: The full prediction is right and the early one is wrong; labels may be
+    missing.
+    ``"disagreement"``: The early prediction differs from the full one; needs no labels.
+    ``"given"``: The losses that come with the traces, in [0, 1] at each step.
+    ``"absolute"``: How much further from the true number the early prediction is than the
+    full one, in units of `scale`.
+""",
+    ),
+    "scale": Option(
+        "float | None",
+        None,
+        """\
+scale : float, optional
+    With the loss absolute: how much further from the truth counts as a loss of 1.
+""",
+    ),
+    "by": Option(
+        "Any",
+        None,
+        """\
+by : str or array of (n), optional
+    Promise it separately for each value of this column, such as a hospital or a device, or
+    of the true `label`.
+""",
+    ),
+    "unit": Option(
+        "Any",
+        None,
+        """\
+unit : str or array of (n), optional
+    Sequences with the same value in this column, such as a patient or a driver, are one
+    draw: they are split and certified as a whole.
+""",
+    ),
+    "weight": Option(
+        "Any",
+        None,
+        """\
+weight : str or array of (n), optional
+    Promise it for a declared shift: this column says how much more often each sequence is
+    met where the rule will be used.
+""",
+    ),
+    "weight_bound": Option(
+        "float | None",
+        None,
+        """\
+weight_bound : float, optional
+    With `weight`: what no weight exceeds. About one trace in so many counts.
+""",
+    ),
+    "cost": Option(
+        "Any",
+        None,
+        """\
+cost : str, array of (n, T), or array of (T), optional
+    What reading a step costs, for a rule that costs least instead of halting earliest: a
+    column with a cost per step, or costs such as 1,1,4 (the last one also for later steps).
+    By default every step as much.
+""",
+    ),
+}
+
+#: What evidence that is gathered apart from calibrating takes beside those.
+EVIDENCE: dict[str, Option] = {
+    "looks": Option(
+        "Sequence[int] | None",
+        None,
+        """\
+looks : sequence of int, optional
+    Certify more than once while traces come in: after so many of them in all, those that
+    propose the rules among them. Each look has an equal share of `delta`.
+""",
+    ),
+}
