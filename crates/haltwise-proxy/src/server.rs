@@ -188,7 +188,7 @@ impl Proxy {
         Ok((voted?, reported))
     }
 
-    fn count(&self, voted: &Voted) {
+    fn count(&self, voted: &VotedReply) {
         let ((votes, of), (tokens, saved)) = (voted.votes(), voted.tokens());
         self.metrics.votes.add(votes);
         self.metrics.votes_saved.add(of - votes);

@@ -11,14 +11,14 @@ use crate::line::{Line, json_class};
 use crate::log_record::{Halt, LogRecord, RunningAudit, UnlabelledAudit};
 
 /// Monitors of all servers count by the same calendar: blocks of ten minutes.
-const CALENDAR: u64 = 600_000;
+pub(super) const CALENDAR: u64 = 600_000;
 
 /// The streams of a unit are those that begin within so many blocks, a day, of its
 /// first one. A stream that begins later does not count.
-const UNIT_LASTS: u64 = 144;
+pub(super) const UNIT_LASTS: u64 = 144;
 
 /// The most bytes for the traces of running audits. When there are more, some are thinned.
-const MOST_RUNNING: usize = 64 << 20;
+pub(super) const MOST_RUNNING: usize = 64 << 20;
 
 impl RuleState {
     /// An audited stream begins. `of` is its group and its unit.

@@ -1,7 +1,14 @@
 use std::num::NonZeroUsize;
 
-use super::*;
+use haltwise::monitor::UnitKey;
+use haltwise::stream::Reason;
 use haltwise::{Inputs, Method, Outputs, Plan, Sequence};
+use rand::RngExt;
+
+use super::*;
+use crate::audit_trace::AuditTrace;
+use crate::fault::{Fault, FaultKind};
+use crate::line::Line;
 
 /// What a rule promises something about.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,7 +68,7 @@ fn state(audit: f64) -> RuleState {
     RuleState::new(rule, json, settings(audit), 1)
 }
 
-fn desk_about(about: About, audit: f64) -> RuleState {
+fn state_about(about: About, audit: f64) -> RuleState {
     let (rule, json) = rule_about(about, 0.01);
     RuleState::new(rule, json, settings(audit), 1)
 }
@@ -211,7 +218,7 @@ impl Logged {
         }
         self.told.remove(at);
         if !audited || rng.random_bool(0.2) {
-            self.change(|state, _, out| state.lose(&id, out));
+            self.change(|state, _, out| state.lose_audit(&id, out));
             return;
         }
         let mut kept = AuditTrace::default();
@@ -256,7 +263,7 @@ fn whoever_is_stopped_and_started_goes_on_as_if_nothing_had_been() {
                 let said = one.chance(&mut rng, &rules);
                 assert_eq!(stopped.chance(&mut same, &rules), said);
                 if rng.random_bool(0.05) {
-                    older += usize::from(!stopped.state.older.is_empty());
+                    older += usize::from(!stopped.state.replaced.is_empty());
                     stopped.stop();
                 }
                 assert_eq!(
@@ -432,11 +439,11 @@ fn a_stream_that_makes_room_ends_its_audit() {
         (10, 10, 0)
     );
     known(&all.state);
-    assert_eq!(all.again().live.len(), 0);
+    assert_eq!(all.again().running.len(), 0);
 }
 
 #[test]
-fn the_desk_is_held_for_a_part_of_what_waits_at_a_time() {
+fn the_state_is_held_for_a_part_of_what_waits_at_a_time() {
     let mut all = Logged::new(1.0);
     for id in 0..20_000 {
         for (score, class, end) in [(0.1, 0, false), (0.9, 0, false), (0.9, 1, true)] {
@@ -568,13 +575,13 @@ fn known(state: &RuleState) -> Known {
         .map(|(_, audit)| audit.trace.bytes());
     assert_eq!(state.unlabelled.bytes(), bytes.sum::<usize>());
     let wanted = state
-        .waiting
+        .unlabelled
         .iter()
         .filter(|(_, waiting)| waiting.wants_label());
     assert_eq!(state.unlabelled.wanted(), wanted.count());
     let RuleState {
         renewal,
-        given,
+        digests,
         alarmed,
         first_delta,
         ..
@@ -582,9 +589,9 @@ fn known(state: &RuleState) -> Known {
     Known {
         monitor: state.monitor.clone(),
         waiting,
-        unfiled: state.unfiled.clone(),
+        done: state.unfiled.clone(),
         alarm_at: state.alarm_at,
-        rules: (*renewal, given.clone(), alarmed.clone(), *first_delta),
+        rules: (*renewal, digests.clone(), alarmed.clone(), *first_delta),
         totals: Totals {
             // Of the process.
             observations: 0,
@@ -653,7 +660,7 @@ fn labels_come_late_and_are_wanted_where_predictions_differ() {
 }
 
 #[test]
-fn the_log_alone_brings_a_desk_back() {
+fn the_log_alone_brings_a_state_back() {
     let mut all = Logged::new(0.5);
     for id in 0..500 {
         all.now += 20_000;
@@ -671,7 +678,7 @@ fn the_log_alone_brings_a_desk_back() {
         }
     }
     let before = known(&all.state);
-    assert!(before.monitor.as_ref().unwrap().audits() > 200 && before.unfiled.len() > 20);
+    assert!(before.monitor.as_ref().unwrap().audits() > 200 && before.done.len() > 20);
     assert!(all.state.totals.idle > 0);
     assert_eq!(known(&all.again()), before);
     // And so does a log that begins with its state.
@@ -781,7 +788,7 @@ fn another_rule_comes_in_without_dropping_a_stream_and_spends_its_share_of_delta
             .contains("\"t\":2,\"reason\":\"threshold\"")
     );
     // The old stream is of the old rule, which is under way until it is over.
-    assert_eq!(all.state.older.len(), 1);
+    assert_eq!(all.state.replaced.len(), 1);
     assert!(
         all.say(r#"{"id": "old", "score": 0.9, "end": true}"#)
             .unwrap()
@@ -789,13 +796,13 @@ fn another_rule_comes_in_without_dropping_a_stream_and_spends_its_share_of_delta
     );
     all.change(|state, now, out| state.tick(now, out));
     assert_eq!(
-        all.state.older.len(),
+        all.state.replaced.len(),
         1,
         "streams that halted may send more"
     );
     all.now += 3_601_000;
     all.change(|state, now, out| state.tick(now, out));
-    assert_eq!(all.state.older.len(), 0);
+    assert_eq!(all.state.replaced.len(), 0);
     assert!((all.state.next_delta() - 0.01 / 6.0).abs() < 1e-12);
     assert_eq!(known(&all.again()), known(&all.state));
     assert_eq!(all.again().renewal, 2);
@@ -891,7 +898,7 @@ fn a_month_of_streams_leaves_nothing_behind() {
 
 #[test]
 fn groups_are_watched_one_by_one() {
-    let mut all = Logged::of(desk_about(About::Sites, 1.0));
+    let mut all = Logged::of(state_about(About::Sites, 1.0));
     for unknown in [
         r#"{"id": 1, "score": 0.1}"#,
         r#"{"id": 1, "score": 0.1, "group": "east"}"#,
@@ -944,7 +951,7 @@ fn audits_of_a_rule_about_disagreements_want_no_label() {
     let mut json: serde_json::Value = serde_json::from_str(&json).unwrap();
     json["terms"] = serde_json::json!({"loss": "disagreement"});
     let json = json.to_string();
-    let rule = parse(&json).unwrap();
+    let rule = haltwise_io::parse_rule(json.as_bytes()).unwrap();
     let mut all = Logged::of(RuleState::new(rule, json, settings(1.0), 1));
     all.stream(1, 0, 1);
     let status = all.state.status();
@@ -958,7 +965,7 @@ fn audits_of_a_rule_about_disagreements_want_no_label() {
 
 #[test]
 fn units_are_audited_whole_and_count_once() {
-    let mut all = Logged::of(desk_about(About::Machines, 0.5));
+    let mut all = Logged::of(state_about(About::Machines, 0.5));
     let fault = all.say(r#"{"id": 1, "score": 0.1}"#).unwrap_err();
     assert!(fault.remedy.contains("\"unit\""), "{fault:?}");
     // Each tenth machine loses a right answer in all of its eight streams.
@@ -1010,19 +1017,19 @@ fn units_are_audited_whole_and_count_once() {
 
 #[test]
 fn a_unit_that_is_audited_stays_so_where_a_smaller_share_is_drawn() {
-    let mut all = Logged::of(desk_about(About::Machines, 1.0));
+    let mut all = Logged::of(state_about(About::Machines, 1.0));
     let begins = |id: u32, unit: u32| format!(r#"{{"id": {id}, "score": 0.1, "unit": {unit}}}"#);
     all.say(&begins(1, 1)).unwrap();
     all.state.settings.audit = 0.0;
     all.say(&begins(2, 1)).unwrap();
     all.say(&begins(3, 2)).unwrap();
-    let audited = ["1", "2", "3"].map(|id| all.state.live.contains_key(id));
+    let audited = ["1", "2", "3"].map(|id| all.state.running.contains_key(id));
     assert_eq!(audited, [true, true, false]);
 }
 
 #[test]
 fn a_unit_is_over_a_day_after_its_first_stream() {
-    let mut all = Logged::of(desk_about(About::Machines, 1.0));
+    let mut all = Logged::of(state_about(About::Machines, 1.0));
     // It ends before the step at which streams halt early: by that step nothing halted,
     // and more streams of the machine might.
     let ends = |unit: &str| format!(r#"{{"id": 1, "score": 0.1, "unit": {unit}, "end": true}}"#);

@@ -92,6 +92,8 @@ pub(super) fn remove_if_there(path: &Path) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use haltwise_io::{TraceWriter, WriteOptions};
+
     use super::*;
 
     #[test]
