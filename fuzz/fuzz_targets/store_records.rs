@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use haltwise::Rule;
 use haltwise_log::Log;
-use haltwise_serve::Stored;
+use haltwise_serve::StoredMonitor;
 
 const HEADER: &str = "{\"format\":\"haltwise-store-1\"}";
 
@@ -22,8 +22,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let folder = tempfile::tempdir().unwrap();
     let (rule, json) = &*RULE;
     write(folder.path(), text);
-    if let Ok(Some(stored)) = Stored::read(folder.path(), "rule", rule, json) {
-        let again = Stored::read(folder.path(), "rule", rule, json).unwrap().unwrap();
+    if let Ok(Some(stored)) = StoredMonitor::read(folder.path(), "rule", rule, json) {
+        let again = StoredMonitor::read(folder.path(), "rule", rule, json).unwrap().unwrap();
         assert_eq!(again.labels_wanted, stored.labels_wanted);
     }
 });

@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::bail;
 use haltwise::{Decision, Reason, Rule, State, Step};
 use haltwise_io::read_rule;
-use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document, for_each};
+use haltwise_llm::{Mismatch, Question, Reader, Tokens, by_document};
 use serde::Serialize;
 
-use crate::in_order::InOrder;
+use crate::answers::{RightAnswers, for_each_in_order};
 use crate::promise;
 use crate::read::{OPTIONS, padded};
 use crate::reader::{QuestionArgs, RuleReaderArgs};
@@ -100,29 +99,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let promised = promise::check(&args.rule, &rule, mismatches, "read", args.force)?;
     let documents = by_document(&questions);
     let (mut totals, as_json) = (Totals::default(), args.questions.is_some() || args.json);
-    // Answers are printed in the order of the documents, whichever is read first.
-    let printed = Mutex::new(InOrder::new(|answered: Answered<'_>| {
+    let print = |answered: Answered<'_>| {
         totals.add(&answered);
         if as_json {
             show::print_json(&answered)
         } else {
             Ok(show::print(&describe(&answered, &reader))?)
         }
-    }));
-    let print = || printed.lock().unwrap_or_else(PoisonError::into_inner);
-    let asked = for_each(documents.len(), reader_args.server.concurrency, |d| {
+    };
+    let workers = reader_args.server.concurrency;
+    for_each_in_order(documents.len(), workers, print, |d, print| {
         let members: Vec<&Question> = documents[d].iter().map(|&q| &questions[q]).collect();
         let ends = reader.part_ends(&members[0].document)?;
         for question in members {
             check_fits(&rule, question, ends.len())?;
-            let answered = answer(&rule, &reader, question, &ends, promised)?;
-            print().take(d, answered)?;
+            print(answer(&rule, &reader, question, &ends, promised)?)?;
         }
-        print().end(d)
-    });
-    let rest = printed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    rest.finish()?;
-    asked?;
+        Ok(())
+    })?;
     if args.questions.is_some() {
         show::note(totals.describe());
     }
@@ -257,8 +251,7 @@ fn describe(a: &Answered<'_>, reader: &Reader) -> String {
 #[derive(Default)]
 struct Totals {
     questions: u64,
-    labelled: u64,
-    right: u64,
+    right: RightAnswers,
     read: f64,
     tokens: Tokens,
     saved: u64,
@@ -267,8 +260,7 @@ struct Totals {
 impl Totals {
     fn add(&mut self, answered: &Answered<'_>) {
         self.questions += 1;
-        self.labelled += u64::from(answered.right.is_some());
-        self.right += u64::from(answered.right == Some(true));
+        self.right.add(answered.right);
         self.read += answered.t as f64 / answered.parts as f64;
         self.tokens += Tokens {
             sent: answered.tokens,
@@ -278,19 +270,15 @@ impl Totals {
     }
 
     fn describe(&self) -> String {
-        let mut text = format!(
+        format!(
             "{} answered, after {} of the parts on average; {} sent ({} from the server's \
-             cache), about {} saved",
+             cache), about {} saved{}",
             count(self.questions, "question", "questions"),
             percent(self.read / self.questions.max(1) as f64),
             count(self.tokens.sent, "token", "tokens"),
             number(self.tokens.cached),
             number(self.saved),
-        );
-        if self.labelled > 0 {
-            let share = percent(self.right as f64 / self.labelled as f64);
-            text += &format!("; {share} of {} are right", number(self.labelled));
-        }
-        text
+            self.right.describe(),
+        )
     }
 }

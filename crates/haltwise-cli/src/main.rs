@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod ask;
 mod calibrate;
 mod certify;
@@ -15,12 +16,12 @@ mod evaluate;
 mod evidence;
 mod export;
 mod forecast;
-mod in_order;
 mod inspect;
 mod memory;
 mod monitor;
 mod pages;
 mod plan;
+mod progress;
 mod promise;
 #[cfg(feature = "proxy")]
 mod proxy;

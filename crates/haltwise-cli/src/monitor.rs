@@ -11,7 +11,7 @@ use haltwise::terms::Terms;
 use haltwise::traces::SetSummary;
 use haltwise_io::{Columns, trace_files, visit_traces};
 use haltwise_report::words;
-use haltwise_serve::Stored;
+use haltwise_serve::StoredMonitor;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -109,7 +109,7 @@ fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Va
     let name = args.rule.file_stem().unwrap_or_default().to_string_lossy();
     let (mut monitors, mut wanted) = (Vec::new(), Vec::new());
     for path in &args.audits {
-        if let Some(stored) = Stored::read(path, &name, rule, &json)? {
+        if let Some(stored) = StoredMonitor::read(path, &name, rule, &json)? {
             if let Some(damage) = &stored.damage {
                 show::warn(damage);
             }

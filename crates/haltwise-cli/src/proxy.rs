@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use haltwise_proxy::{Key, Options, Proxy, Totals, for_votes};
-use haltwise_serve::Boards;
+use haltwise_serve::ServedRules;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -205,9 +205,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("cannot listen on {}", args.listen))?;
         let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
         on_hangup(vec![rule_file], renewals, log.clone()).context("cannot listen for signals")?;
-        let (boards, keeping) = Boards::start(watching)?;
-        let boards = boards.allow_hosts(doors.allow_host.clone());
-        let proxy = Proxy::new(boards.clone(), &options).with_context(|| file)?;
+        let (rules, keeping) = ServedRules::start(watching)?;
+        let rules = rules.allow_hosts(doors.allow_host.clone());
+        let proxy = Proxy::new(rules.clone(), &options).with_context(|| file)?;
         let proxy = Arc::new(proxy);
         let address = listener.local_addr()?;
         let url = doors.url(address);
@@ -219,7 +219,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 doors.drain().as_secs_f64()
             ));
         }
-        boards.close(&keeping)?;
+        rules.close(&keeping)?;
         Ok::<_, anyhow::Error>(proxy.totals())
     })?;
     log.info(&describe(totals));

@@ -1,18 +1,15 @@
 //! `haltwise read`: a language model's answers after each part of its documents.
 
-use std::ffi::OsString;
-use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use haltwise::Sequence;
 use haltwise_io::{CLASSIFIER, Format, TraceWriter, WriteOptions};
 use haltwise_llm::{Answer, Progress, Question, Reader, Reading};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::progress::{Bar, journal_path, with_journal};
 use crate::reader::{QuestionArgs, ReaderArgs};
 use crate::show::{self, count, number, percent};
 
@@ -58,10 +55,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let questions = args.question_args.read(&args.questions)?;
     let labels = labels(&questions, &args.questions)?;
     let bar = Arc::new(Bar::new());
-    let notices = bar.bar.clone();
-    let reader = args.reader.connect(None, move |text| {
-        notices.suspend(|| show::warn(text));
-    })?;
+    let reader = args.reader.connect(None, bar.warner())?;
     if !reader.template.reads_document_first() {
         show::warn(
             "the template puts the question before the document: the server reads every \
@@ -70,15 +64,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let reading = Reading::new(&reader, &questions)?;
     let journal = journal_path(&args.output);
-    tell_on_ctrl_c(&bar, &journal)?;
-    let ran = reading.run(&journal, args.reader.server.concurrency, &|progress| {
-        bar.show(progress)
-    });
-    bar.bar.finish_and_clear();
-    let answers = match (ran, kept(&bar, &journal)) {
-        (Err(error), Some(kept)) => return Err(anyhow::Error::new(error).context(kept)),
-        (ran, _) => ran?,
-    };
+    let answers = with_journal(&bar, &journal, |progress| {
+        reading.run(&journal, args.reader.server.concurrency, progress)
+    })?;
     let right = write(&args.output, &reader, &questions, &labels, &answers)?;
     std::fs::remove_file(&journal).with_context(|| format!("{}", journal.display()))?;
     report(&args, &reading, &answers, right, bar.last())?;
@@ -108,41 +96,6 @@ fn labels(questions: &[Question], path: &Path) -> anyhow::Result<Vec<u32>> {
         ),
     };
     questions.iter().map(label).collect()
-}
-
-pub(crate) fn journal_path(output: &Path) -> PathBuf {
-    let mut name = OsString::from(output);
-    name.push(".journal");
-    name.into()
-}
-
-/// What is there for the next run, where there is anything. Nothing was counted
-/// while the journal could not be used.
-pub(crate) fn kept(bar: &Bar, journal: &Path) -> Option<String> {
-    let progress = bar.last();
-    (progress.answered > 0).then(|| {
-        format!(
-            "{} of {} answers are kept in {}; run the same command again to go on",
-            number(progress.answered as u64),
-            number(progress.total as u64),
-            show::file(journal)
-        )
-    })
-}
-
-/// Has Ctrl-C say what is kept and end the program at once: every answer is in
-/// the journal when the next is asked for.
-pub(crate) fn tell_on_ctrl_c(bar: &Arc<Bar>, journal: &Path) -> anyhow::Result<()> {
-    let (bar, journal) = (Arc::clone(bar), journal.to_path_buf());
-    ctrlc::set_handler(move || {
-        bar.bar.finish_and_clear();
-        match kept(&bar, &journal) {
-            Some(kept) => show::note(format_args!("Interrupted: {kept}")),
-            None => show::note("Interrupted: nothing was answered yet"),
-        }
-        std::process::exit(show::INTERRUPTED.into());
-    })?;
-    Ok(())
 }
 
 /// Writes the traces, and returns how many full predictions are right.
@@ -248,109 +201,4 @@ fn report(
     }
     text += &format!("Written to {}.\n", show::file(&args.output));
     Ok(show::print(&text)?)
-}
-
-/// How far the reading is, on standard error: a line that moves on a terminal,
-/// a line every half minute elsewhere.
-pub(crate) struct Bar {
-    pub(crate) bar: ProgressBar,
-    state: Mutex<(Progress, Instant, Instant)>,
-}
-
-const QUIET: Duration = Duration::from_secs(30);
-
-impl Bar {
-    pub(crate) fn new() -> Self {
-        let bar = ProgressBar::hidden();
-        if io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(4));
-        }
-        if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}]") {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        let now = Instant::now();
-        Self {
-            bar,
-            state: Mutex::new((Progress::default(), now, now)),
-        }
-    }
-
-    pub(crate) fn last(&self) -> Progress {
-        self.state.lock().map(|state| state.0).unwrap_or_default()
-    }
-
-    pub(crate) fn show(&self, progress: Progress) {
-        let Ok(mut state) = self.state.lock() else {
-            return;
-        };
-        if progress.answered == progress.earlier {
-            state.1 = Instant::now();
-        }
-        state.0 = progress;
-        let words = words(progress, state.1.elapsed());
-        if !io::stderr().is_terminal() && state.2.elapsed() >= QUIET {
-            state.2 = Instant::now();
-            show::note(&words);
-        }
-        self.bar.set_length(progress.total as u64);
-        self.bar.set_position(progress.answered as u64);
-        self.bar.set_message(words);
-    }
-}
-
-fn words(progress: Progress, elapsed: Duration) -> String {
-    let seconds = elapsed.as_secs_f64();
-    let mut text = format!(
-        "{} of {} answers",
-        number(progress.answered as u64),
-        number(progress.total as u64)
-    );
-    let here = progress.answered - progress.earlier;
-    if here > 0 && seconds > 0.0 {
-        let left = seconds / here as f64 * (progress.total - progress.answered) as f64;
-        let left = indicatif::HumanDuration(Duration::from_secs_f64(left.ceil()));
-        let rate = |tokens: u64| number((tokens as f64 / seconds) as u64);
-        text += &match progress.generated {
-            0 => format!(
-                ", {} tokens/s ({} from the cache), {left} left",
-                rate(progress.tokens.sent),
-                percent(progress.tokens.cached as f64 / progress.tokens.sent.max(1) as f64),
-            ),
-            generated => format!(", {} tokens/s generated, {left} left", rate(generated)),
-        };
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use haltwise_llm::Tokens;
-
-    #[test]
-    fn progress_tells_the_speed_and_the_time_left_of_this_run() {
-        let progress = Progress {
-            answered: 60,
-            total: 100,
-            earlier: 40,
-            tokens: Tokens {
-                sent: 20_000,
-                cached: 15_000,
-            },
-            generated: 0,
-        };
-        let ten = Duration::from_secs(10);
-        assert_eq!(
-            words(progress, ten),
-            "60 of 100 answers, 2,000 tokens/s (75% from the cache), 20 seconds left"
-        );
-        let votes = Progress {
-            generated: 700,
-            ..progress
-        };
-        assert_eq!(
-            words(votes, ten),
-            "60 of 100 answers, 70 tokens/s generated, 20 seconds left"
-        );
-    }
 }

@@ -2,7 +2,8 @@
 //! have in common, and of it what `vote` needs as well.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ pub(crate) struct ServerArgs {
 
     /// The model's name on the server [default: the only one there is]
     #[arg(long, value_name = "NAME", help_heading = "Server")]
-    pub(crate) model: Option<String>,
+    model: Option<String>,
 
     /// Seconds that one answer may take
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds,
@@ -52,23 +53,99 @@ pub(crate) struct ServerArgs {
         allow_hyphen_values = true,
         help_heading = "Server"
     )]
-    pub(crate) server_flags: Option<String>,
+    server_flags: Option<String>,
 }
 
 impl ServerArgs {
-    /// How to talk to it.
-    pub(crate) fn options(
+    /// Connects to the server.
+    pub(crate) fn connect(
         &self,
         endpoint: Endpoint,
+        logprobs: Option<u32>,
+        recorded: Recorded<'_>,
         notice: impl Fn(&str) + Send + Sync + 'static,
-    ) -> ServerOptions {
+    ) -> anyhow::Result<Server> {
         let mut options = ServerOptions::new(&self.server);
         options.endpoint = endpoint;
+        options.logprobs = logprobs.unwrap_or(options.logprobs);
         options.timeout = Duration::from_secs_f64(self.timeout);
         options.retries = self.retries;
         options.api_key = ApiKey::from_env(&self.api_key_env);
         options.notice = Arc::new(notice);
-        options
+        let model = self.model.as_deref().or(recorded.text("model"));
+        Ok(Server::connect(options, model)?)
+    }
+
+    /// What to record about the server.
+    pub(crate) fn flags(&self, recorded: Recorded<'_>) -> Option<String> {
+        let flags = self.server_flags.as_deref().or(recorded.text("flags"));
+        flags.map(str::to_owned)
+    }
+}
+
+/// What a rule's record says about the model that the rule is for, if there is a rule. Options
+/// that the user leaves out are as in the record.
+#[derive(Clone, Copy)]
+pub(crate) struct Recorded<'r>(pub(crate) Option<&'r Record>);
+
+impl<'r> Recorded<'r> {
+    /// A value of the record, as it stands there.
+    pub(crate) fn text(self, name: &str) -> Option<&'r str> {
+        self.0?.get(name).map(String::as_str)
+    }
+
+    /// The user's value, else the recorded one.
+    pub(crate) fn or<T: FromStr>(self, name: &str, users: Option<T>) -> anyhow::Result<Option<T>>
+    where
+        T::Err: std::error::Error + Send + Sync + 'static,
+    {
+        let (None, Some(text)) = (&users, self.text(name)) else {
+            return Ok(users);
+        };
+        let value = text.parse().with_context(|| {
+            format!("the rule's record of its classifier holds {text:?}, which cannot be used")
+        })?;
+        Ok(Some(value))
+    }
+
+    /// How the server is asked. A chat format of the user's goes with completions alone.
+    pub(crate) fn endpoint(
+        self,
+        users: Option<EndpointArg>,
+        chat_format: Option<&str>,
+        usual: Endpoint,
+    ) -> anyhow::Result<Endpoint> {
+        let endpoint = match (users, self.text("endpoint")) {
+            (Some(EndpointArg::Chat), _) | (None, Some("chat")) => Endpoint::Chat,
+            (Some(EndpointArg::Completions), _) | (None, Some("completions")) => {
+                Endpoint::Completions
+            }
+            (None, _) => usual,
+        };
+        if chat_format.is_some() && endpoint == Endpoint::Chat {
+            bail!("--chat-format goes with --endpoint completions: with chat, the server adds it");
+        }
+        Ok(endpoint)
+    }
+
+    /// The user's template, else the recorded one, else the usual one; in the user's chat format.
+    pub(crate) fn template(
+        self,
+        file: Option<&Path>,
+        chat_format: Option<&str>,
+        usual: &str,
+        parse: impl Fn(&str) -> haltwise_llm::Result<Template>,
+    ) -> anyhow::Result<Template> {
+        let template = match (file, chat_format, self.text("template")) {
+            (None, None, Some(recorded)) => parse(recorded)?,
+            (None, ..) => parse(usual)?,
+            (Some(path), ..) => parse(&crate::show::read_text(path)?)
+                .with_context(|| format!("{}", path.display()))?,
+        };
+        Ok(match chat_format {
+            Some(format) => template.in_chat(format)?,
+            None => template,
+        })
     }
 }
 
@@ -210,55 +287,31 @@ impl QuestionArgs {
 }
 
 impl ReaderArgs {
-    /// Connects to the server. What was not said is as in the record, of the
-    /// reader that a rule is for, where there is one.
+    /// Connects to the server. What the user leaves out is as in the record of the
+    /// reader that a rule is for, if there is one.
     pub(crate) fn connect(
         &self,
         record: Option<&Record>,
         notice: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<Reader> {
-        let recorded = |name: &str| record.and_then(|r| r.get(name)).map(String::as_str);
-        let endpoint = match (self.endpoint, recorded("endpoint")) {
-            (Some(EndpointArg::Chat), _) | (None, Some("chat")) => Endpoint::Chat,
-            _ => Endpoint::Completions,
-        };
-        let mut options = self.server.options(endpoint, notice);
-        let logprobs = recorded("logprobs").and_then(|n| n.parse().ok());
-        options.logprobs = self.logprobs.or(logprobs).unwrap_or(options.logprobs);
-        if self.chat_format.is_some() && options.endpoint == Endpoint::Chat {
-            bail!("--chat-format goes with --endpoint completions: with chat, the server adds it");
-        }
+        let recorded = Recorded(record);
+        let chat_format = self.chat_format.as_deref();
+        let endpoint = recorded.endpoint(self.endpoint, chat_format, Endpoint::Completions)?;
+        let logprobs = recorded.or("logprobs", self.logprobs)?;
+        let paper = Template::default();
         Ok(Reader {
-            template: self.template(recorded("template"))?,
-            letters: match (&self.letters, recorded("letters")) {
-                (Some(letters), _) => letters.clone(),
-                (None, Some(letters)) => letters.parse()?,
-                (None, None) => Letters::default(),
-            },
-            split: self.split(recorded("split"))?,
-            flags: self
-                .server
-                .server_flags
-                .clone()
-                .or(recorded("flags").map(str::to_owned)),
-            server: Server::connect(options, self.server.model.as_deref().or(recorded("model")))?,
-        })
-    }
-
-    fn template(&self, recorded: Option<&str>) -> anyhow::Result<Template> {
-        if let (None, None, Some(source)) = (&self.template, &self.chat_format, recorded) {
-            return Ok(Template::new(source)?);
-        }
-        let template = match &self.template {
-            None => Template::default(),
-            Some(path) => {
-                let source = crate::show::read_text(path)?;
-                Template::new(&source).with_context(|| format!("{}", path.display()))?
-            }
-        };
-        Ok(match &self.chat_format {
-            Some(format) => template.in_chat(format)?,
-            None => template,
+            template: recorded.template(
+                self.template.as_deref(),
+                chat_format,
+                paper.source(),
+                Template::new,
+            )?,
+            letters: recorded
+                .or("letters", self.letters.clone())?
+                .unwrap_or_default(),
+            split: self.split(recorded.text("split"))?,
+            flags: self.server.flags(recorded),
+            server: self.server.connect(endpoint, logprobs, recorded, notice)?,
         })
     }
 

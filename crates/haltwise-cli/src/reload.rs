@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use haltwise_serve::{Served, ServerLog};
+use haltwise_serve::{RuleToServe, ServerLog};
 use tokio::sync::mpsc;
 
 /// The file of a rule, and what was in it when it was read last.
@@ -18,7 +18,7 @@ pub(crate) struct RuleFile {
 #[cfg(unix)]
 pub(crate) fn on_hangup(
     mut files: Vec<RuleFile>,
-    renewals: mpsc::Sender<Served>,
+    renewals: mpsc::Sender<RuleToServe>,
     log: ServerLog,
 ) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
@@ -55,7 +55,7 @@ pub(crate) fn on_hangup(
 #[cfg(not(unix))]
 pub(crate) fn on_hangup(
     _: Vec<RuleFile>,
-    _: mpsc::Sender<Served>,
+    _: mpsc::Sender<RuleToServe>,
     _: ServerLog,
 ) -> std::io::Result<()> {
     Ok(())

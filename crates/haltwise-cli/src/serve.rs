@@ -12,7 +12,7 @@ use haltwise::plan::Delta;
 use haltwise_io::read_rule;
 use haltwise_report::words;
 use haltwise_serve::{
-    Mqtt, OnAlarm, Options, Retention, Role, Served, ServerLog, Settings, Tokens, Watching,
+    Mqtt, OnAlarm, Options, Retention, Role, RuleToServe, ServerLog, Settings, Tokens, WatchOptions,
 };
 use rand::RngExt as _;
 use tokio::sync::mpsc;
@@ -214,11 +214,11 @@ impl WatchArgs {
     /// elsewhere wants a token.
     pub(crate) fn watching(
         &self,
-        rules: Vec<Served>,
+        rules: Vec<RuleToServe>,
         store: Option<&Path>,
         listen: SocketAddr,
         log: ServerLog,
-    ) -> anyhow::Result<Watching> {
+    ) -> anyhow::Result<WatchOptions> {
         let delta = match Delta::try_from(self.delta) {
             Ok(delta) => delta,
             Err(error) => crate::usage_error(&format!("--delta: {error}")),
@@ -231,7 +231,7 @@ impl WatchArgs {
                 self.token_env
             );
         }
-        Ok(Watching {
+        Ok(WatchOptions {
             rules,
             store: store.map(Path::to_path_buf),
             tokens,
@@ -260,7 +260,7 @@ impl WatchArgs {
 }
 
 /// A rule, served at the name of its file.
-pub(crate) fn served(path: &Path) -> anyhow::Result<Served> {
+pub(crate) fn served(path: &Path) -> anyhow::Result<RuleToServe> {
     let rule = read_rule(path)?;
     if Watch::of(&rule, Delta::default()).is_none() {
         show::warn(format_args!(
@@ -279,7 +279,7 @@ pub(crate) fn served(path: &Path) -> anyhow::Result<Served> {
             show::file(path)
         );
     }
-    Ok(Served::new(&name, rule, show::read_text(path)?))
+    Ok(RuleToServe::new(&name, rule, show::read_text(path)?))
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -298,7 +298,7 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut rules: Vec<Served> = Vec::new();
+    let mut rules: Vec<RuleToServe> = Vec::new();
     for path in &args.rules {
         let served = served(path)?;
         if rules.iter().any(|other| other.name == served.name) {
@@ -319,7 +319,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     let names: Vec<String> = rules.iter().map(|rule| rule.name.clone()).collect();
-    let file = |(path, rule): (PathBuf, &Served)| RuleFile {
+    let file = |(path, rule): (PathBuf, &RuleToServe)| RuleFile {
         path,
         json: rule.json.clone(),
     };

@@ -1159,9 +1159,7 @@ fn told_to_stop(folder: &TempDir, more: &[&str], signal: &str) -> (u64, Option<i
         .unwrap();
     let mut epochs = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
     let first: Value = serde_json::from_str(&epochs.next().unwrap().unwrap()).unwrap();
-    let to = [signal, &child.id().to_string()];
-    let sent = std::process::Command::new("kill").args(to).status();
-    assert!(sent.unwrap().success());
+    common::signal(&child, signal);
     assert!(epochs.all(|line| line.is_ok()));
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::serving::{PATIENCE, Server, folder, stream, until};
-use common::{haltwise, ran};
+use common::{haltwise, ran, signal};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 
@@ -32,12 +32,6 @@ fn newest_log(store: &Path) -> u64 {
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let logs = names.filter_map(|name| name.strip_prefix("_log-")?.parse().ok());
     logs.max().unwrap()
-}
-
-fn signal(server: &Server, name: &str) {
-    let id = server.child.id().to_string();
-    let sent = Command::new("kill").args([name, &id]).status();
-    assert!(sent.unwrap().success());
 }
 
 /// Whether the server has closed a connection. What it said before is in `said`.
@@ -278,18 +272,18 @@ fn a_server_ends_within_its_time_and_at_once_if_told_again() {
     };
     let mut server = Server::start(folder.path(), "rule.json --store store --drain 1");
     let _unfinished = hang(&server);
-    signal(&server, "-TERM");
+    signal(&server.child, "-TERM");
     let begun = Instant::now();
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(30));
     let mut server = Server::start(folder.path(), "rule.json --store store --drain 3600");
     let unfinished = hang(&server);
-    signal(&server, "-TERM");
+    signal(&server.child, "-TERM");
     until("new clients come in", || {
         TcpStream::connect(&server.address).is_err()
     });
     assert!(!is_closed(&unfinished, &mut Vec::new()));
-    signal(&server, "-TERM");
+    signal(&server.child, "-TERM");
     assert_eq!(server.child.wait().unwrap().code(), Some(143));
 }
 

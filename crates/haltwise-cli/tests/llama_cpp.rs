@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use common::{haltwise, ran};
+use common::{haltwise, json_lines, ran};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -164,11 +164,7 @@ fn a_real_model_reads_is_calibrated_and_answers() {
     let ask = ["ask", "q.jsonl", "--rule", "rule.json", "--server", url];
     let run = ran(haltwise().current_dir(&folder).args(ask));
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let answers: Vec<Value> = run
-        .stdout
-        .lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect();
+    let answers: Vec<Value> = json_lines(&run.stdout);
     assert_eq!(answers.len(), 3);
     for answer in &answers {
         assert!(answer["t"].as_u64() < Some(4), "{answer}");
@@ -307,11 +303,7 @@ fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
     ];
     let run = ran(haltwise().current_dir(&folder).args(live));
     assert_eq!(run.code, 0, "{}", run.stderr);
-    let answers: Vec<Value> = run
-        .stdout
-        .lines()
-        .map(|l| serde_json::from_str(l).unwrap())
-        .collect();
+    let answers: Vec<Value> = json_lines(&run.stdout);
     assert_eq!(answers.len(), 4);
     assert!(answers.iter().any(|a| a["votes"].as_u64() < Some(4)));
     #[cfg(feature = "proxy")]

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use common::server::{Response, Server};
 use common::voter::{folder, model, votes};
-use common::{haltwise, ran};
+use common::{haltwise, ran, signal};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -169,14 +169,7 @@ impl Proxy {
 
     /// Ends it as a scheduler would, and returns what it said.
     fn stop(mut self) -> String {
-        let id = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
+        signal(&self.child, "-TERM");
         let mut said = String::new();
         self.said.read_to_string(&mut said).unwrap();
         assert!(self.child.wait().unwrap().success(), "{said}");
@@ -678,13 +671,6 @@ fn audits_of_a_rule_about_right_answers_want_a_label() {
         "{}",
         refused.stderr
     );
-}
-
-/// Sends a signal to a process.
-fn signal(child: &Child, name: &str) {
-    let id = child.id().to_string();
-    let sent = Command::new("kill").args([name, &id]).status().unwrap();
-    assert!(sent.success());
 }
 
 /// Waits until a server is asked: the proxy has accepted what connected to it before.

@@ -750,9 +750,7 @@ fn a_journal_that_is_damaged_or_in_use_is_told_of_truly() {
 fn ctrl_c_says_how_to_go_on() {
     let folder = folder(2, 2);
     let (_server, child) = reading_until(7, &folder, "t.npz");
-    let interrupt = ["-INT", &child.id().to_string()];
-    let sent = std::process::Command::new("kill").args(interrupt).status();
-    assert!(sent.unwrap().success());
+    common::signal(&child, "-INT");
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");

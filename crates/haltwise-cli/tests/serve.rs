@@ -11,7 +11,6 @@ mod chromium;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::serving::{Server, done, folder, load, stream};
@@ -532,9 +531,7 @@ fn a_rolling_restart_keeps_all_open_streams() {
     let second = first.replace("\"t\":1,\"score\":0.1", "\"t\":2,\"score\":1.0");
     assert_eq!(server.post("/rule/streams", &first).body, "");
     for _ in 0..3 {
-        let id = server.child.id().to_string();
-        let told = Command::new("kill").args(["-TERM", &id]).status();
-        assert!(told.unwrap().success());
+        common::signal(&server.child, "-TERM");
         // The next one starts before the first has ended.
         let next = Server::start(folder.path(), words);
         assert_eq!(server.child.wait().unwrap().code(), Some(0));

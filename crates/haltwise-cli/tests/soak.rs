@@ -5,16 +5,14 @@
 mod common;
 
 use std::io::Write;
-use std::process::Command;
 
 use common::serving::{Server, folder, load};
+use common::signal;
 use serde_json::json;
 
 /// Ends a server as an operator does.
 fn tell_to_end(server: &Server) {
-    let id = server.child.id().to_string();
-    let told = Command::new("kill").args(["-TERM", &id]).status();
-    assert!(told.unwrap().success());
+    signal(&server.child, "-TERM");
 }
 
 /// `HALTWISE_RESTARTS` says how often; `make soak-serve` does it 200 times.

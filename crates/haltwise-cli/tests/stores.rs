@@ -236,14 +236,7 @@ fn started(folder: &Path, words: &str) -> (bool, String) {
         }
     }
     if is_ready {
-        let id = child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
+        common::signal(&child, "-TERM");
     }
     child.wait().unwrap();
     (

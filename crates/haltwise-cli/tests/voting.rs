@@ -10,7 +10,7 @@ use std::sync::{Mutex, mpsc};
 
 use common::server::{Request, Response, Server};
 use common::voter::{folder, model, votes};
-use common::{Ran, haltwise, ran};
+use common::{Ran, haltwise, json_lines, ran};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -44,10 +44,7 @@ fn from_questions_to_a_rule_to_answers_with_fewer_votes() {
         assert!(!folder.path().join("t.parquet.journal").exists());
         // Every vote has its own seed, and they are written down.
         let lines = String::from_utf8(bytes(&folder, "said.jsonl")).unwrap();
-        let lines: Vec<Value> = lines
-            .lines()
-            .map(|l| serde_json::from_str(l).unwrap())
-            .collect();
+        let lines: Vec<Value> = json_lines(&lines);
         let seeds: HashSet<u64> = lines
             .iter()
             .flat_map(|l| l["seeds"].as_array().unwrap())
@@ -95,11 +92,7 @@ fn from_questions_to_a_rule_to_answers_with_fewer_votes() {
             .args(live)
             .args(["--seed", "1"]));
         assert_eq!(run.code, 0, "{}", run.stderr);
-        let answers: Vec<Value> = run
-            .stdout
-            .lines()
-            .map(|l| serde_json::from_str(l).unwrap())
-            .collect();
+        let answers: Vec<Value> = json_lines(&run.stdout);
         assert_eq!((answers.len(), &answers[399]["id"]), (400, &json!("q399")));
         assert!(
             answers

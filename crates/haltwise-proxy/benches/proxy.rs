@@ -14,7 +14,7 @@ use axum::routing::post;
 use axum::serve::ListenerExt;
 use haltwise::{Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_proxy::{Options, Proxy};
-use haltwise_serve::{Boards, Served, Watching};
+use haltwise_serve::{RuleToServe, ServedRules, WatchOptions};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -97,9 +97,9 @@ async fn proxy(server: &str, rule: Rule) -> String {
         ..Options::new(server)
     };
     let json = haltwise_io::rule_json(&rule).unwrap();
-    let watching = Watching::new(vec![Served::new("rule", rule, json)]);
-    let (boards, _) = Boards::start(watching).unwrap();
-    let proxy = Arc::new(Proxy::new(boards, &options).unwrap());
+    let watching = WatchOptions::new(vec![RuleToServe::new("rule", rule, json)]);
+    let (rules, _) = ServedRules::start(watching).unwrap();
+    let proxy = Arc::new(Proxy::new(rules, &options).unwrap());
     tokio::spawn(proxy.serve(listener, std::future::pending()));
     url
 }
@@ -110,13 +110,13 @@ async fn watched(server: &str, store: &std::path::Path) -> String {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let rule = certified();
     let json = haltwise_io::rule_json(&rule).unwrap();
-    let watching = Watching {
+    let watching = WatchOptions {
         store: Some(store.to_path_buf()),
         settings: haltwise_serve::Settings::default(),
-        ..Watching::new(vec![Served::new("rule", rule, json)])
+        ..WatchOptions::new(vec![RuleToServe::new("rule", rule, json)])
     };
-    let (boards, _) = Boards::start(watching).unwrap();
-    let proxy = Arc::new(Proxy::new(boards, &Options::new(server)).unwrap());
+    let (rules, _) = ServedRules::start(watching).unwrap();
+    let proxy = Arc::new(Proxy::new(rules, &Options::new(server)).unwrap());
     tokio::spawn(proxy.serve(listener, std::future::pending()));
     url
 }

@@ -1,18 +1,18 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-mod ask;
-mod audit;
 mod body;
 mod keys;
 mod metrics;
 mod openapi;
 mod outcome;
+mod pending_reply;
+mod reported_request;
 mod server;
 mod settings;
 mod upstream;
-mod voted;
-mod waiting;
+mod vote_request;
+mod voted_reply;
 
 pub use keys::Key;
 pub use metrics::Totals;

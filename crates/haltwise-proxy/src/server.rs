@@ -14,30 +14,30 @@ use axum::routing::{any, post};
 use axum::{Extension, Router};
 use haltwise::Rule;
 use haltwise::votes::Ballot;
-use haltwise_serve::{Board, Boards, ConnectionLimits, Connections, RequestId, Tls};
+use haltwise_serve::{ConnectionLimits, Connections, RequestId, ServedRule, ServedRules, Tls};
 use http_body::{Frame, SizeHint};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::ask::Ask;
-use crate::audit::Watched;
 use crate::body::BodyRoom;
 use crate::keys::{Key, authorised};
 use crate::metrics::{Metrics, Running, Totals};
 use crate::openapi::openapi;
 use crate::outcome::{Cause, Outcome, Purpose, UpstreamError};
+use crate::pending_reply::PendingReply;
+use crate::reported_request::ReportedRequest;
 use crate::settings::{Options, ProxyError, Voting};
 use crate::upstream::{Failure, Upstream, stays_below, without_long_pauses};
-use crate::voted::{PATH, Voted, internal};
-use crate::waiting::Waiting;
+use crate::vote_request::VoteRequest;
+use crate::voted_reply::{PATH, VotedReply, internal};
 
 /// A server that votes.
 #[derive(Debug)]
 pub struct Proxy {
     voting: Voting,
-    boards: Boards,
-    board: Arc<Board>,
+    rules: ServedRules,
+    served: Arc<ServedRule>,
     metrics: Arc<Metrics>,
     upstream: Arc<Upstream>,
     timeout: Duration,
@@ -51,20 +51,20 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A proxy that stops by the rule that the first of these boards has in use. It replaces
-    /// what the boards say about what can be asked for, and adds its metrics to theirs.
-    pub fn new(boards: Boards, options: &Options) -> Result<Self, ProxyError> {
-        let board = boards.first();
-        let board = board.ok_or_else(|| ProxyError::Rule("there is none".into()))?;
+    /// A proxy that stops by the rule that the first of these served rules has in use. It replaces
+    /// what the served rules say about what can be asked for, and adds its metrics to theirs.
+    pub fn new(rules: ServedRules, options: &Options) -> Result<Self, ProxyError> {
+        let served = rules.first();
+        let served = served.ok_or_else(|| ProxyError::Rule("there is none".into()))?;
         let (metrics, bodies) = (Arc::new(Metrics::new()), BodyRoom::new(options));
         let (shown, held) = (Arc::clone(&metrics), bodies.clone());
-        let boards = boards
+        let rules = rules
             .with_metrics(move |text| shown.write(text, held.held()))
-            .described_by(openapi(board.is_stored())?);
+            .described_by(openapi(served.is_stored())?);
         Ok(Self {
-            voting: Voting::new(&board.rule())?,
-            boards,
-            board,
+            voting: Voting::new(&served.rule())?,
+            rules,
+            served,
             upstream: Arc::new(Upstream::new(options, Arc::clone(&metrics))?),
             metrics,
             timeout: options.timeout,
@@ -91,12 +91,12 @@ impl Proxy {
         stop: impl Future<Output = ()>,
     ) -> Result<bool, ProxyError> {
         let connections = Arc::new(Connections::new(self.connections, self.tls.clone()));
-        self.boards.count_connections(&connections);
-        let (routes, ending) = (self.routes(), self.boards.ending());
+        self.rules.count_connections(&connections);
+        let (routes, ending) = (self.routes(), self.rules.ending());
         let mut serving =
             tokio::spawn(async move { connections.serve(listener, routes, ending).await });
         tokio::select! {
-            () = stop => self.boards.end(),
+            () = stop => self.rules.end(),
             // Nothing else ends it: it is a mistake in the proxy.
             ended = &mut serving => return Ok(ended.map_err(std::io::Error::from)?),
         }
@@ -116,17 +116,22 @@ impl Proxy {
             .with_state(Arc::clone(self));
         if self.keys.is_empty() {
             // Any page that someone on this machine opens could ask the model otherwise.
-            voted = self.boards.closed_to_other_sites(voted);
+            voted = self.rules.closed_to_other_sites(voted);
         }
-        let routes = voted.merge(self.boards.routes());
-        self.boards.log().around(routes)
+        let routes = voted.merge(self.rules.routes());
+        self.rules.log().around(routes)
     }
 
     /// Casts the votes that are left of an audited request.
-    fn audit(self: &Arc<Self>, watched: Watched, headers: Arc<HeaderMap>, ask: Ask) {
+    fn audit(
+        self: &Arc<Self>,
+        reported: ReportedRequest,
+        headers: Arc<HeaderMap>,
+        request: VoteRequest,
+    ) {
         let proxy = Arc::clone(self);
         let auditing = async move {
-            let voting = watched.finish(&proxy.voting, &proxy.upstream, &headers, &ask);
+            let voting = reported.finish(&proxy.voting, &proxy.upstream, &headers, &request);
             let voted = timeout(proxy.timeout, voting).await;
             match voted.unwrap_or_else(|_| Err(late(&proxy))) {
                 Ok(tokens) => {
@@ -139,7 +144,7 @@ impl Proxy {
                     proxy.metrics.audits_lost.increment();
                     let problem = failure.problem;
                     proxy
-                        .boards
+                        .rules
                         .log()
                         .warn(&format!("an audit is lost: {problem}"));
                 }
@@ -154,15 +159,17 @@ impl Proxy {
     async fn vote(
         &self,
         headers: &Arc<HeaderMap>,
-        ask: &Ask,
+        request: &VoteRequest,
         rule: Arc<Rule>,
-    ) -> Result<(Voted, Option<Watched>), Failure> {
+    ) -> Result<(VotedReply, Option<ReportedRequest>), Failure> {
         // Another rule may have come since. The request ends with the one that it begins with.
-        let begun = ask.is_promised().then(|| Watched::begin(&self.board));
-        let mut watched = begun.transpose()?;
-        let (rule, reads_on) = match &watched {
-            Some(watched) => (watched.rule(), watched.reads_on()),
-            None => (rule, self.board.reading_on()),
+        let begun = request
+            .is_promised()
+            .then(|| ReportedRequest::begin(&self.served));
+        let mut reported = begun.transpose()?;
+        let (rule, reads_on) = match &reported {
+            Some(reported) => (reported.rule(), reported.reads_on()),
+            None => (rule, self.served.reading_on()),
         };
         let ballot = if reads_on {
             Ballot::to_the_end(&rule)
@@ -171,17 +178,17 @@ impl Proxy {
         };
         let ballot = ballot.map_err(internal)?;
         let (voting, upstream) = (&self.voting, &self.upstream);
-        let voting = Voted::new(ballot, voting, upstream, headers, ask, &mut watched);
+        let voting = VotedReply::new(ballot, voting, upstream, headers, request, &mut reported);
         let voted = timeout(self.timeout, voting).await;
         let voted = voted.unwrap_or_else(|_| Err(late(self)));
         match &voted {
             Ok(voted) => self.count(voted),
             Err(failure) => self.count_failure(failure),
         }
-        Ok((voted?, watched))
+        Ok((voted?, reported))
     }
 
-    fn count(&self, voted: &Voted) {
+    fn count(&self, voted: &VotedReply) {
         let ((votes, of), (tokens, saved)) = (voted.votes(), voted.tokens());
         self.metrics.votes.add(votes);
         self.metrics.votes_saved.add(of - votes);
@@ -257,19 +264,19 @@ async fn chat(
         Ok(held) => held,
         Err(failure) => return failure.into_response(),
     };
-    let rule = proxy.board.rule();
-    let ask = match Ask::new(&held.bytes, &proxy.voting, &rule) {
-        Ok(ask) => ask.holding(held.share),
+    let rule = proxy.served.rule();
+    let request = match VoteRequest::new(&held.bytes, &proxy.voting, &rule) {
+        Ok(request) => request.holding(held.share),
         Err(purpose) => {
             let body = held.bytes.into();
             return passed(&proxy, Method::POST, PATH, &headers, body, purpose).await;
         }
     };
     let headers = Arc::new(headers);
-    if ask.stream {
-        return streamed(proxy, (running, id), headers, (ask, rule)).await;
+    if request.stream {
+        return streamed(proxy, (running, id), headers, (request, rule)).await;
     }
-    match answered(&proxy, headers, ask, rule).await {
+    match answered(&proxy, headers, request, rule).await {
         Ok(reply) => reply,
         Err(failure) => failure.into_response(),
     }
@@ -279,13 +286,13 @@ async fn chat(
 async fn answered(
     proxy: &Arc<Proxy>,
     headers: Arc<HeaderMap>,
-    ask: Ask,
+    request: VoteRequest,
     rule: Arc<Rule>,
 ) -> Result<Response<Body>, Failure> {
-    let (voted, watched) = proxy.vote(&headers, &ask, rule).await?;
-    let reply = voted.reply(&ask);
-    if let Some(watched) = watched.filter(Watched::goes_on) {
-        proxy.audit(watched, headers, ask);
+    let (voted, reported) = proxy.vote(&headers, &request, rule).await?;
+    let reply = voted.reply(&request);
+    if let Some(reported) = reported.filter(ReportedRequest::goes_on) {
+        proxy.audit(reported, headers, request);
     }
     Ok(reply)
 }
@@ -296,17 +303,17 @@ async fn streamed(
     proxy: Arc<Proxy>,
     (running, id): (Arc<Running>, String),
     headers: Arc<HeaderMap>,
-    (ask, rule): (Ask, Arc<Rule>),
+    (request, rule): (VoteRequest, Arc<Rule>),
 ) -> Response<Body> {
-    let (silence, outcome) = (proxy.keep_alive, ask.outcome());
+    let (silence, outcome) = (proxy.keep_alive, request.outcome());
     let voting = async move {
-        let reply = answered(&proxy, headers, ask, rule).await;
+        let reply = answered(&proxy, headers, request, rule).await;
         let failure = reply.as_ref().err();
         running.came_out(failure.map_or(outcome, |failure| Outcome::Failed(failure.cause)));
         // A failure does not show in the status once the stream is open.
         if let Some(failure) = failure.filter(|_| running.has_begun()) {
             let problem = &failure.problem;
-            let log = proxy.boards.log();
+            let log = proxy.rules.log();
             log.error(&format!("a stream failed, request {id}: {problem}"));
         }
         reply
@@ -315,7 +322,7 @@ async fn streamed(
     if let Ok(soon) = timeout(silence, &mut voting).await {
         return soon.unwrap_or_else(Failure::into_response);
     }
-    Waiting::new(voting, silence).into_response()
+    PendingReply::new(voting, silence).into_response()
 }
 
 /// Everything that is not voted on.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use haltwise::Rule;
 use haltwise::terms::LABEL;
 use haltwise_llm::{Extract, Letters, Mismatch};
-use haltwise_serve::{ConnectionLimits, Served, Tls};
+use haltwise_serve::{ConnectionLimits, RuleToServe, Tls};
 
 use crate::keys::Key;
 
@@ -158,9 +158,9 @@ impl Voting {
 
 /// Prepares a rule for votes: labels are compared with the answers that its votes give, and only
 /// a rule for votes that are cast in the same way may take its place.
-pub fn for_votes(served: Served) -> Result<Served, ProxyError> {
+pub fn for_votes(served: RuleToServe) -> Result<RuleToServe, ProxyError> {
     let extract = Voting::new(&served.rule)?.extract;
-    Ok(Served {
+    Ok(RuleToServe {
         label: Some(Arc::new(move |label| extract.label(label))),
         check: Some(Arc::new(are_for_the_same_votes)),
         ..served

@@ -13,7 +13,9 @@ use common::{
 };
 use haltwise::Rule;
 use haltwise_proxy::{Key, Options, Proxy, for_votes};
-use haltwise_serve::{Boards, LogForm, LogRequests, Role, Served, ServerLog, Tokens, Watching};
+use haltwise_serve::{
+    LogForm, LogRequests, Role, RuleToServe, ServedRules, ServerLog, Tokens, WatchOptions,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -26,9 +28,9 @@ struct Watched {
     notices: Arc<Mutex<Vec<String>>>,
 }
 
-fn served_rule(rule: Rule) -> Served {
+fn served_rule(rule: Rule) -> RuleToServe {
     let json = haltwise_io::rule_json(&rule).unwrap();
-    for_votes(Served::new("rule", rule, json)).unwrap()
+    for_votes(RuleToServe::new("rule", rule, json)).unwrap()
 }
 
 impl Watched {
@@ -38,13 +40,13 @@ impl Watched {
         let log = ServerLog::new(LogForm::Text, LogRequests::Failed, move |line: &str| {
             lines.lock().unwrap().push(line.to_owned());
         });
-        let watching = Watching {
+        let watching = WatchOptions {
             store: store.map(Path::to_path_buf),
             log,
-            ..Watching::new(vec![served_rule(rule)])
+            ..WatchOptions::new(vec![served_rule(rule)])
         };
-        let (boards, _) = Boards::start(watching).unwrap();
-        let proxy = Proxy::new(boards, options).unwrap();
+        let (rules, _) = ServedRules::start(watching).unwrap();
+        let proxy = Proxy::new(rules, options).unwrap();
         Self {
             address: begin(proxy).await,
             notices,
@@ -221,7 +223,7 @@ fn a_rule_about_units_or_groups_is_refused() {
         let mut json = serde_json::to_value(rule()).unwrap();
         json["terms"] = terms;
         let rule = serde_json::from_value(json.clone()).unwrap();
-        for_votes(Served::new("rule", rule, json.to_string())).map(drop)
+        for_votes(RuleToServe::new("rule", rule, json.to_string())).map(drop)
     };
     for (terms, column) in [
         (json!({"unit": "author"}), "author"),
@@ -384,12 +386,12 @@ async fn pages_of_other_sites_cannot_ask_the_model_through_a_proxy_without_keys(
     // Nor can links, nor a page whose name was made to lead here; a token for the rest of the
     // proxy does not let it in.
     let tokens = Tokens::new([(Role::Administer, "master".to_owned())]);
-    let with_token = Watching {
+    let with_token = WatchOptions {
         tokens,
-        ..Watching::new(vec![served_rule(rule())])
+        ..WatchOptions::new(vec![served_rule(rule())])
     };
-    let (boards, _) = Boards::start(with_token).unwrap();
-    let with_token = begin(Proxy::new(boards, &Options::new(&server)).unwrap()).await;
+    let (rules, _) = ServedRules::start(with_token).unwrap();
+    let with_token = begin(Proxy::new(rules, &Options::new(&server)).unwrap()).await;
     let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n\
                 Sec-Fetch-Dest: document\r\n";
     for address in [&open, &with_token] {

@@ -1,6 +1,6 @@
 //! Bytes that come in pieces, into lines.
 
-use crate::desk::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind};
 
 /// A line, unless it is longer than one may be.
 pub(crate) fn bounded(line: &[u8], longest: usize) -> Result<&[u8], Fault> {

@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::board::Board;
-use crate::boards::Boards;
 use crate::connections::Connections;
 use crate::exposition::{Exposition, Histogram, SECONDS};
-use crate::record::Totals;
+use crate::log_record::Totals;
+use crate::served_rule::ServedRule;
+use crate::served_rules::ServedRules;
 use crate::status::Status;
 
 /// What is counted of the process, whatever rules it serves.
@@ -61,8 +61,8 @@ struct Numbers {
     halted: usize,
     waiting: usize,
     wanted: usize,
-    kept_streams: usize,
-    kept_bytes: usize,
+    audits_in_memory: usize,
+    audit_bytes_in_memory: usize,
     log_bytes: u64,
     errors: u64,
     lost: u64,
@@ -72,24 +72,24 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(board: &Board) -> Self {
-        let (status, counts) = (board.status(), board.counts());
-        let log_bytes = board.log_bytes();
-        board.with_desk(|desk| {
-            let audits = desk.waiting_audits();
+    fn of(served: &ServedRule) -> Self {
+        let (status, counts) = (served.status(), served.counts());
+        let log_bytes = served.log_bytes();
+        served.with_state(|state| {
+            let audits = state.unlabelled_audits();
             Self {
-                totals: desk.counted(),
-                open: desk.open(),
-                halted: desk.halted(),
+                totals: state.counted(),
+                open: state.open(),
+                halted: state.halted(),
                 waiting: audits.len(),
                 wanted: audits.wanted(),
-                kept_streams: desk.kept_streams(),
-                kept_bytes: desk.kept_bytes(),
+                audits_in_memory: state.audits_in_memory(),
+                audit_bytes_in_memory: state.audit_bytes_in_memory(),
                 log_bytes,
                 errors: counts.errors.load(Ordering::Relaxed),
                 lost: counts.lost.load(Ordering::Relaxed),
-                ready: board.ready().is_ok(),
-                alarm: desk.alarm_at().is_some(),
+                ready: served.ready().is_ok(),
+                alarm: state.alarm_at().is_some(),
                 status,
             }
         })
@@ -182,12 +182,12 @@ const METRICS: [Metric; 30] = [
     (
         "haltwise_kept_streams",
         "Audited streams of which steps or predictions are kept in memory.",
-        |n| n.kept_streams as f64,
+        |n| n.audits_in_memory as f64,
     ),
     (
         "haltwise_kept_bytes",
         "About how many bytes of them are kept.",
-        |n| n.kept_bytes as f64,
+        |n| n.audit_bytes_in_memory as f64,
     ),
     ("haltwise_log_bytes", "Bytes of the log.", |n| {
         n.log_bytes as f64
@@ -245,14 +245,14 @@ const METRICS: [Metric; 30] = [
 ];
 
 /// All metrics of rules and of the process.
-pub(crate) fn exposition(boards: &Boards) -> Exposition {
+pub(crate) fn exposition(rules: &ServedRules) -> Exposition {
     let mut text = Exposition::new();
     text.gauge(
         "process_start_time_seconds",
         "When the process began, since 1970.",
     )
-    .sample(&[], boards.process.started);
-    if let Some(connections) = boards.process.connections.get() {
+    .sample(&[], rules.process.started);
+    if let Some(connections) = rules.process.connections.get() {
         text.gauge("haltwise_open_connections", "Connections that are open.")
             .sample(&[], connections.open() as f64);
         text.counter(
@@ -261,29 +261,29 @@ pub(crate) fn exposition(boards: &Boards) -> Exposition {
         )
         .sample(&[], connections.refused() as f64);
     }
-    let numbers: Vec<_> = boards.all.iter().map(|board| Numbers::of(board)).collect();
+    let numbers: Vec<_> = rules.all.iter().map(|served| Numbers::of(served)).collect();
     for (name, help, value) in METRICS {
         let mut family = if name.ends_with("_total") {
             text.counter(name, help)
         } else {
             text.gauge(name, help)
         };
-        for (board, numbers) in boards.all.iter().zip(&numbers) {
-            family.sample(&[("rule", &board.name)], value(numbers));
+        for (served, numbers) in rules.all.iter().zip(&numbers) {
+            family.sample(&[("rule", &served.name)], value(numbers));
         }
     }
     let mut commits = text.histogram(
         "haltwise_commit_duration_seconds",
         "How long commits to the disk took.",
     );
-    for board in boards.all.iter() {
-        commits.buckets(&[("rule", &board.name)], &board.counts().commits);
+    for served in rules.all.iter() {
+        commits.buckets(&[("rule", &served.name)], &served.counts().commits);
     }
     let mut requests = text.histogram(
         "haltwise_http_request_duration_seconds",
         "How long it took to begin the answer to a request.",
     );
-    for (route, histogram) in boards.process.requests().iter() {
+    for (route, histogram) in rules.process.requests().iter() {
         requests.buckets(&[("route", route)], histogram);
     }
     text

@@ -20,10 +20,10 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 
-use crate::board::{Answers, Board};
-use crate::boards::Boards;
 use crate::error::Error;
 use crate::lines::Lines;
+use crate::served_rule::{Answers, ServedRule};
+use crate::served_rules::ServedRules;
 use crate::server_log::{ServerLog, random_id};
 
 /// A broker to connect to.
@@ -153,7 +153,7 @@ fn is_client_id(text: &str) -> bool {
 
 /// What came of a message, and the message to acknowledge.
 struct Done {
-    board: Arc<Board>,
+    served: Arc<ServedRule>,
     publish: Publish,
     answers: Result<Answers, Error>,
 }
@@ -163,10 +163,10 @@ impl Mqtt {
     pub(crate) fn task(
         self,
         id: String,
-        boards: &Boards,
+        rules: &ServedRules,
         log: ServerLog,
     ) -> Result<impl Fn() -> BoxFuture<'static, ()> + Send + use<>, Error> {
-        let most = boards.max_line.max(1 << 20);
+        let most = rules.max_line.max(1 << 20);
         let mut options = MqttOptions::new(id, &self.host, self.port);
         options
             .set_keep_alive(Duration::from_secs(30))
@@ -182,20 +182,20 @@ impl Mqtt {
             options.set_credentials(user, password);
         }
         let broker = format!("{}:{}", self.host, self.port);
-        let boards = boards.clone();
+        let rules = rules.clone();
         Ok(move || {
-            let (options, boards) = (options.clone(), boards.clone());
-            run(options, boards, broker.clone(), log.clone()).boxed()
+            let (options, rules) = (options.clone(), rules.clone());
+            run(options, rules, broker.clone(), log.clone()).boxed()
         })
     }
 }
 
-async fn run(options: MqttOptions, boards: Boards, broker: String, log: ServerLog) {
+async fn run(options: MqttOptions, rules: ServedRules, broker: String, log: ServerLog) {
     let (client, events) = AsyncClient::new(options, WAITING);
     let (queue, waiting) = mpsc::channel(WAITING);
     // Neither is of use without the other.
     tokio::select! {
-        () = listen(client.clone(), events, &boards, &broker, &log, queue) => {}
+        () = listen(client.clone(), events, &rules, &broker, &log, queue) => {}
         () = answer(client, waiting) => {}
     }
 }
@@ -203,7 +203,7 @@ async fn run(options: MqttOptions, boards: Boards, broker: String, log: ServerLo
 async fn listen(
     client: AsyncClient,
     mut events: EventLoop,
-    boards: &Boards,
+    rules: &ServedRules,
     broker: &str,
     log: &ServerLog,
     queue: mpsc::Sender<Done>,
@@ -211,14 +211,14 @@ async fn listen(
     let mut connected = true;
     loop {
         let event = events.poll().await;
-        boards.dead.works(TASK);
+        rules.dead.works(TASK);
         match event {
             Ok(Event::Incoming(Packet::ConnAck(_))) => {
                 log.info(&format!("connected to the broker {broker}"));
                 connected = true;
-                for board in boards.all.iter() {
+                for served in rules.all.iter() {
                     for topic in ["in", "labels"] {
-                        let topic = format!("haltwise/{}/{topic}", board.name);
+                        let topic = format!("haltwise/{}/{topic}", served.name);
                         // Its channel has room: few rules, many messages.
                         let _ = client.try_subscribe(topic, QoS::AtLeastOnce);
                     }
@@ -227,12 +227,12 @@ async fn listen(
             Ok(Event::Incoming(Packet::Publish(publish))) => {
                 let mut parts = publish.topic.split('/').skip(1);
                 let (name, kind) = (parts.next(), parts.next());
-                let Some(board) = boards.all.iter().find(|b| Some(&*b.name) == name) else {
+                let Some(served) = rules.all.iter().find(|b| Some(&*b.name) == name) else {
                     continue;
                 };
-                let answers = take(board, kind, &publish.payload, boards.max_line);
+                let answers = take(served, kind, &publish.payload, rules.max_line);
                 let done = Done {
-                    board: Arc::clone(board),
+                    served: Arc::clone(served),
                     publish,
                     answers,
                 };
@@ -257,7 +257,7 @@ async fn listen(
 
 /// Takes the lines of a message.
 fn take(
-    board: &Board,
+    served: &ServedRule,
     kind: Option<&str>,
     payload: &[u8],
     max_line: usize,
@@ -271,7 +271,7 @@ fn take(
             .split(|&b| b == b'\n')
             .filter(|l| !l.trim_ascii().is_empty())
         {
-            let (labelled, answers) = board.label(line)?;
+            let (labelled, answers) = served.label(line)?;
             all.after = all.after.max(answers.after);
             if let Err(fault) = labelled {
                 all.text += &(fault.json(None) + "\n");
@@ -281,8 +281,8 @@ fn take(
     }
     let mut lines = Lines::new(max_line);
     let mut said = Vec::new();
-    said.extend(lines.push(payload, |l, n| board.take_numbered(l, n)));
-    said.extend(lines.finish(|l, n| board.take_numbered(l, n)));
+    said.extend(lines.push(payload, |l, n| served.take_numbered(l, n)));
+    said.extend(lines.finish(|l, n| served.take_numbered(l, n)));
     for answers in said {
         let answers = answers?;
         all.text += &answers.text;
@@ -296,11 +296,11 @@ async fn answer(client: AsyncClient, mut waiting: mpsc::Receiver<Done>) {
     while let Some(done) = waiting.recv().await {
         // What cannot be stored is not acknowledged, and comes again.
         let Ok(answers) = done.answers else { continue };
-        if done.board.durable(answers.after).await.is_err() {
+        if done.served.durable(answers.after).await.is_err() {
             continue;
         }
         if !answers.text.is_empty() {
-            let topic = format!("haltwise/{}/out", done.board.name);
+            let topic = format!("haltwise/{}/out", done.served.name);
             let said = client.publish(topic, QoS::AtLeastOnce, false, answers.text);
             if said.await.is_err() {
                 return;

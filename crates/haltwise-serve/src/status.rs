@@ -1,13 +1,13 @@
-//! What is told of a desk. Some of it takes long to work out where much waits, so it is
-//! taken from the desk in parts: nobody who holds the desk walks over all audits.
+//! What is told of a state. Some of it takes long to work out where much waits, so it is
+//! taken from the state in parts: nobody who holds the state walks over all audits.
 
 use std::ops::Deref;
 
 use haltwise::monitor::{Verdict, Watch};
 use serde::Serialize;
 
-use crate::desk::{Desk, PART};
-use crate::record::Totals;
+use crate::log_record::Totals;
+use crate::rule_state::{PART, RuleState};
 
 /// The most ids that are told to want a label.
 const MOST_WANTED: usize = 100;
@@ -53,12 +53,12 @@ pub struct Status {
     pub alarm_line: Option<f64>,
 }
 
-/// Works out what is told of a desk. `hold` gives the desk for as long as it takes to look at
+/// Works out what is told of a state. `hold` gives the state for as long as it takes to look at
 /// a part of it.
-pub(crate) fn status<D: Deref<Target = Desk>>(mut hold: impl FnMut() -> D) -> Status {
-    let desk = hold();
-    let (mut status, monitor) = (brief(&desk), desk.monitor().cloned());
-    drop(desk);
+pub(crate) fn status<D: Deref<Target = RuleState>>(mut hold: impl FnMut() -> D) -> Status {
+    let state = hold();
+    let (mut status, monitor) = (brief(&state), state.monitor().cloned());
+    drop(state);
     let Some(monitor) = monitor else {
         return status;
     };
@@ -66,8 +66,8 @@ pub(crate) fn status<D: Deref<Target = Desk>>(mut hold: impl FnMut() -> D) -> St
     let mut wanted: Vec<(Box<str>, f64)> = Vec::new();
     let mut from = Some(0);
     while let Some(age) = from {
-        let desk = hold();
-        let mut audits = desk.waiting_audits().since(age);
+        let state = hold();
+        let mut audits = state.unlabelled_audits().since(age);
         for (_, id, waiting) in audits.by_ref().take(PART) {
             if let Some(pending) = waiting.pending.as_ref().filter(|_| waiting.wants_label()) {
                 wanted.push((id.into(), worth.of(pending)));
@@ -81,18 +81,18 @@ pub(crate) fn status<D: Deref<Target = Desk>>(mut hold: impl FnMut() -> D) -> St
 }
 
 /// What takes no time to tell.
-fn brief(desk: &Desk) -> Status {
-    let rule = desk.rule();
+fn brief(state: &RuleState) -> Status {
+    let rule = state.rule();
     Status {
-        renewal: desk.renewal(),
-        open: desk.open(),
-        halted: desk.halted(),
-        reading_on: desk.reading_on(),
-        alarm_time: desk.alarm_at(),
-        next_delta: desk.next_delta(),
-        waiting: desk.waiting_audits().len(),
-        totals: desk.totals(),
-        halted_at: desk.halted_at().to_vec(),
+        renewal: state.renewal(),
+        open: state.open(),
+        halted: state.halted(),
+        reading_on: state.reading_on(),
+        alarm_time: state.alarm_at(),
+        next_delta: state.next_delta(),
+        waiting: state.unlabelled_audits().len(),
+        totals: state.totals(),
+        halted_at: state.halted_at().to_vec(),
         verdict: None,
         labels_wanted: Vec::new(),
         groups: Watch::groups_of(rule).to_vec(),
@@ -100,7 +100,7 @@ fn brief(desk: &Desk) -> Status {
         alpha: rule.alpha().get(),
         t_max: rule.t_max(),
         expected_t_avg: rule.expected().map(|expected| expected.t_avg),
-        alarm_line: desk.monitor().map(|m| 1.0 / m.watch().delta().get()),
+        alarm_line: state.monitor().map(|m| 1.0 / m.watch().delta().get()),
     }
 }
 

@@ -2,17 +2,16 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail};
 use haltwise::votes::Ballot;
 use haltwise::{Reason, Rule};
 use haltwise_io::read_rule;
-use haltwise_llm::{Question, Voter, for_each, seed_of};
+use haltwise_llm::{Question, Voter, seed_of};
 use serde::Serialize;
 
 use super::Args;
-use crate::in_order::InOrder;
+use crate::answers::{RightAnswers, for_each_in_order};
 use crate::promise;
 use crate::show::{self, count, number, percent};
 
@@ -57,25 +56,18 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
     let mismatches = record.map(|record| voter.mismatches(record));
     let promised = promise::check(path, &rule, mismatches, "vote", args.force)?;
     let (mut totals, as_json) = (Totals::default(), args.questions.is_some() || args.json);
-    // Answers are printed in the order of the questions, whichever is settled first.
-    let printed = Mutex::new(InOrder::new(|answered: Answered<'_>| {
+    let print = |answered: Answered<'_>| {
         totals.add(&answered);
         if as_json {
             show::print_json(&answered)
         } else {
             Ok(show::print(&describe(&answered))?)
         }
-    }));
-    let print = || printed.lock().unwrap_or_else(PoisonError::into_inner);
+    };
     let workers = args.voter.server.concurrency;
-    let asked = for_each(questions.len(), workers, |q| {
-        let answered = answer(args, &rule, &voter, &questions[q], promised)?;
-        print().take(q, answered)?;
-        print().end(q)
-    });
-    let rest = printed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    rest.finish()?;
-    asked?;
+    for_each_in_order(questions.len(), workers, print, |q, print| {
+        print(answer(args, &rule, &voter, &questions[q], promised)?)
+    })?;
     if args.questions.is_some() {
         show::note(totals.describe());
     }
@@ -168,8 +160,7 @@ struct Totals {
     questions: u64,
     votes: u64,
     of: usize,
-    labelled: u64,
-    right: u64,
+    right: RightAnswers,
     tokens: u64,
     saved: u64,
 }
@@ -179,25 +170,20 @@ impl Totals {
         self.questions += 1;
         self.votes += u64::from(answered.votes);
         self.of = answered.of;
-        self.labelled += u64::from(answered.right.is_some());
-        self.right += u64::from(answered.right == Some(true));
+        self.right.add(answered.right);
         self.tokens += answered.tokens;
         self.saved += answered.tokens_saved;
     }
 
     fn describe(&self) -> String {
-        let mut text = format!(
-            "{} answered by {:.1} of {} votes on average; {} generated, about {} saved",
+        format!(
+            "{} answered by {:.1} of {} votes on average; {} generated, about {} saved{}",
             count(self.questions, "question", "questions"),
             self.votes as f64 / self.questions.max(1) as f64,
             self.of,
             count(self.tokens, "token", "tokens"),
             number(self.saved),
-        );
-        if self.labelled > 0 {
-            let share = percent(self.right as f64 / self.labelled as f64);
-            text += &format!("; {share} of {} are right", number(self.labelled));
-        }
-        text
+            self.right.describe(),
+        )
     }
 }

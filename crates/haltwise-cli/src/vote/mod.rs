@@ -20,7 +20,8 @@ use haltwise_io::{
 use haltwise_llm::{Progress, Question, Sample, Voter, Voting};
 use serde_json::json;
 
-use crate::read::{Bar, OPTIONS, journal_path, kept, tell_on_ctrl_c};
+use crate::progress::{Bar, journal_path, with_journal};
+use crate::read::OPTIONS;
 use crate::reader::QuestionArgs;
 use crate::show::{self, count, number, percent};
 use voter::VoterArgs;
@@ -117,10 +118,7 @@ fn traces(args: &Args, path: &Path, output: &Path) -> anyhow::Result<ExitCode> {
     }
     let questions = args.question_args.read_free(path)?;
     let bar = Arc::new(Bar::new());
-    let notices = bar.bar.clone();
-    let voter = args.voter.connect(&questions, None, move |text| {
-        notices.suspend(|| show::warn(text));
-    })?;
+    let voter = args.voter.connect(&questions, None, bar.warner())?;
     let labels = labels(&voter, &questions)?;
     let voting = Voting {
         voter: &voter,
@@ -129,14 +127,9 @@ fn traces(args: &Args, path: &Path, output: &Path) -> anyhow::Result<ExitCode> {
         wave: args.wave,
     };
     let journal = journal_path(output);
-    tell_on_ctrl_c(&bar, &journal)?;
-    let workers = args.voter.server.concurrency;
-    let ran = voting.run(&journal, workers, &|progress| bar.show(progress));
-    bar.bar.finish_and_clear();
-    let samples = match (ran, kept(&bar, &journal)) {
-        (Err(error), Some(kept)) => return Err(anyhow::Error::new(error).context(kept)),
-        (ran, _) => ran?,
-    };
+    let samples = with_journal(&bar, &journal, |progress| {
+        voting.run(&journal, args.voter.server.concurrency, progress)
+    })?;
     let mut ballots = Vec::new();
     for ((question, label), samples) in questions.iter().zip(labels).zip(samples) {
         ballots.push(Counted::new(&voter, question, label, samples)?);

@@ -1,16 +1,13 @@
 //! Who votes, and how: said here, or by the rule that was calibrated on it.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
-use anyhow::{Context, bail};
 use haltwise::votes::MOST_VOTES;
 use haltwise_llm::{
-    CHAT_FORMATS, Endpoint, Extract, Letters, Question, Record, Sampling, Server, Template, Voter,
+    CHAT_FORMATS, Endpoint, Extract, Letters, Question, Record, Sampling, Template, Voter,
 };
 
-use crate::reader::{EndpointArg, ServerArgs};
-use crate::show;
+use crate::reader::{EndpointArg, Recorded, ServerArgs};
 
 /// The server, and how it is asked.
 #[derive(clap::Args)]
@@ -66,84 +63,47 @@ pub(crate) struct VoterArgs {
 }
 
 impl VoterArgs {
-    /// Connects to the server. What was not said is as in the record, of the
-    /// voter that a rule is for, where there is one.
+    /// Connects to the server. What the user leaves out is as in the record of the
+    /// voter that a rule is for, if there is one.
     pub(crate) fn connect(
         &self,
         questions: &[Question],
         record: Option<&Record>,
         notice: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<Voter> {
-        let recorded = |name: &str| record.and_then(|r| r.get(name)).map(String::as_str);
-        let endpoint = match (self.endpoint, recorded("endpoint")) {
-            (Some(EndpointArg::Completions), _) | (None, Some("completions")) => {
-                Endpoint::Completions
-            }
-            _ => Endpoint::Chat,
-        };
-        if self.chat_format.is_some() && endpoint == Endpoint::Chat {
-            bail!("--chat-format goes with --endpoint completions: with chat, the server adds it");
-        }
+        let recorded = Recorded(record);
+        let chat_format = self.chat_format.as_deref();
+        let endpoint = recorded.endpoint(self.endpoint, chat_format, Endpoint::Chat)?;
         let usual = Sampling::default();
         let sampling = Sampling {
-            temperature: said(self.temperature, recorded("temperature"))?
+            temperature: recorded
+                .or("temperature", self.temperature)?
                 .unwrap_or(usual.temperature),
-            top_p: said(self.top_p, recorded("top_p"))?,
-            max_tokens: said(self.max_tokens, recorded("max_tokens"))?.unwrap_or(usual.max_tokens),
+            top_p: recorded.or("top_p", self.top_p)?,
+            max_tokens: recorded
+                .or("max_tokens", self.max_tokens)?
+                .unwrap_or(usual.max_tokens),
         };
-        let extract = said(self.answer.clone(), recorded("answer"))?.unwrap_or_default();
-        let options = self.server.options(endpoint, notice);
-        let model = self.server.model.as_deref().or(recorded("model"));
+        let extract = recorded
+            .or("answer", self.answer.clone())?
+            .unwrap_or_default();
+        let samples = recorded.or("samples", self.samples.map(usize::from))?;
         Ok(Voter {
-            template: self.template(&extract, questions, recorded("template"))?,
-            letters: said(self.letters.clone(), recorded("letters"))?.unwrap_or_default(),
+            template: recorded.template(
+                self.template.as_deref(),
+                chat_format,
+                &Voter::default_template(&extract, questions),
+                |source| Template::for_questions(source, questions),
+            )?,
+            letters: recorded
+                .or("letters", self.letters.clone())?
+                .unwrap_or_default(),
             extract,
             sampling,
-            samples: said(self.samples.map(usize::from), recorded("samples"))?.unwrap_or(13),
-            flags: self
-                .server
-                .server_flags
-                .clone()
-                .or(recorded("flags").map(str::to_owned)),
-            server: Server::connect(options, model)?,
+            samples: samples.unwrap_or(13),
+            flags: self.server.flags(recorded),
+            server: self.server.connect(endpoint, None, recorded, notice)?,
         })
-    }
-
-    fn template(
-        &self,
-        extract: &Extract,
-        questions: &[Question],
-        recorded: Option<&str>,
-    ) -> anyhow::Result<Template> {
-        if let (None, None, Some(source)) = (&self.template, &self.chat_format, recorded) {
-            return Ok(Template::for_questions(source, questions)?);
-        }
-        let source = match &self.template {
-            None => Voter::default_template(extract, questions),
-            Some(path) => show::read_text(path)?,
-        };
-        let template = Template::for_questions(&source, questions);
-        let template = match &self.template {
-            None => template?,
-            Some(path) => template.with_context(|| format!("{}", path.display()))?,
-        };
-        Ok(match &self.chat_format {
-            Some(format) => template.in_chat(format)?,
-            None => template,
-        })
-    }
-}
-
-/// What was said, else what is recorded.
-fn said<T: FromStr>(said: Option<T>, recorded: Option<&str>) -> anyhow::Result<Option<T>>
-where
-    T::Err: std::error::Error + Send + Sync + 'static,
-{
-    match (said, recorded) {
-        (None, Some(text)) => Ok(Some(text.parse().with_context(|| {
-            format!("the rule's record of its classifier holds {text:?}, which cannot be used")
-        })?)),
-        (said, _) => Ok(said),
     }
 }
 

@@ -12,11 +12,13 @@ pub use data::data_folder;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::process::Child;
 
 use assert_cmd::Command;
 use haltwise::Sequence;
 use haltwise::simulate::{Atom, Process};
 use haltwise_io::{TraceWriter, WriteOptions};
+use serde_json::Value;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -62,6 +64,21 @@ pub fn ran(command: &mut Command) -> Ran {
         stderr: String::from_utf8(output.stderr).unwrap(),
         code: output.status.code().unwrap(),
     }
+}
+
+/// The lines of a text, each a JSON value.
+pub fn json_lines(text: &str) -> Vec<Value> {
+    let parse = |line| serde_json::from_str(line).unwrap();
+    text.lines().map(parse).collect()
+}
+
+/// Sends a signal to a process.
+pub fn signal(child: &Child, name: &str) {
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args([name, &id])
+        .status();
+    assert!(sent.unwrap().success());
 }
 
 /// Writes traces of five steps that can be halted from the second on.

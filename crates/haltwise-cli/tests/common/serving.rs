@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{haltwise, ran, write_traces};
+use super::{haltwise, json_lines, ran, signal, write_traces};
 
 /// A server that ends with the test.
 pub struct Server {
@@ -39,8 +39,7 @@ impl Answer {
     }
 
     pub fn lines(&self) -> Vec<Value> {
-        let parse = |line| serde_json::from_str(line).unwrap();
-        self.body.lines().map(parse).collect()
+        json_lines(&self.body)
     }
 }
 
@@ -170,14 +169,7 @@ impl Server {
 
     /// Asks the server to end, and waits until it has.
     pub fn stop(mut self) {
-        let id = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &id])
-                .status()
-                .unwrap()
-                .success()
-        );
+        signal(&self.child, "-TERM");
         let code = self.child.wait().unwrap().code();
         assert_eq!(code, Some(0));
     }

@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use haltwise::{Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_io::rule_json;
 use haltwise_proxy::{Options, Proxy, ProxyError, for_votes};
-use haltwise_serve::{Boards, Served, Watching};
+use haltwise_serve::{RuleToServe, ServedRules, WatchOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -102,10 +102,10 @@ pub async fn waiting_model(reply: String, told: Arc<Notify>) -> String {
 
 /// A proxy in front of a rule that nothing is stored of.
 pub fn unstored(options: &Options) -> Result<Proxy, ProxyError> {
-    let served = Served::new("rule", rule(), rule_json(&rule()).unwrap());
-    let watching = Watching::new(vec![for_votes(served).unwrap()]);
-    let (boards, _) = Boards::start(watching).unwrap();
-    Proxy::new(boards, options)
+    let served = RuleToServe::new("rule", rule(), rule_json(&rule()).unwrap());
+    let watching = WatchOptions::new(vec![for_votes(served).unwrap()]);
+    let (rules, _) = ServedRules::start(watching).unwrap();
+    Proxy::new(rules, options)
 }
 
 pub async fn proxy(options: &Options) -> String {

@@ -16,7 +16,7 @@ use crate::upstream::Failure;
 type Reply = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send>>;
 
 /// A stream: comments until there is a reply, then its events.
-pub(crate) struct Waiting {
+pub(crate) struct PendingReply {
     begun: bool,
     tick: Interval,
     state: State,
@@ -28,7 +28,7 @@ enum State {
     Over,
 }
 
-impl Waiting {
+impl PendingReply {
     /// A stream that is never silent for longer than this, until there is a reply.
     pub(crate) fn new(reply: Reply, silence: Duration) -> Self {
         Self {
@@ -58,7 +58,7 @@ fn comment() -> Frame<Bytes> {
     Frame::data(Bytes::from_static(b": votes are being cast\n\n"))
 }
 
-impl HttpBody for Waiting {
+impl HttpBody for PendingReply {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -3,19 +3,19 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use crate::record::{Borrowed, Waiting};
+use crate::log_record::{BorrowedRecord, UnlabelledAudit};
 
 /// The most audits that wait; the oldest give way.
 const MOST: usize = 100_000;
 
-/// The most bytes that are kept of all of them: the oldest are thinned, then give way.
+/// The most bytes of all their traces: the oldest are thinned, then give way.
 pub(crate) const MOST_BYTES: usize = 64 << 20;
 
-/// Audits that wait for a label, by id and by age. What becomes of them depends on nothing
-/// but what was put in and taken out, in which order: so a log brings them back.
+/// Audits that wait for a label, by id and by age. They depend only on the order of what was
+/// put in and taken out, so a log restores them.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingAudits {
-    by_id: HashMap<Box<str>, (u64, Waiting)>,
+pub(crate) struct UnlabelledAudits {
+    by_id: HashMap<Box<str>, (u64, UnlabelledAudit)>,
     /// The oldest first.
     by_age: BTreeMap<u64, Box<str>>,
     /// The age of the next.
@@ -30,7 +30,7 @@ pub(crate) struct WaitingAudits {
 /// A copy of all audits as they were at one moment, while it is made in parts.
 #[derive(Debug)]
 struct Copying {
-    /// The ages of those that are to be copied yet.
+    /// The ages of those still to copy.
     ages: Range<u64>,
     /// The records of those that changed before it was their turn, as they were.
     changed: BTreeMap<u64, String>,
@@ -38,24 +38,24 @@ struct Copying {
 
 impl Copying {
     /// Copies an audit that is about to change, unless it was copied before.
-    fn before_change(&mut self, age: u64, id: &str, waiting: &Waiting) {
+    fn before_change(&mut self, age: u64, id: &str, audit: &UnlabelledAudit) {
         if self.ages.contains(&age) && !self.changed.contains_key(&age) {
-            let record = record(id, waiting);
+            let record = record(id, audit);
             self.changed.extend(record.map(|record| (age, record)));
         }
     }
 }
 
-fn record(id: &str, waiting: &Waiting) -> Option<String> {
-    serde_json::to_string(&Borrowed::Waiting { id, waiting }).ok()
+fn record(id: &str, audit: &UnlabelledAudit) -> Option<String> {
+    serde_json::to_string(&BorrowedRecord::Waiting { id, waiting: audit }).ok()
 }
 
-impl WaitingAudits {
+impl UnlabelledAudits {
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// About how many bytes are kept of all.
+    /// About how many bytes all traces take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -71,42 +71,42 @@ impl WaitingAudits {
 
     /// Adds one, in the place of another of its id. Returns how many were thinned or gave
     /// way for it.
-    pub(crate) fn insert(&mut self, id: &str, waiting: Waiting) -> u64 {
+    pub(crate) fn insert(&mut self, id: &str, audit: UnlabelledAudit) -> u64 {
         self.remove(id);
         let age = self.next;
         self.next += 1;
-        self.bytes += waiting.kept.bytes();
-        self.wanted += usize::from(waiting.wants_label());
+        self.bytes += audit.trace.bytes();
+        self.wanted += usize::from(audit.wants_label());
         self.by_age.insert(age, id.into());
-        self.by_id.insert(id.into(), (age, waiting));
+        self.by_id.insert(id.into(), (age, audit));
         self.make_room()
     }
 
-    pub(crate) fn remove(&mut self, id: &str) -> Option<Waiting> {
-        let (age, waiting) = self.by_id.remove(id)?;
+    pub(crate) fn remove(&mut self, id: &str) -> Option<UnlabelledAudit> {
+        let (age, audit) = self.by_id.remove(id)?;
         if let Some(copying) = &mut self.copying {
-            copying.before_change(age, id, &waiting);
+            copying.before_change(age, id, &audit);
         }
         self.by_age.remove(&age);
-        self.bytes -= waiting.kept.bytes();
-        self.wanted -= usize::from(waiting.wants_label());
-        Some(waiting)
+        self.bytes -= audit.trace.bytes();
+        self.wanted -= usize::from(audit.wants_label());
+        Some(audit)
     }
 
-    /// None of them counts for the monitor any more.
+    /// Makes none of them count for the monitor any more.
     pub(crate) fn drop_pending(&mut self) {
-        for (id, (age, waiting)) in &mut self.by_id {
+        for (id, (age, audit)) in &mut self.by_id {
             if let Some(copying) = &mut self.copying {
-                copying.before_change(*age, id, waiting);
+                copying.before_change(*age, id, audit);
             }
-            waiting.pending = None;
+            audit.pending = None;
         }
         self.wanted = 0;
     }
 
     /// Drops those that began before a time.
     pub(crate) fn drop_before(&mut self, began: u64) {
-        let old = self.iter().filter(|(_, waiting)| waiting.began < began);
+        let old = self.iter().filter(|(_, audit)| audit.began < began);
         let old: Vec<String> = old.map(|(id, _)| id.to_owned()).collect();
         for id in old {
             self.remove(&id);
@@ -114,19 +114,19 @@ impl WaitingAudits {
     }
 
     /// All of them, the oldest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Waiting)> {
-        self.since(0).map(|(_, id, waiting)| (id, waiting))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &UnlabelledAudit)> {
+        self.since(0).map(|(_, id, audit)| (id, audit))
     }
 
     /// Those from an age on, with their ages.
-    pub(crate) fn since(&self, age: u64) -> impl Iterator<Item = (u64, &str, &Waiting)> {
+    pub(crate) fn since(&self, age: u64) -> impl Iterator<Item = (u64, &str, &UnlabelledAudit)> {
         self.by_age.range(age..).filter_map(|(&age, id)| {
-            let (_, waiting) = self.by_id.get(id)?;
-            Some((age, &**id, waiting))
+            let (_, audit) = self.by_id.get(id)?;
+            Some((age, &**id, audit))
         })
     }
 
-    /// Begins to copy all of them as they are now.
+    /// Starts a copy of all of them as they are now.
     pub(crate) fn begin_copy(&mut self) {
         self.copying = Some(Copying {
             ages: 0..self.next,
@@ -134,7 +134,7 @@ impl WaitingAudits {
         });
     }
 
-    /// The records of the next ones, about this many at the most, the oldest first. `None` once
+    /// The records of the next ones, at most about this many, the oldest first. `None` once
     /// there are no more.
     pub(crate) fn copy_part(&mut self, most: usize) -> Option<Vec<String>> {
         let copying = self.copying.as_mut()?;
@@ -161,20 +161,20 @@ impl WaitingAudits {
     fn make_room(&mut self) -> u64 {
         let mut changed = 0;
         if self.bytes > MOST_BYTES {
-            // By a good part, so that it is not done for each.
+            // By a quarter, so that not every insert thins one.
             let mut ages = self.by_age.range(self.thinned..);
             while self.bytes > MOST_BYTES / 4 * 3
                 && let Some((age, id)) = ages.next()
             {
                 self.thinned = age + 1;
-                if let Some((_, waiting)) = self.by_id.get_mut(id) {
+                if let Some((_, audit)) = self.by_id.get_mut(id) {
                     if let Some(copying) = &mut self.copying {
-                        copying.before_change(*age, id, waiting);
+                        copying.before_change(*age, id, audit);
                     }
-                    changed += u64::from(!waiting.kept.is_thin());
-                    self.bytes -= waiting.kept.bytes();
-                    waiting.kept.thin();
-                    self.bytes += waiting.kept.bytes();
+                    changed += u64::from(!audit.trace.is_thin());
+                    self.bytes -= audit.trace.bytes();
+                    audit.trace.thin();
+                    self.bytes += audit.trace.bytes();
                 }
             }
         }
@@ -192,24 +192,24 @@ impl WaitingAudits {
 mod tests {
     use super::*;
 
-    fn waiting(began: u64) -> Waiting {
-        Waiting {
+    fn audit(began: u64) -> UnlabelledAudit {
+        UnlabelledAudit {
             began,
             pending: None,
-            kept: crate::kept::Kept::default(),
+            trace: crate::audit_trace::AuditTrace::default(),
         }
     }
 
     #[test]
     fn the_oldest_give_way() {
-        let mut all = WaitingAudits::default();
+        let mut all = UnlabelledAudits::default();
         for age in 0..MOST as u64 {
-            assert_eq!(all.insert(&age.to_string(), waiting(age)), 0);
+            assert_eq!(all.insert(&age.to_string(), audit(age)), 0);
         }
         // One that comes again is the newest.
-        assert_eq!(all.insert("0", waiting(0)), 0);
+        assert_eq!(all.insert("0", audit(0)), 0);
         for age in 0..10 {
-            assert_eq!(all.insert(&format!("x{age}"), waiting(age)), 1);
+            assert_eq!(all.insert(&format!("x{age}"), audit(age)), 1);
         }
         assert_eq!(all.len(), MOST);
         assert!(all.contains("0") && !all.contains("1") && !all.contains("10"));

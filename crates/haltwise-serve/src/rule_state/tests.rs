@@ -1,7 +1,14 @@
 use std::num::NonZeroUsize;
 
-use super::*;
+use haltwise::monitor::UnitKey;
+use haltwise::stream::Reason;
 use haltwise::{Inputs, Method, Outputs, Plan, Sequence};
+use rand::RngExt;
+
+use super::*;
+use crate::audit_trace::AuditTrace;
+use crate::fault::{Fault, FaultKind};
+use crate::line::Line;
 
 /// What a rule promises something about.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,19 +63,19 @@ fn settings(audit: f64) -> Settings {
     }
 }
 
-fn desk(audit: f64) -> Desk {
+fn state(audit: f64) -> RuleState {
     let (rule, json) = rule(0.01);
-    Desk::new(rule, json, settings(audit), 1)
+    RuleState::new(rule, json, settings(audit), 1)
 }
 
-fn desk_about(about: About, audit: f64) -> Desk {
+fn state_about(about: About, audit: f64) -> RuleState {
     let (rule, json) = rule_about(about, 0.01);
-    Desk::new(rule, json, settings(audit), 1)
+    RuleState::new(rule, json, settings(audit), 1)
 }
 
-/// A desk with the log that it would have.
+/// A state with the log that it would have.
 struct Logged {
-    desk: Desk,
+    state: RuleState,
     log: Vec<String>,
     now: u64,
     first: (Rule, String),
@@ -79,15 +86,15 @@ struct Logged {
 
 impl Logged {
     fn new(audit: f64) -> Self {
-        Self::of(desk(audit))
+        Self::of(state(audit))
     }
 
-    fn of(mut desk: Desk) -> Self {
+    fn of(mut state: RuleState) -> Self {
         let now = 1_800_000_000_000;
-        desk.resumed(now, true);
-        let first = (Rule::clone(desk.rule()), desk.rule_json().to_owned());
+        state.resume(now, true);
+        let first = (Rule::clone(state.rule()), state.rule_json().to_owned());
         Self {
-            desk,
+            state,
             log: Vec::new(),
             now,
             first,
@@ -95,9 +102,12 @@ impl Logged {
         }
     }
 
-    fn change<T>(&mut self, change: impl FnOnce(&mut Desk, u64, &mut Out) -> T) -> (T, Out) {
-        let mut out = Out::default();
-        let found = change(&mut self.desk, self.now, &mut out);
+    fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut RuleState, u64, &mut Effects) -> T,
+    ) -> (T, Effects) {
+        let mut out = Effects::default();
+        let found = change(&mut self.state, self.now, &mut out);
         self.log.append(&mut out.records);
         (found, out)
     }
@@ -105,7 +115,7 @@ impl Logged {
     /// Takes a line, and returns what is answered, or what is wrong.
     fn say(&mut self, line: &str) -> Result<String, Fault> {
         let line = Line::parse(line.as_bytes()).unwrap();
-        let (taken, out) = self.change(|desk, now, out| desk.take(now, &line, out));
+        let (taken, out) = self.change(|state, now, out| state.take(now, &line, out));
         taken.map(|()| out.answers)
     }
 
@@ -120,32 +130,32 @@ impl Logged {
     }
 
     fn label(&mut self, id: &str, label: &str) -> Result<(), Fault> {
-        self.change(|desk, now, out| desk.label(now, id, label, out))
+        self.change(|state, now, out| state.label(now, id, label, out))
             .0
     }
 
     /// What a server that was killed knows after it started again.
-    fn again(&self) -> Desk {
+    fn again(&self) -> RuleState {
         self.after(&self.log)
     }
 
     /// What one knows that finds these records.
-    fn after(&self, log: &[String]) -> Desk {
+    fn after(&self, log: &[String]) -> RuleState {
         // The rule of the file is the first; the log has all others.
         let (rule, json) = self.first.clone();
-        let mut again = Desk::new(rule, json, self.desk.settings, 1);
+        let mut again = RuleState::new(rule, json, self.state.settings, 1);
         let closed = log
             .iter()
             .fold(true, |_, record| again.replay(record).unwrap());
-        again.resumed(self.now, closed);
+        again.resume(self.now, closed);
         again
     }
 
     /// The server is told to end, and starts again.
     fn stop(&mut self) {
-        self.log = self.desk.state(true);
-        self.desk = self.again();
-        self.log = self.desk.state(false);
+        self.log = self.state.records(true);
+        self.state = self.again();
+        self.log = self.state.records(false);
     }
 
     /// Something happens that may: a line, a label, time, another rule, or word of a stream
@@ -155,7 +165,7 @@ impl Logged {
         match rng.random_range(0..200) {
             0..2 => {
                 let (rule, json) = rules[rng.random_range(0..rules.len())].clone();
-                let (renewed, _) = self.change(|desk, _, out| desk.renew(rule, json, out));
+                let (renewed, _) = self.change(|state, _, out| state.renew(rule, json, out));
                 format!("{renewed:?}")
             }
             2..40 => format!("{:?}", self.label(&id.to_string(), "1")),
@@ -163,13 +173,15 @@ impl Logged {
                 // Now and then so long that units are over.
                 let longest = [1_000_000, 50_000_000][rng.random_range(0..2)];
                 self.now += rng.random_range(0..longest);
-                self.change(|desk, now, out| desk.tick(now, out)).1.answers
+                self.change(|state, now, out| state.tick(now, out))
+                    .1
+                    .answers
             }
             _ => {
                 let score = [0.1, 0.9, 0.9][rng.random_range(0..3)];
                 let end = rng.random_bool(0.15);
                 // Where streams halt, they are often wrong, so that there are alarms.
-                let live = self.desk.live.get(&*id.to_string());
+                let live = self.state.running.get(&*id.to_string());
                 let has_halted = live.is_some_and(|live| live.t > 0);
                 let class = u32::from(rng.random_bool(if has_halted { 0.95 } else { 0.1 }));
                 let t = ["", "", ",\"t\":1", ",\"t\":3"][rng.random_range(0..4)];
@@ -191,8 +203,8 @@ impl Logged {
     /// A stream whose steps are not seen here begins, halts, ends or is lost.
     fn tell(&mut self, rng: &mut SmallRng) {
         if self.told.len() < 4 {
-            let ((id, audited), _) = self.change(|desk, now, out| desk.begin_told(now, out));
-            let rule = Arc::clone(self.desk.rule());
+            let ((id, audited), _) = self.change(|state, now, out| state.begin_reported(now, out));
+            let rule = Arc::clone(self.state.rule());
             return self.told.push((id, audited, 0, rule));
         }
         let at = rng.random_range(0..self.told.len());
@@ -200,23 +212,23 @@ impl Logged {
         if votes == 0 && rng.random_bool(0.8) {
             let (t, reason) =
                 [(2, Reason::Threshold), (4, Reason::LastStep)][rng.random_range(0..2)];
-            self.change(|desk, now, out| desk.halt_told(now, &id, t, reason, &rule, out));
+            self.change(|state, now, out| state.halt_reported(now, &id, t, reason, &rule, out));
             self.told[at].2 = t;
             return;
         }
         self.told.remove(at);
         if !audited || rng.random_bool(0.2) {
-            self.change(|desk, _, out| desk.lose(&id, out));
+            self.change(|state, _, out| state.lose_audit(&id, out));
             return;
         }
-        let mut kept = Kept::default();
+        let mut kept = AuditTrace::default();
         for t in 1..=4 {
             kept.add(rng.random_range(0..2).to_string(), 0.5, 30.0);
             if t == votes {
                 kept.halt();
             }
         }
-        self.change(|desk, now, out| desk.end_told(now, &id, kept, out));
+        self.change(|state, now, out| state.end_reported(now, &id, kept, out));
     }
 }
 
@@ -236,7 +248,7 @@ fn whoever_is_stopped_and_started_goes_on_as_if_nothing_had_been() {
         let rules = several(about);
         let first = |settings| {
             let (rule, json) = rules[0].clone();
-            Logged::of(Desk::new(rule, json, settings, 1))
+            Logged::of(RuleState::new(rule, json, settings, 1))
         };
         for seed in 0..12 {
             let mut rng = SmallRng::seed_from_u64(seed);
@@ -251,19 +263,19 @@ fn whoever_is_stopped_and_started_goes_on_as_if_nothing_had_been() {
                 let said = one.chance(&mut rng, &rules);
                 assert_eq!(stopped.chance(&mut same, &rules), said);
                 if rng.random_bool(0.05) {
-                    older += usize::from(!stopped.desk.older.is_empty());
+                    older += usize::from(!stopped.state.replaced.is_empty());
                     stopped.stop();
                 }
                 assert_eq!(
-                    known(&stopped.desk),
-                    known(&one.desk),
+                    known(&stopped.state),
+                    known(&one.state),
                     "{about:?}, seed {seed}"
                 );
-                assert_eq!(stopped.desk.open(), one.desk.open());
-                assert_eq!(stopped.desk.halted(), one.desk.halted());
+                assert_eq!(stopped.state.open(), one.state.open());
+                assert_eq!(stopped.state.halted(), one.state.halted());
             }
-            swaps += one.desk.renewal - 1;
-            alarms += one.desk.alarmed.len() + usize::from(one.desk.reading_on());
+            swaps += one.state.renewal - 1;
+            alarms += one.state.alarmed.len() + usize::from(one.state.reading_on());
         }
     }
     assert!(
@@ -287,26 +299,26 @@ fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
         settings.delta = Delta::try_from(0.9).unwrap();
         settings.limits.open = NonZeroUsize::new(3 + seed as usize % 6).unwrap();
         let (rule, json) = rules[0].clone();
-        let mut all = Logged::of(Desk::new(rule, json, settings, 1));
+        let mut all = Logged::of(RuleState::new(rule, json, settings, 1));
         let mut then = Vec::new();
         for _ in 0..300 {
             let lost = |all: &Logged| {
                 let lost = |record: &&String| record.starts_with("{\"lost\"");
                 all.log.iter().filter(lost).count()
             };
-            let (lost_before, idle_before) = (lost(&all), all.desk.totals.idle);
+            let (lost_before, idle_before) = (lost(&all), all.state.totals.idle);
             if about == About::Streams && rng.random_bool(0.2) {
                 all.tell(&mut rng);
                 told += 1;
             } else {
                 all.chance(&mut rng, &rules);
-                if all.desk.totals.idle == idle_before {
+                if all.state.totals.idle == idle_before {
                     evicted += lost(&all) - lost_before;
                 }
             }
-            then.push((all.log.len(), known(&all.desk)));
+            then.push((all.log.len(), known(&all.state)));
             if rng.random_bool(0.01) {
-                all.log = all.desk.state(false);
+                all.log = all.state.records(false);
                 then.clear();
             }
         }
@@ -314,7 +326,7 @@ fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
             let mut again = all.after(&all.log[..*records]);
             assert_eq!(&known(&again), before, "{about:?}, seed {seed}");
             // And once more after what a server writes when it starts.
-            let twice = all.after(&again.state(false));
+            let twice = all.after(&again.records(false));
             assert_eq!(&known(&twice), before, "{about:?}, seed {seed}");
         }
         // What was not acknowledged may be there in part.
@@ -326,9 +338,9 @@ fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
                 (alarm, alarm)
             );
         }
-        swaps += all.desk.renewal - 1;
-        alarms += all.desk.alarmed.len() + usize::from(all.desk.reading_on());
-        idle += all.desk.totals.idle;
+        swaps += all.state.renewal - 1;
+        alarms += all.state.alarmed.len() + usize::from(all.state.reading_on());
+        idle += all.state.totals.idle;
     }
     let all = [swaps as usize, alarms, idle as usize, evicted, told];
     assert!(all.iter().all(|&n| n > 10), "{all:?}");
@@ -347,14 +359,14 @@ fn a_copy_that_is_made_in_parts_is_of_one_moment() {
         // So that short histories have alarms.
         settings.delta = Delta::try_from(0.9).unwrap();
         let (rule, json) = rules[0].clone();
-        let mut all = Logged::of(Desk::new(rule, json, settings, 1));
+        let mut all = Logged::of(RuleState::new(rule, json, settings, 1));
         for _ in 0..200 {
             all.chance(&mut rng, &rules);
         }
         // What happens between two parts is in the log after the copy.
-        let mut log = all.desk.begin_copy();
-        let (begun, renewal) = (all.log.len(), all.desk.renewal);
-        while let Some(part) = all.desk.waiting.copy_part(1) {
+        let mut log = all.state.begin_copy();
+        let (begun, renewal) = (all.log.len(), all.state.renewal);
+        while let Some(part) = all.state.unlabelled.copy_part(1) {
             log.extend(part);
             parts += 1;
             for _ in 0..10 {
@@ -364,10 +376,10 @@ fn a_copy_that_is_made_in_parts_is_of_one_moment() {
         log.extend_from_slice(&all.log[begun..]);
         assert_eq!(
             known(&all.after(&log)),
-            known(&all.desk),
+            known(&all.state),
             "{about:?}, seed {seed}"
         );
-        swaps += all.desk.renewal - renewal;
+        swaps += all.state.renewal - renewal;
     }
     assert!(parts > 100 && swaps > 5, "{parts} {swaps}");
 }
@@ -378,7 +390,7 @@ fn an_answer_that_was_lost_is_given_again() {
         let mut all = Logged::new(audit);
         let said = all.stream(1, 1, 1);
         let first = said.lines().next().unwrap();
-        let before = (known(&all.desk), all.desk.totals, all.log.len());
+        let before = (known(&all.state), all.state.totals, all.log.len());
         // The step at which it halted; its audit is over, and so is the stream for it.
         let again = all
             .say(r#"{"id": 1, "t": 2, "score": 0.9, "prediction": 1}"#)
@@ -388,7 +400,7 @@ fn an_answer_that_was_lost_is_given_again() {
         let later = all.say(r#"{"id": 1, "t": 3, "score": 0.9}"#).unwrap();
         assert_eq!(later, "");
         assert_eq!(before.2, all.log.len());
-        assert_eq!(before.0, known(&all.desk));
+        assert_eq!(before.0, known(&all.state));
     }
     // While it is audited, it is asked to go on again, and its trace stays whole.
     let mut all = Logged::new(1.0);
@@ -403,15 +415,15 @@ fn an_answer_that_was_lost_is_given_again() {
         all.say(&line).unwrap();
     }
     all.label("1", "1").unwrap();
-    assert_eq!(all.desk.done.len(), 1);
+    assert_eq!(all.state.unfiled.len(), 1);
 }
 
 #[test]
 fn a_stream_that_makes_room_ends_its_audit() {
     let mut all = Logged::new(1.0);
     let open = NonZeroUsize::new(10).unwrap();
-    all.desk.settings.limits.open = open;
-    all.desk.streams = Streams::new(all.desk.settings.limits);
+    all.state.settings.limits.open = open;
+    all.state.streams = Streams::new(all.state.settings.limits);
     for id in 0..1000 {
         for score in [0.1, 0.9] {
             let line = format!(r#"{{"id": {id}, "score": {score}, "prediction": 1}}"#);
@@ -419,15 +431,19 @@ fn a_stream_that_makes_room_ends_its_audit() {
         }
     }
     assert_eq!(
-        (all.desk.live.len(), all.desk.halted(), all.desk.open()),
+        (
+            all.state.running.len(),
+            all.state.halted(),
+            all.state.open()
+        ),
         (10, 10, 0)
     );
-    known(&all.desk);
-    assert_eq!(all.again().live.len(), 0);
+    known(&all.state);
+    assert_eq!(all.again().running.len(), 0);
 }
 
 #[test]
-fn the_desk_is_held_for_a_part_of_what_waits_at_a_time() {
+fn the_state_is_held_for_a_part_of_what_waits_at_a_time() {
     let mut all = Logged::new(1.0);
     for id in 0..20_000 {
         for (score, class, end) in [(0.1, 0, false), (0.9, 0, false), (0.9, 1, true)] {
@@ -439,7 +455,7 @@ fn the_desk_is_held_for_a_part_of_what_waits_at_a_time() {
     let held = std::cell::Cell::new(0);
     let status = crate::status::status(|| {
         held.set(held.get() + 1);
-        &all.desk
+        &all.state
     });
     assert_eq!((status.waiting, status.labels_wanted.len()), (20_000, 100));
     assert!(held.get() > 20, "{}", held.get());
@@ -449,7 +465,7 @@ fn the_desk_is_held_for_a_part_of_what_waits_at_a_time() {
         wanted.iter().all(serde_json::Value::is_number),
         "{wanted:?}"
     );
-    assert_eq!(all.desk.waiting.wanted(), 20_000);
+    assert_eq!(all.state.unlabelled.wanted(), 20_000);
 }
 
 #[test]
@@ -459,14 +475,14 @@ fn audits_that_wait_for_a_label_are_dropped_when_they_are_too_old() {
     let then = all.now + 1;
     all.now += 86_400_000;
     all.stream(2, 0, 1);
-    all.desk.drop_waiting_before(then);
-    all.log = all.desk.state(false);
+    all.state.drop_unlabelled_before(then);
+    all.log = all.state.records(false);
     assert_eq!(all.label("1", "1").unwrap_err().kind, FaultKind::NotFound);
     all.label("2", "1").unwrap();
     // The monitor counts the first as harmless from now on.
-    let verdict = all.desk.status().verdict.unwrap();
+    let verdict = all.state.status().verdict.unwrap();
     assert_eq!((verdict.audits, verdict.unknown), (2, 1));
-    assert_eq!(known(&all.again()), known(&all.desk));
+    assert_eq!(known(&all.again()), known(&all.state));
 }
 
 #[test]
@@ -474,7 +490,7 @@ fn audited_streams_save_no_steps() {
     for (audit, saved) in [(0.0, 2), (1.0, 0)] {
         let mut all = Logged::new(audit);
         all.stream(1, 1, 1);
-        assert_eq!(all.desk.totals.steps_saved, saved);
+        assert_eq!(all.state.totals.steps_saved, saved);
         assert_eq!(all.again().totals.steps_saved, saved);
     }
 }
@@ -483,7 +499,7 @@ fn audited_streams_save_no_steps() {
 fn a_rule_may_come_back_unless_its_promise_did_not_hold() {
     let renew = |all: &mut Logged, delta| {
         let (rule, json) = rule(delta);
-        all.change(|desk, _, out| desk.renew(rule, json, out)).0
+        all.change(|state, _, out| state.renew(rule, json, out)).0
     };
     let mut all = Logged::new(1.0);
     renew(&mut all, 0.003).unwrap();
@@ -494,9 +510,9 @@ fn a_rule_may_come_back_unless_its_promise_did_not_hold() {
             .contains("in use already")
     );
     // The first one had its share, which is more than the next may have.
-    assert!(all.desk.next_delta() < 0.002);
+    assert!(all.state.next_delta() < 0.002);
     renew(&mut all, 0.01).unwrap();
-    assert_eq!(all.desk.renewal, 3);
+    assert_eq!(all.state.renewal, 3);
     let mut all = alarmed(OnAlarm::ReadOn);
     renew(&mut all, 0.003).unwrap();
     assert!(
@@ -521,15 +537,15 @@ fn what_is_kept_of_all_audits_is_bounded() {
             );
             all.say(&line).unwrap();
         }
-        assert!(all.desk.waiting.bytes() <= crate::waiting::MOST_BYTES);
+        assert!(all.state.unlabelled.bytes() <= crate::unlabelled_audits::MOST_BYTES);
         all.log.clear();
     }
-    assert!(all.desk.totals.thinned > 100);
-    known(&all.desk);
+    assert!(all.state.totals.thinned > 100);
+    known(&all.state);
     all.label("0", "1").unwrap();
-    assert!(all.desk.done.is_empty(), "it makes no trace");
+    assert!(all.state.unfiled.is_empty(), "it makes no trace");
     all.label("1199", "1").unwrap();
-    assert_eq!(all.desk.done.len(), 1);
+    assert_eq!(all.state.unfiled.len(), 1);
 }
 
 /// What must be the same after the log was read back.
@@ -545,31 +561,37 @@ struct Known {
     halted_at: Vec<u64>,
 }
 
-fn known(desk: &Desk) -> Known {
-    let waiting = desk.waiting.iter();
+fn known(state: &RuleState) -> Known {
+    let waiting = state.unlabelled.iter();
     let waiting = waiting.map(|(id, w)| format!("{id} {w:?}")).collect();
-    let live = desk.live.values().map(|live| live.kept.whole_bytes());
-    assert_eq!(desk.live_bytes, live.sum::<usize>());
-    let bytes = desk.waiting.iter().map(|(_, waiting)| waiting.kept.bytes());
-    assert_eq!(desk.waiting.bytes(), bytes.sum::<usize>());
-    let wanted = desk
-        .waiting
+    let live = state
+        .running
+        .values()
+        .map(|audit| audit.trace.whole_bytes());
+    assert_eq!(state.running_bytes, live.sum::<usize>());
+    let bytes = state
+        .unlabelled
+        .iter()
+        .map(|(_, audit)| audit.trace.bytes());
+    assert_eq!(state.unlabelled.bytes(), bytes.sum::<usize>());
+    let wanted = state
+        .unlabelled
         .iter()
         .filter(|(_, waiting)| waiting.wants_label());
-    assert_eq!(desk.waiting.wanted(), wanted.count());
-    let Desk {
+    assert_eq!(state.unlabelled.wanted(), wanted.count());
+    let RuleState {
         renewal,
-        given,
+        digests,
         alarmed,
         first_delta,
         ..
-    } = desk;
+    } = state;
     Known {
-        monitor: desk.monitor.clone(),
+        monitor: state.monitor.clone(),
         waiting,
-        done: desk.done.clone(),
-        alarm_at: desk.alarm_at,
-        rules: (*renewal, given.clone(), alarmed.clone(), *first_delta),
+        done: state.unfiled.clone(),
+        alarm_at: state.alarm_at,
+        rules: (*renewal, digests.clone(), alarmed.clone(), *first_delta),
         totals: Totals {
             // Of the process.
             observations: 0,
@@ -577,9 +599,9 @@ fn known(desk: &Desk) -> Known {
             faults: 0,
             idle: 0,
             thinned: 0,
-            ..desk.totals
+            ..state.totals
         },
-        halted_at: desk.halted_at.clone(),
+        halted_at: state.halted_at.clone(),
     }
 }
 
@@ -590,21 +612,21 @@ fn streams_are_answered_as_by_decide_and_audited_ones_are_asked_to_go_on() {
         all.stream(1, 1, 1),
         "{\"id\":1,\"t\":2,\"reason\":\"threshold\"}\n"
     );
-    assert_eq!(all.desk.monitor().unwrap().audits(), 0);
+    assert_eq!(all.state.monitor().unwrap().audits(), 0);
     let mut all = Logged::new(1.0);
     let said = all.stream(1, 1, 1);
     let expected = "{\"id\":1,\"t\":2,\"reason\":\"threshold\",\"audit\":true}\n\
                     {\"id\":1,\"t\":4,\"audited\":true}\n";
     assert_eq!(said, expected);
     // Both predictions agree: all is known without a label.
-    let verdict = all.desk.status().verdict.unwrap();
+    let verdict = all.state.status().verdict.unwrap();
     assert_eq!((verdict.audits, verdict.unknown), (1, 0));
-    assert!(all.desk.status().labels_wanted.is_empty());
+    assert!(all.state.status().labels_wanted.is_empty());
     // One that ends before it halts.
     all.say(r#"{"id": "b", "score": 0.1}"#).unwrap();
     let said = all.say(r#"{"id": "b", "end": true}"#).unwrap();
     assert_eq!(said, "{\"id\":\"b\",\"t\":1,\"reason\":\"end\"}\n");
-    let verdict = all.desk.status().verdict.unwrap();
+    let verdict = all.state.status().verdict.unwrap();
     assert_eq!((verdict.audits, verdict.unknown), (2, 0));
 }
 
@@ -614,17 +636,17 @@ fn labels_come_late_and_are_wanted_where_predictions_differ() {
     all.stream(1, 1, 1);
     all.stream(2, 0, 1);
     all.stream(3, 0, 1);
-    let status = all.desk.status();
+    let status = all.state.status();
     assert_eq!(status.labels_wanted, [2, 3]);
     assert_eq!((status.waiting, status.verdict.unwrap().unknown), (3, 2));
     all.label("2", "1").unwrap();
     all.label("3", "0").unwrap();
     all.label("1", " 7".trim()).unwrap();
-    let status = all.desk.status();
+    let status = all.state.status();
     let verdict = status.verdict.unwrap();
     assert_eq!((status.waiting, verdict.unknown), (0, 0));
     assert_eq!(verdict.by_step.last().unwrap().gap, Some(1.0 / 3.0));
-    assert_eq!(all.desk.done.len(), 3, "each makes a trace");
+    assert_eq!(all.state.unfiled.len(), 3, "each makes a trace");
     for (id, label) in [("2", "1"), ("99", "1")] {
         assert_eq!(all.label(id, label).unwrap_err().kind, FaultKind::NotFound);
     }
@@ -634,11 +656,11 @@ fn labels_come_late_and_are_wanted_where_predictions_differ() {
         .unwrap();
     all.label("4", "0").unwrap();
     all.say(r#"{"id": 4, "end": true}"#).unwrap();
-    assert_eq!(all.desk.done.len(), 4);
+    assert_eq!(all.state.unfiled.len(), 4);
 }
 
 #[test]
-fn the_log_alone_brings_a_desk_back() {
+fn the_log_alone_brings_a_state_back() {
     let mut all = Logged::new(0.5);
     for id in 0..500 {
         all.now += 20_000;
@@ -652,21 +674,21 @@ fn the_log_alone_brings_a_desk_back() {
         }
         if id == 250 {
             all.now += 10_000_000;
-            all.change(|desk, now, out| desk.tick(now, out));
+            all.change(|state, now, out| state.tick(now, out));
         }
     }
-    let before = known(&all.desk);
+    let before = known(&all.state);
     assert!(before.monitor.as_ref().unwrap().audits() > 200 && before.done.len() > 20);
-    assert!(all.desk.totals.idle > 0);
+    assert!(all.state.totals.idle > 0);
     assert_eq!(known(&all.again()), before);
     // And so does a log that begins with its state.
-    all.log = all.desk.state(false);
+    all.log = all.state.records(false);
     assert_eq!(known(&all.again()), before);
     for id in 500..600 {
         all.stream(id, 0, 1);
         let _ = all.label(&id.to_string(), "1");
     }
-    assert_eq!(known(&all.again()), known(&all.desk));
+    assert_eq!(known(&all.again()), known(&all.state));
 }
 
 #[test]
@@ -675,10 +697,10 @@ fn after_a_kill_streams_begin_again_and_after_a_stop_they_go_on() {
     all.say(r#"{"id": "a", "score": 0.1, "prediction": 1}"#)
         .unwrap();
     let mut killed = Logged {
-        desk: all.again(),
+        state: all.again(),
         ..Logged::new(1.0)
     };
-    killed.desk.resumed(killed.now, false);
+    killed.state.resume(killed.now, false);
     for line in [
         r#"{"id": "a", "score": 0.9}"#,
         r#"{"id": "a", "t": 2, "score": 0.9}"#,
@@ -700,9 +722,9 @@ fn after_a_kill_streams_begin_again_and_after_a_stop_they_go_on() {
     killed.now += 3_600_000;
     assert_eq!(killed.say(r#"{"id": "new", "score": 0.1}"#).unwrap(), "");
 
-    all.log = all.desk.state(true);
+    all.log = all.state.records(true);
     let mut stopped = Logged {
-        desk: all.again(),
+        state: all.again(),
         ..Logged::new(1.0)
     };
     let said = stopped
@@ -714,18 +736,18 @@ fn after_a_kill_streams_begin_again_and_after_a_stop_they_go_on() {
     );
     stopped.say(r#"{"id": "a", "end": true}"#).unwrap();
     stopped.label("\"a\"", "1").unwrap();
-    assert!(stopped.desk.done[0].1.contains("\"predictions\":[1,1]"));
+    assert!(stopped.state.unfiled[0].1.contains("\"predictions\":[1,1]"));
 }
 
-/// A desk that has raised an alarm.
+/// A state that has raised an alarm.
 fn alarmed(on_alarm: OnAlarm) -> Logged {
     let mut all = Logged::new(1.0);
-    all.desk.settings.on_alarm = on_alarm;
+    all.state.settings.on_alarm = on_alarm;
     for id in 0..60 {
         all.stream(id, 0, 1);
         all.label(&id.to_string(), "1").unwrap();
     }
-    assert!(all.desk.monitor().unwrap().alarm().is_some());
+    assert!(all.state.monitor().unwrap().alarm().is_some());
     all
 }
 
@@ -734,7 +756,7 @@ fn on_alarm_streams_are_read_to_their_end_unless_told_otherwise() {
     let mut all = alarmed(OnAlarm::ReadOn);
     let said = all.stream(1000, 1, 1);
     assert_eq!(said, "{\"id\":1000,\"t\":4,\"reason\":\"last-step\"}\n");
-    assert_eq!(all.again().alarm_at, all.desk.alarm_at);
+    assert_eq!(all.again().alarm_at, all.state.alarm_at);
     assert!(all.again().reading_on());
     let mut all = alarmed(OnAlarm::Keep);
     assert!(all.stream(1000, 1, 1).contains("threshold"));
@@ -745,16 +767,16 @@ fn another_rule_comes_in_without_dropping_a_stream_and_spends_its_share_of_delta
     let mut all = alarmed(OnAlarm::ReadOn);
     all.say(r#"{"id": "old", "score": 0.1, "prediction": 1}"#)
         .unwrap();
-    let next = all.desk.next_delta();
+    let next = all.state.next_delta();
     assert!((next - 0.01 / 3.0).abs() < 1e-12, "{next}");
     let renew = |all: &mut Logged, delta| {
         let (rule, json) = rule(delta);
-        all.change(|desk, _, out| desk.renew(rule, json, out)).0
+        all.change(|state, _, out| state.renew(rule, json, out)).0
     };
     let refused = renew(&mut all, 0.009).unwrap_err();
     assert!(refused.error.contains("may spend"), "{refused:?}");
     renew(&mut all, next).unwrap();
-    let status = all.desk.status();
+    let status = all.state.status();
     assert_eq!((status.renewal, status.reading_on), (2, false));
     assert_eq!(
         status.verdict.unwrap().audits,
@@ -766,19 +788,23 @@ fn another_rule_comes_in_without_dropping_a_stream_and_spends_its_share_of_delta
             .contains("\"t\":2,\"reason\":\"threshold\"")
     );
     // The old stream is of the old rule, which is under way until it is over.
-    assert_eq!(all.desk.older.len(), 1);
+    assert_eq!(all.state.replaced.len(), 1);
     assert!(
         all.say(r#"{"id": "old", "score": 0.9, "end": true}"#)
             .unwrap()
             .contains("\"t\":2")
     );
-    all.change(|desk, now, out| desk.tick(now, out));
-    assert_eq!(all.desk.older.len(), 1, "streams that halted may send more");
+    all.change(|state, now, out| state.tick(now, out));
+    assert_eq!(
+        all.state.replaced.len(),
+        1,
+        "streams that halted may send more"
+    );
     all.now += 3_601_000;
-    all.change(|desk, now, out| desk.tick(now, out));
-    assert_eq!(all.desk.older.len(), 0);
-    assert!((all.desk.next_delta() - 0.01 / 6.0).abs() < 1e-12);
-    assert_eq!(known(&all.again()), known(&all.desk));
+    all.change(|state, now, out| state.tick(now, out));
+    assert_eq!(all.state.replaced.len(), 0);
+    assert!((all.state.next_delta() - 0.01 / 6.0).abs() < 1e-12);
+    assert_eq!(known(&all.again()), known(&all.state));
     assert_eq!(all.again().renewal, 2);
     // All shares together: twice the first.
     let all: f64 = (1..10_000).map(|k| 2.0 * 0.01 * share(k)).sum();
@@ -797,7 +823,7 @@ fn faults_are_told_with_a_remedy_and_counted() {
     );
     let fault = all.say(r#"{"id": 2, "end": true}"#).unwrap_err();
     assert!(!fault.remedy.is_empty());
-    assert_eq!(all.desk.totals.faults, 2);
+    assert_eq!(all.state.totals.faults, 2);
     let json = fault.json(Some(3));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["line"], 3);
@@ -808,7 +834,7 @@ fn a_line_that_comes_twice_counts_once_if_it_is_numbered() {
     let mut all = Logged::new(0.0);
     let mut say = |line: &str| {
         let line = Line::parse(line.as_bytes()).unwrap();
-        let (taken, out) = all.change(|desk, now, out| desk.take_numbered(now, &line, out));
+        let (taken, out) = all.change(|state, now, out| state.take_numbered(now, &line, out));
         taken.map(|()| out.answers).map_err(|fault| fault.kind)
     };
     let quiet = Ok(String::new());
@@ -853,16 +879,16 @@ fn a_month_of_streams_leaves_nothing_behind() {
                 let line = format!(r#"{{"id": "silent-{id}", "score": 0.1}}"#);
                 all.say(&line).unwrap();
             }
-            all.change(|desk, now, out| desk.tick(now, out));
+            all.change(|state, now, out| state.tick(now, out));
         }
-        all.desk.take_done(usize::MAX);
-        let kept: usize = all.desk.state(true).iter().map(String::len).sum();
-        let open = all.desk.open() + all.desk.live.len() + all.desk.waiting.len();
+        all.state.take_unfiled(usize::MAX);
+        let kept: usize = all.state.records(true).iter().map(String::len).sum();
+        let open = all.state.open() + all.state.running.len() + all.state.unlabelled.len();
         sizes.push((open, kept));
         all.log.clear();
     }
-    assert!(all.desk.monitor().unwrap().alarm().is_none());
-    assert!(all.desk.totals.idle > 1000, "{:?}", all.desk.totals);
+    assert!(all.state.monitor().unwrap().alarm().is_none());
+    assert!(all.state.totals.idle > 1000, "{:?}", all.state.totals);
     let ((open, kept), (open_then, kept_then)) = (sizes[2], sizes[29]);
     assert!(open_then <= open + 20, "{sizes:?}");
     // Only the counts of the monitor grow, by some hundred bytes per ten minutes.
@@ -872,7 +898,7 @@ fn a_month_of_streams_leaves_nothing_behind() {
 
 #[test]
 fn groups_are_watched_one_by_one() {
-    let mut all = Logged::of(desk_about(About::Sites, 1.0));
+    let mut all = Logged::of(state_about(About::Sites, 1.0));
     for unknown in [
         r#"{"id": 1, "score": 0.1}"#,
         r#"{"id": 1, "score": 0.1, "group": "east"}"#,
@@ -881,7 +907,7 @@ fn groups_are_watched_one_by_one() {
         assert_eq!(fault.kind, FaultKind::Unusable);
         assert!(fault.remedy.contains("\"group\""), "{fault:?}");
     }
-    assert_eq!(all.desk.totals.streams, 0);
+    assert_eq!(all.state.totals.streams, 0);
     // In the south every fourth stream loses a right answer, in the north none does:
     // an eighth of all, where a tenth is tolerated.
     for id in 0..400 {
@@ -894,7 +920,7 @@ fn groups_are_watched_one_by_one() {
         }
         all.label(&id.to_string(), "1").unwrap();
     }
-    let status = all.desk.status();
+    let status = all.state.status();
     let verdict = status.verdict.unwrap();
     assert_eq!(status.groups[verdict.worst_group], "south");
     assert!(verdict.alarm, "{verdict:?}");
@@ -910,12 +936,12 @@ fn groups_are_watched_one_by_one() {
     assert_eq!(gap(0), Some(0.0));
     assert!(gap(1) > Some(0.2), "{verdict:?}");
     assert!(
-        all.desk.done[1].1.contains(r#""site":"south""#),
+        all.state.unfiled[1].1.contains(r#""site":"south""#),
         "{:?}",
-        all.desk.done[1]
+        all.state.unfiled[1]
     );
     // The log brings it back.
-    assert_eq!(known(&all.again()), known(&all.desk));
+    assert_eq!(known(&all.again()), known(&all.state));
 }
 
 #[test]
@@ -925,12 +951,12 @@ fn audits_of_a_rule_about_disagreements_want_no_label() {
     let mut json: serde_json::Value = serde_json::from_str(&json).unwrap();
     json["terms"] = serde_json::json!({"loss": "disagreement"});
     let json = json.to_string();
-    let rule = parse(&json).unwrap();
-    let mut all = Logged::of(Desk::new(rule, json, settings(1.0), 1));
+    let rule = haltwise_io::parse_rule(json.as_bytes()).unwrap();
+    let mut all = Logged::of(RuleState::new(rule, json, settings(1.0), 1));
     all.stream(1, 0, 1);
-    let status = all.desk.status();
+    let status = all.state.status();
     assert_eq!((status.waiting, status.verdict.unwrap().unknown), (0, 0));
-    let done = all.desk.done_audits();
+    let done = all.state.unfiled_audits();
     assert!(
         done[0].1.starts_with(r#"{"id":1,"predictions":[9,0,8,1]"#),
         "{done:?}"
@@ -939,7 +965,7 @@ fn audits_of_a_rule_about_disagreements_want_no_label() {
 
 #[test]
 fn units_are_audited_whole_and_count_once() {
-    let mut all = Logged::of(desk_about(About::Machines, 0.5));
+    let mut all = Logged::of(state_about(About::Machines, 0.5));
     let fault = all.say(r#"{"id": 1, "score": 0.1}"#).unwrap_err();
     assert!(fault.remedy.contains("\"unit\""), "{fault:?}");
     // Each tenth machine loses a right answer in all of its eight streams.
@@ -965,14 +991,14 @@ fn units_are_audited_whole_and_count_once() {
     // They count once no more of their streams can begin, which is known when another
     // machine is audited.
     all.now += 2 * 86_400_000;
-    let rule = digest(all.desk.rule_json());
+    let rule = digest(all.state.rule_json());
     let next = (400..).find(|machine| UnitKey::new(&machine.to_string()).is_drawn(0.5, &rule));
     let line = format!(
         r#"{{"id": "last", "score": 0.1, "unit": {}}}"#,
         next.unwrap()
     );
     all.say(&line).unwrap();
-    let verdict = all.desk.status().verdict.unwrap();
+    let verdict = all.state.status().verdict.unwrap();
     assert_eq!(
         (verdict.audits, verdict.alarm),
         (audited + 1, false),
@@ -982,32 +1008,32 @@ fn units_are_audited_whole_and_count_once() {
     let last = verdict.by_step.last().unwrap();
     assert_eq!(last.halted, audited);
     assert!(
-        all.desk.done[0].1.contains(r#""machine":""#),
+        all.state.unfiled[0].1.contains(r#""machine":""#),
         "{:?}",
-        all.desk.done[0]
+        all.state.unfiled[0]
     );
-    assert_eq!(known(&all.again()), known(&all.desk));
+    assert_eq!(known(&all.again()), known(&all.state));
 }
 
 #[test]
 fn a_unit_that_is_audited_stays_so_where_a_smaller_share_is_drawn() {
-    let mut all = Logged::of(desk_about(About::Machines, 1.0));
+    let mut all = Logged::of(state_about(About::Machines, 1.0));
     let begins = |id: u32, unit: u32| format!(r#"{{"id": {id}, "score": 0.1, "unit": {unit}}}"#);
     all.say(&begins(1, 1)).unwrap();
-    all.desk.settings.audit = 0.0;
+    all.state.settings.audit = 0.0;
     all.say(&begins(2, 1)).unwrap();
     all.say(&begins(3, 2)).unwrap();
-    let audited = ["1", "2", "3"].map(|id| all.desk.live.contains_key(id));
+    let audited = ["1", "2", "3"].map(|id| all.state.running.contains_key(id));
     assert_eq!(audited, [true, true, false]);
 }
 
 #[test]
 fn a_unit_is_over_a_day_after_its_first_stream() {
-    let mut all = Logged::of(desk_about(About::Machines, 1.0));
+    let mut all = Logged::of(state_about(About::Machines, 1.0));
     // It ends before the step at which streams halt early: by that step nothing halted,
     // and more streams of the machine might.
     let ends = |unit: &str| format!(r#"{{"id": 1, "score": 0.1, "unit": {unit}, "end": true}}"#);
-    let unknown = |all: &Logged| all.desk.status().verdict.unwrap().unknown;
+    let unknown = |all: &Logged| all.state.status().verdict.unwrap().unknown;
     all.say(&ends("1")).unwrap();
     let before = unknown(&all);
     all.now += 86_400_000 + 600_000;
@@ -1019,8 +1045,8 @@ fn a_unit_is_over_a_day_after_its_first_stream() {
     );
     // The first machine comes back: its stream counts for nothing, and that is told.
     all.say(&ends("1")).unwrap();
-    let verdict = all.desk.status().verdict.unwrap();
+    let verdict = all.state.status().verdict.unwrap();
     assert_eq!((verdict.audits, verdict.unwatched.of_closed_units), (2, 1));
     assert!(!verdict.all_clear);
-    assert_eq!(known(&all.again()), known(&all.desk));
+    assert_eq!(known(&all.again()), known(&all.state));
 }

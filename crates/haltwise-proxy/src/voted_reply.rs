@@ -10,17 +10,17 @@ use haltwise_llm::Tokens;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::ask::Ask;
-use crate::audit::Watched;
 use crate::outcome::Cause;
+use crate::reported_request::ReportedRequest;
 use crate::settings::Voting;
 use crate::upstream::{Failure, Upstream};
+use crate::vote_request::VoteRequest;
 
 pub(crate) const PATH: &str = "/v1/chat/completions";
 
 /// A request whose votes are in.
 #[derive(Debug)]
-pub(crate) struct Voted {
+pub(crate) struct VotedReply {
     /// The completion that is passed on.
     completion: Value,
     answer: Option<String>,
@@ -80,7 +80,7 @@ impl Usage {
     }
 }
 
-impl Voted {
+impl VotedReply {
     /// Asks for votes until the rule has enough.
     ///
     /// Those that it cannot do without are asked for at once. They count in the
@@ -91,18 +91,18 @@ impl Voted {
         voting: &Voting,
         upstream: &Arc<Upstream>,
         headers: &Arc<HeaderMap>,
-        ask: &Ask,
-        watched: &mut Option<Watched>,
+        request: &VoteRequest,
+        reported: &mut Option<ReportedRequest>,
     ) -> Result<Self, Failure> {
         let mut completions: Vec<Value> = Vec::new();
         let reason = loop {
             let mut halted = None;
             let first = completions.len();
-            for body in wave(upstream, headers, ask, first, ballot.wanted()).await? {
+            for body in wave(upstream, headers, request, first, ballot.wanted()).await? {
                 let vote = Vote::new(&body, voting)?;
                 halted = ballot.vote(&vote.answer).map_err(internal)?;
-                if let Some(watched) = watched {
-                    watched.vote(&vote)?;
+                if let Some(reported) = reported {
+                    reported.vote(&vote)?;
                 }
                 completions.push(vote.completion);
             }
@@ -110,8 +110,8 @@ impl Voted {
                 break reason;
             }
         };
-        if let Some(watched) = watched {
-            watched.halt(reason).await?;
+        if let Some(reported) = reported {
+            reported.halt(reason).await?;
         }
         let mut usage = Usage::default();
         completions
@@ -123,7 +123,7 @@ impl Voted {
             standing: ballot.standing(),
             of: ballot.of(),
             usage,
-            audit: watched.as_ref().and_then(|w| w.id()).map(str::to_owned),
+            audit: reported.as_ref().and_then(|w| w.id()).map(str::to_owned),
         })
     }
 
@@ -142,11 +142,11 @@ impl Voted {
         )
     }
 
-    fn haltwise(&self, ask: &Ask) -> Value {
+    fn haltwise(&self, request: &VoteRequest) -> Value {
         let (votes, of) = self.votes();
         let mut said = json!({
             "votes": votes, "of": of, "agreement": self.standing.agreement(),
-            "saved_tokens": self.tokens().1, "answer": self.answer, "promised": ask.is_promised(),
+            "saved_tokens": self.tokens().1, "answer": self.answer, "promised": request.is_promised(),
         });
         if let Some(id) = &self.audit {
             said["audit"] = id.as_str().into();
@@ -155,32 +155,32 @@ impl Voted {
     }
 
     /// The reply as the client wants it.
-    pub(crate) fn reply(&self, ask: &Ask) -> Response<Body> {
-        let (kind, body) = if ask.stream {
-            ("text/event-stream", self.events(ask))
+    pub(crate) fn reply(&self, request: &VoteRequest) -> Response<Body> {
+        let (kind, body) = if request.stream {
+            ("text/event-stream", self.events(request))
         } else {
-            ("application/json", self.whole(ask).to_string())
+            ("application/json", self.whole(request).to_string())
         };
         let mut response = Response::new(Body::from(body));
-        response.extensions_mut().insert(ask.outcome());
+        response.extensions_mut().insert(request.outcome());
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         response
     }
 
-    fn whole(&self, ask: &Ask) -> Value {
+    fn whole(&self, request: &VoteRequest) -> Value {
         let mut reply = self.completion.clone();
         let mut choice = reply["choices"][0].take();
         choice["index"] = 0.into();
         reply["choices"] = json!([choice]);
         reply["usage"] = self.usage.json();
-        reply["haltwise"] = self.haltwise(ask);
+        reply["haltwise"] = self.haltwise(request);
         reply
     }
 
     /// The completion as a stream: who speaks, the words one by one, why it ended.
-    fn events(&self, ask: &Ask) -> String {
+    fn events(&self, request: &VoteRequest) -> String {
         let choice = &self.completion["choices"][0];
         let chunk = |delta: Value, finish: &Value| {
             let mut chunk = json!({
@@ -188,7 +188,7 @@ impl Voted {
                 "created": self.completion["created"], "model": self.completion["model"],
                 "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
             });
-            if ask.include_usage {
+            if request.include_usage {
                 chunk["usage"] = Value::Null;
             }
             chunk
@@ -204,9 +204,9 @@ impl Voted {
             chunks.push(chunk(json!({"content": word}), &Value::Null));
         }
         let mut last = chunk(json!({}), &choice["finish_reason"]);
-        last["haltwise"] = self.haltwise(ask);
+        last["haltwise"] = self.haltwise(request);
         chunks.push(last);
-        if ask.include_usage {
+        if request.include_usage {
             let mut usage = chunk(json!({}), &Value::Null);
             usage["choices"] = json!([]);
             usage["usage"] = self.usage.json();
@@ -225,17 +225,19 @@ impl Voted {
 pub(crate) async fn wave(
     upstream: &Arc<Upstream>,
     headers: &Arc<HeaderMap>,
-    ask: &Ask,
+    request: &VoteRequest,
     first: usize,
     n: usize,
 ) -> Result<Vec<Bytes>, Failure> {
     if n == 1 {
-        return Ok(vec![upstream.post(PATH, headers, &ask.vote(first)).await?]);
+        return Ok(vec![
+            upstream.post(PATH, headers, &request.vote(first)).await?,
+        ]);
     }
     let mut tasks = JoinSet::new();
     for place in 0..n {
         let (upstream, headers) = (Arc::clone(upstream), Arc::clone(headers));
-        let body = ask.vote(first + place);
+        let body = request.vote(first + place);
         tasks.spawn(async move { (place, upstream.post(PATH, &headers, &body).await) });
     }
     let mut votes = vec![Bytes::new(); n];

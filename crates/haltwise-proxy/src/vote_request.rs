@@ -19,7 +19,7 @@ const MOST_FIELDS: usize = 256;
 
 /// A request that is voted on.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct VoteRequest {
     /// The request without its seed and its last brace: all votes share it.
     start: Bytes,
     seed: Option<u64>,
@@ -176,7 +176,7 @@ const OTHERWISE: [&str; 8] = [
     "prediction",
 ];
 
-impl Ask {
+impl VoteRequest {
     /// The request that is to be voted on, or what it is for if it is to be passed through.
     pub(crate) fn new(body: &Bytes, voting: &Voting, rule: &Rule) -> Result<Self, Purpose> {
         let fields: Fields<'_> = serde_json::from_slice(body).map_err(|_| Purpose::Unknown)?;

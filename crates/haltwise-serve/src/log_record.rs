@@ -4,12 +4,12 @@ use haltwise::monitor::{Monitor, Pending, Running};
 use haltwise::stream::{Reason, State};
 use serde::{Deserialize, Serialize};
 
-use crate::kept::Kept;
+use crate::audit_trace::AuditTrace;
 
 /// One record.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) enum Record {
+pub(crate) enum LogRecord {
     /// An audited stream begins; `at` in milliseconds since 1970.
     Begin {
         id: String,
@@ -22,24 +22,26 @@ pub(crate) enum Record {
     /// A stream halts.
     Halt(Halt),
     /// An audited stream came to its end.
-    Audited { id: String, kept: Kept },
+    Audited { id: String, kept: AuditTrace },
     /// An audited stream will never come to its end.
     Lost { id: String },
     /// The true class of an audited stream, as JSON.
     Label { id: String, label: String },
     /// An alarm was raised.
     Alarm { at: u64 },
-    /// Another rule came in; `given` is its digest.
+    /// Another rule came in; `digest` tells it from others.
     Rule {
         renewal: u32,
-        given: String,
+        #[serde(rename = "given")]
+        digest: String,
         rule: String,
     },
     /// The beginning of a log that goes on from one before it.
     State {
         renewal: u32,
         /// The digests of all rules that were ever in use.
-        given: Vec<String>,
+        #[serde(rename = "given")]
+        digests: Vec<String>,
         /// The digests of those whose alarm was raised.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         alarmed: Vec<String>,
@@ -56,9 +58,12 @@ pub(crate) enum Record {
         careful_until: u64,
     },
     /// An audited stream that is under way.
-    Live { id: String, live: Live },
+    Live { id: String, live: RunningAudit },
     /// An audited stream that is over and has no label.
-    Waiting { id: String, waiting: Waiting },
+    Waiting {
+        id: String,
+        waiting: UnlabelledAudit,
+    },
     /// An audited stream with its label, which is in no trace file yet.
     Done { began: u64, trace: String },
     /// A rule that was replaced, while streams that began with it are open.
@@ -103,15 +108,21 @@ fn is_zero(n: &u64) -> bool {
 /// Records of what cannot be copied.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Borrowed<'a> {
-    Live { id: &'a str, live: &'a Live },
-    Waiting { id: &'a str, waiting: &'a Waiting },
+pub(crate) enum BorrowedRecord<'a> {
+    Live {
+        id: &'a str,
+        live: &'a RunningAudit,
+    },
+    Waiting {
+        id: &'a str,
+        waiting: &'a UnlabelledAudit,
+    },
 }
 
 /// What is known of an audited stream that is under way.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Live {
+pub(crate) struct RunningAudit {
     pub(crate) began: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) running: Option<Running>,
@@ -120,8 +131,8 @@ pub(crate) struct Live {
     /// Where it halted, counted from 1; 0 while it runs.
     #[serde(default)]
     pub(crate) t: u32,
-    #[serde(default)]
-    pub(crate) kept: Kept,
+    #[serde(default, rename = "kept")]
+    pub(crate) trace: AuditTrace,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
 }
@@ -129,19 +140,20 @@ pub(crate) struct Live {
 /// An audited stream that is over and has no label.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Waiting {
+pub(crate) struct UnlabelledAudit {
     pub(crate) began: u64,
     /// What the monitor waits for, unless early and full prediction agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pending: Option<Pending>,
-    pub(crate) kept: Kept,
+    #[serde(rename = "kept")]
+    pub(crate) trace: AuditTrace,
 }
 
-impl Waiting {
+impl UnlabelledAudit {
     /// Whether a label would tell something: it is not known yet what was lost, and both
     /// predictions are.
     pub(crate) fn wants_label(&self) -> bool {
-        self.pending.is_some() && self.kept.predicted().is_some()
+        self.pending.is_some() && self.trace.predicted().is_some()
     }
 }
 

@@ -1,42 +1,42 @@
 //! Streams whose steps a program takes itself, such as votes on a request: it asks
-//! the rule, and tells the board where a stream began, halted and ended.
+//! the rule, and tells the served rule where a stream began, halted and ended.
 
 use std::sync::Arc;
 
 use haltwise::Rule;
 use haltwise::stream::Reason;
 
-use crate::board::Board;
+use crate::audit_trace::AuditTrace;
 use crate::error::Error;
-use crate::kept::Kept;
+use crate::served_rule::ServedRule;
 
 /// A stream that is told of. One that is dropped before its end was lost: it
 /// counts as one without a loss.
 #[derive(Debug)]
-pub struct Told {
-    board: Arc<Board>,
+pub struct ReportedStream {
+    served: Arc<ServedRule>,
     id: String,
     rule: Arc<Rule>,
     reads_on: bool,
     audit: bool,
-    kept: Kept,
+    trace: AuditTrace,
     ended: bool,
 }
 
-impl Told {
+impl ReportedStream {
     /// A stream begins: now, in the order of all.
-    pub fn begin(board: &Arc<Board>) -> Result<Self, Error> {
-        let (((id, audit), rule, reads_on), _) = board.change(|desk, now, out| {
-            let begun = desk.begin_told(now, out);
-            (begun, Arc::clone(desk.rule()), desk.reading_on())
+    pub fn begin(served: &Arc<ServedRule>) -> Result<Self, Error> {
+        let (((id, audit), rule, reads_on), _) = served.change(|state, now, effects| {
+            let begun = state.begin_reported(now, effects);
+            (begun, Arc::clone(state.rule()), state.reading_on())
         })?;
         Ok(Self {
-            board: Arc::clone(board),
+            served: Arc::clone(served),
             id,
             rule,
             reads_on,
             audit,
-            kept: Kept::default(),
+            trace: AuditTrace::default(),
             ended: false,
         })
     }
@@ -65,7 +65,7 @@ impl Told {
     /// with which score, at what cost.
     pub fn step(&mut self, prediction: &str, score: f32, cost: f32) {
         let prediction = serde_json::Value::from(prediction).to_string();
-        self.kept.add(prediction, score, cost);
+        self.trace.add(prediction, score, cost);
     }
 
     /// It halts at step `t`, counted from 1. Done when that is on the disk, where it is
@@ -74,39 +74,41 @@ impl Told {
     pub async fn halt(&mut self, t: u32, reason: Reason) -> Result<(), Error> {
         let (id, rule) = (self.id.as_str(), &self.rule);
         let halted = self
-            .board
-            .change(|desk, now, out| desk.halt_told(now, id, t, reason, rule, out));
+            .served
+            .change(|state, now, effects| state.halt_reported(now, id, t, reason, rule, effects));
         let (is_audited, answers) = halted?;
         // Audits of a rule end when another takes its place.
         self.audit = is_audited;
-        self.kept.halt();
+        self.trace.halt();
         if self.audit && reason != Reason::Threshold {
             self.end()?;
         }
         match self.audit {
-            true => self.board.durable(answers.after).await,
-            false => self.board.ready().map_err(Error::new),
+            true => self.served.durable(answers.after).await,
+            false => self.served.ready().map_err(Error::new),
         }
     }
 
     /// It was read to its end.
     pub fn end(&mut self) -> Result<(), Error> {
         self.ended = true;
-        let kept = std::mem::take(&mut self.kept);
+        let trace = std::mem::take(&mut self.trace);
         let id = self.id.as_str();
         let ended = self
-            .board
-            .note(|desk, now, out| desk.end_told(now, id, kept, out));
+            .served
+            .note(|state, now, effects| state.end_reported(now, id, trace, effects));
         ended.map(drop)
     }
 }
 
-impl Drop for Told {
+impl Drop for ReportedStream {
     fn drop(&mut self) {
         if self.audit && !self.ended {
             let id = self.id.as_str();
             // Once the store is closed, nothing is under way any more.
-            let _lost = self.board.note(|desk, _, out| desk.lose(id, out));
+            let _lost = self
+                .served
+                .note(|state, _, effects| state.lose_audit(id, effects));
         }
     }
 }

@@ -20,7 +20,7 @@ const NUMBER: usize = 12;
 /// The steps of an audited stream. Those of one that can be no trace are not kept, but
 /// for the prediction where it halted and the last one.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct AuditTrace {
     /// The predicted classes, as JSON.
     predictions: Vec<Option<String>>,
     /// How many steps there were that are not kept.
@@ -60,15 +60,15 @@ pub(crate) struct Names<'a> {
     pub(crate) costs: Option<&'a str>,
 }
 
-impl Kept {
+impl AuditTrace {
     /// No steps yet, of a stream in a group and of a unit.
     pub(crate) fn new(group: Option<String>, unit: Option<String>) -> Self {
-        let kept = Self {
+        let trace = Self {
             group,
             unit,
             ..Self::default()
         };
-        kept.weighed()
+        trace.weighed()
     }
 
     /// How many steps there are.
@@ -197,7 +197,7 @@ impl Kept {
 
     /// The line of a trace file, if it makes one. Where the promise needs no label,
     /// there may be none.
-    pub(crate) fn trace(&self, id: &str, label: Option<&str>, names: Names<'_>) -> Option<String> {
+    pub(crate) fn line(&self, id: &str, label: Option<&str>, names: Names<'_>) -> Option<String> {
         let predictions: Option<Vec<&str>> =
             self.predictions.iter().map(Option::as_deref).collect();
         let scores: Option<Vec<f32>> = self.scores.iter().copied().collect();
@@ -249,40 +249,40 @@ fn most_probable(probs: &[f32]) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn kept(lines: &[&str]) -> Kept {
-        let mut kept = Kept::default();
+    fn trace(lines: &[&str]) -> AuditTrace {
+        let mut trace = AuditTrace::default();
         for line in lines {
-            kept.push(&Line::parse(line.as_bytes()).unwrap());
+            trace.push(&Line::parse(line.as_bytes()).unwrap());
         }
-        kept
+        trace
     }
 
     #[test]
     fn a_stream_makes_a_line_of_a_trace_file() {
-        let given = kept(&[
+        let given = trace(&[
             r#"{"id": 1, "score": 0.5, "prediction": "a"}"#,
             r#"{"id": 1, "score": 0.9, "prediction": "\u0061", "t": 2}"#,
         ]);
         let expected = r#"{"id":1,"label":"a","predictions":["a","a"],"scores":[0.5,0.9]}"#;
         assert_eq!(
-            given.trace("1", Some("\"a\""), Names::default()).as_deref(),
+            given.line("1", Some("\"a\""), Names::default()).as_deref(),
             Some(expected)
         );
-        let probs = kept(&[
+        let probs = trace(&[
             r#"{"id": "x", "probs": [0.25, 0.75]}"#,
             r#"{"id": "x", "probs": [0.75, 0.25]}"#,
         ]);
         let expected =
             r#"{"id":"x","label":0,"predictions":[1,0],"probs":[[0.25,0.75],[0.75,0.25]]}"#;
         assert_eq!(
-            probs.trace("\"x\"", Some("0"), Names::default()).as_deref(),
+            probs.line("\"x\"", Some("0"), Names::default()).as_deref(),
             Some(expected)
         );
     }
 
     #[test]
     fn groups_units_and_costs_have_the_names_of_columns() {
-        let mut given = Kept::new(Some("north".into()), Some("a".into()));
+        let mut given = AuditTrace::new(Some("north".into()), Some("a".into()));
         given.add("\"a\"".into(), 0.5, 30.0);
         let names = Names {
             group: Some("site"),
@@ -290,14 +290,14 @@ mod tests {
             costs: Some("tokens"),
         };
         let expected = r#"{"id":1,"site":"north","machine":"a","predictions":["a"],"scores":[0.5],"tokens":[30.0]}"#;
-        assert_eq!(given.trace("1", None, names).as_deref(), Some(expected));
+        assert_eq!(given.line("1", None, names).as_deref(), Some(expected));
     }
 
     #[test]
     fn a_label_is_wanted_only_where_early_and_full_prediction_differ() {
         let step = |class: u32| format!("{{\"id\": 1, \"score\": 0.5, \"prediction\": {class}}}");
         let outcome = |early: u32, full: u32, label: Option<&str>| {
-            let mut stream = kept(&[&step(early)]);
+            let mut stream = trace(&[&step(early)]);
             stream.halt();
             stream.push(&Line::parse(step(full).as_bytes()).unwrap());
             stream.loss(label, Loss::Gap)
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(outcome(1, 2, Some("1")), Some(false));
         assert_eq!(outcome(1, 2, Some("3")), Some(false));
         // Who halts at the end has lost nothing, even without a prediction.
-        let mut silent = kept(&[r#"{"id": 1, "score": 0.5}"#]);
+        let mut silent = trace(&[r#"{"id": 1, "score": 0.5}"#]);
         silent.halt();
         assert_eq!(silent.loss(None, Loss::Gap), Some(false));
         silent.push(&Line::parse(step(1).as_bytes()).unwrap());
@@ -324,7 +324,7 @@ mod tests {
         let step = |class: u32| format!("{{\"id\": 1, \"probs\": [1], \"prediction\": {class}}}");
         for thin_after in 1..6 {
             for halt_after in 1..6 {
-                let mut stream = Kept::default();
+                let mut stream = AuditTrace::default();
                 for i in 1..6 {
                     stream.push(&Line::parse(step(i).as_bytes()).unwrap());
                     if i == halt_after {
@@ -338,12 +338,12 @@ mod tests {
                 let early = halt_after.to_string();
                 assert_eq!(stream.predicted(), Some((&*early, "5")));
                 assert!(stream.predictions.len() <= 2 + 5 - thin_after as usize);
-                assert_eq!(stream.trace("1", Some("1"), Names::default()), None);
+                assert_eq!(stream.line("1", Some("1"), Names::default()), None);
             }
         }
         // Steps of half a megabyte each.
         let wide = format!("{{\"id\": 1, \"probs\": [{}1]}}", "0,".repeat(1 << 17));
-        let mut stream = Kept::default();
+        let mut stream = AuditTrace::default();
         for _ in 0..100 {
             stream.push(&Line::parse(wide.as_bytes()).unwrap());
             assert!(stream.bytes() <= MOST_BYTES);
@@ -363,7 +363,7 @@ mod tests {
             ],
         ] {
             assert_eq!(
-                kept(lines).trace("1", Some("1"), Names::default()),
+                trace(lines).line("1", Some("1"), Names::default()),
                 None,
                 "{lines:?}"
             );

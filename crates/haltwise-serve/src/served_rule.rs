@@ -1,4 +1,4 @@
-//! A desk and its store together: what a desk decides is on the disk before
+//! A state and its store together: what a state decides is on the disk before
 //! anyone is told.
 
 use std::borrow::Cow;
@@ -10,32 +10,33 @@ use std::time::{Duration, Instant};
 use haltwise::Rule;
 use tokio::sync::{broadcast, watch};
 
-use crate::boards::{LabelForm, RuleCheck, Served};
 use crate::clock::Clock;
-use crate::desk::{Desk, Fault, FaultKind, Out};
 use crate::error::Error;
+use crate::fault::{Fault, FaultKind};
 use crate::line::{Line, stream_id};
+use crate::rule_state::{Effects, RuleState};
+use crate::served_rules::{LabelForm, RuleCheck, RuleToServe};
 use crate::status::{Status, status};
-use crate::store::{Committed, Counts, Opened, Store};
+use crate::store::{CommitProgress, OpenedStore, Store, StoreCounts};
 
 /// One rule as it is served.
-pub struct Board {
+pub struct ServedRule {
     pub(crate) name: String,
     label: Option<LabelForm>,
     check: Option<RuleCheck>,
-    inner: Mutex<(Desk, Option<Store>)>,
+    inner: Mutex<(RuleState, Option<Store>)>,
     clock: Clock,
-    counts: Arc<Counts>,
+    counts: Arc<StoreCounts>,
     /// Held by the one who rotates.
     rotating: Mutex<()>,
-    report: Mutex<Option<Report>>,
-    committed: watch::Receiver<Committed>,
+    report: Mutex<Option<LastStatus>>,
+    committed: watch::Receiver<CommitProgress>,
     events: broadcast::Sender<String>,
     /// The e-value at times, in milliseconds since 1970.
     history: Mutex<Vec<(u64, f64)>>,
 }
 
-impl std::fmt::Debug for Board {
+impl std::fmt::Debug for ServedRule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Board")
             .field("name", &self.name)
@@ -65,24 +66,24 @@ const REST: u32 = 10;
 /// What takes less is always worked out.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How long a walk leaves the desk to others between two parts. Without a pause it would take the
-/// desk again before they wake up.
+/// How long a walk leaves the state to others between two parts. Without a pause it would take the
+/// state again before they wake up.
 const TURN: Duration = Duration::from_millis(1);
 
-/// What was told of the desk last.
-struct Report {
+/// What was told of the state last.
+struct LastStatus {
     status: Arc<Status>,
     made: Instant,
     took: Duration,
 }
 
-/// The desk while it is held.
-struct HeldDesk<'b>(MutexGuard<'b, (Desk, Option<Store>)>);
+/// The state while it is held.
+struct HeldState<'b>(MutexGuard<'b, (RuleState, Option<Store>)>);
 
-impl Deref for HeldDesk<'_> {
-    type Target = Desk;
+impl Deref for HeldState<'_> {
+    type Target = RuleState;
 
-    fn deref(&self) -> &Desk {
+    fn deref(&self) -> &RuleState {
         &self.0.0
     }
 }
@@ -91,33 +92,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Board {
+impl ServedRule {
     /// A rule at its store.
-    pub(crate) fn stored(served: Served, opened: Opened) -> Self {
-        let Opened {
-            store, desk, clock, ..
+    pub(crate) fn stored(served: RuleToServe, opened: OpenedStore) -> Self {
+        let OpenedStore {
+            store,
+            state,
+            clock,
+            ..
         } = opened;
         let (committed, counts) = (store.committed(), store.counts());
         Self {
             counts,
-            ..Self::new(served, desk, Some(store), clock, committed)
+            ..Self::new(served, state, Some(store), clock, committed)
         }
     }
 
     /// A rule of which nothing is stored: all is forgotten when the program ends.
-    pub(crate) fn unstored(served: Served, mut desk: Desk) -> Self {
+    pub(crate) fn unstored(served: RuleToServe, mut state: RuleState) -> Self {
         let clock = Clock::set(0);
-        desk.resumed(clock.now(), true);
-        let (_, committed) = watch::channel(Committed::default());
-        Self::new(served, desk, None, clock, committed)
+        state.resume(clock.now(), true);
+        let (_, committed) = watch::channel(CommitProgress::default());
+        Self::new(served, state, None, clock, committed)
     }
 
     fn new(
-        served: Served,
-        desk: Desk,
+        served: RuleToServe,
+        state: RuleState,
         store: Option<Store>,
         clock: Clock,
-        committed: watch::Receiver<Committed>,
+        committed: watch::Receiver<CommitProgress>,
     ) -> Self {
         let (events, _) = broadcast::channel(1024);
         Self {
@@ -126,7 +130,7 @@ impl Board {
             check: served.check,
             committed,
             counts: Arc::default(),
-            inner: Mutex::new((desk, store)),
+            inner: Mutex::new((state, store)),
             clock,
             rotating: Mutex::default(),
             report: Mutex::default(),
@@ -135,15 +139,15 @@ impl Board {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Desk, Option<Store>)> {
+    fn lock(&self) -> MutexGuard<'_, (RuleState, Option<Store>)> {
         lock(&self.inner)
     }
 
-    /// Does something to the desk, and stores what came of it. While nothing can be stored,
+    /// Does something to the state, and stores what came of it. While nothing can be stored,
     /// nothing is done.
     pub(crate) fn change<T>(
         &self,
-        change: impl FnOnce(&mut Desk, u64, &mut Out) -> T,
+        change: impl FnOnce(&mut RuleState, u64, &mut Effects) -> T,
     ) -> Result<(T, Answers), Error> {
         let inner = self.lock();
         if let Some(store) = &inner.1 {
@@ -155,30 +159,30 @@ impl Board {
     /// The same for what has happened already: it is stored once that is possible.
     pub(crate) fn note<T>(
         &self,
-        change: impl FnOnce(&mut Desk, u64, &mut Out) -> T,
+        change: impl FnOnce(&mut RuleState, u64, &mut Effects) -> T,
     ) -> Result<(T, Answers), Error> {
         self.change_held(self.lock(), change)
     }
 
     fn change_held<T>(
         &self,
-        mut inner: MutexGuard<'_, (Desk, Option<Store>)>,
-        change: impl FnOnce(&mut Desk, u64, &mut Out) -> T,
+        mut inner: MutexGuard<'_, (RuleState, Option<Store>)>,
+        change: impl FnOnce(&mut RuleState, u64, &mut Effects) -> T,
     ) -> Result<(T, Answers), Error> {
-        let mut out = Out::default();
-        let (desk, store) = &mut *inner;
-        let found = change(desk, self.clock.now(), &mut out);
-        // While the desk is held, so that the log has its order.
+        let mut effects = Effects::default();
+        let (state, store) = &mut *inner;
+        let found = change(state, self.clock.now(), &mut effects);
+        // While the state is held, so that the log has its order.
         let after = match store {
-            Some(store) => store.append(&out.records)?,
+            Some(store) => store.append(&effects.records)?,
             None => 0,
         };
         drop(inner);
-        for event in out.events {
+        for event in effects.events {
             // No one may be listening.
             let _ = self.events.send(event);
         }
-        let text = out.answers;
+        let text = effects.answers;
         Ok((found, Answers { text, after }))
     }
 
@@ -189,8 +193,8 @@ impl Board {
         lines: &[Result<&[u8], Fault>],
         first: u64,
     ) -> Result<Answers, Error> {
-        self.take_by(lines, first, |desk, now, line, out| {
-            desk.take(now, line, out)
+        self.take_by(lines, first, |state, now, line, effects| {
+            state.take(now, line, effects)
         })
     }
 
@@ -200,8 +204,8 @@ impl Board {
         lines: &[Result<&[u8], Fault>],
         first: u64,
     ) -> Result<Answers, Error> {
-        self.take_by(lines, first, |desk, now, line, out| {
-            desk.take_numbered(now, line, out)
+        self.take_by(lines, first, |state, now, line, effects| {
+            state.take_numbered(now, line, effects)
         })
     }
 
@@ -209,9 +213,9 @@ impl Board {
         &self,
         lines: &[Result<&[u8], Fault>],
         first: u64,
-        take: impl Fn(&mut Desk, u64, &Line<'_>, &mut Out) -> Result<(), Fault>,
+        take: impl Fn(&mut RuleState, u64, &Line<'_>, &mut Effects) -> Result<(), Fault>,
     ) -> Result<Answers, Error> {
-        // Read before the desk is held: that takes most of the time.
+        // Read before the state is held: that takes most of the time.
         let parsed: Vec<Result<Line<'_>, Fault>> = lines
             .iter()
             .map(|line| {
@@ -219,18 +223,18 @@ impl Board {
                 Line::parse(line).map_err(unusable)
             })
             .collect();
-        let ((), answers) = self.change(|desk, now, out| {
+        let ((), answers) = self.change(|state, now, effects| {
             for (number, line) in (first..).zip(&parsed) {
                 let taken = match line {
-                    Ok(line) => take(desk, now, line, out),
+                    Ok(line) => take(state, now, line, effects),
                     Err(fault) => {
-                        desk.count_fault();
+                        state.count_fault();
                         Err(fault.clone())
                     }
                 };
                 if let Err(fault) = taken {
-                    out.answers += &fault.json(Some(number));
-                    out.answers.push('\n');
+                    effects.answers += &fault.json(Some(number));
+                    effects.answers.push('\n');
                 }
             }
         })?;
@@ -243,10 +247,10 @@ impl Board {
         line: Result<&[u8], Fault>,
     ) -> Result<(Result<(), Fault>, Answers), Error> {
         let line = line.and_then(|line| Line::parse(line).map_err(unusable));
-        self.change(|desk, now, out| match line {
-            Ok(line) => desk.take(now, &line, out),
+        self.change(|state, now, effects| match line {
+            Ok(line) => state.take(now, &line, effects),
             Err(fault) => {
-                desk.count_fault();
+                state.count_fault();
                 Err(fault)
             }
         })
@@ -272,7 +276,7 @@ impl Board {
             }
         };
         let label = self.written(label);
-        self.change(|desk, now, out| desk.label(now, &id, &label, out))
+        self.change(|state, now, effects| state.label(now, &id, &label, effects))
     }
 
     /// A label, as JSON, in the one way to write it.
@@ -289,19 +293,19 @@ impl Board {
 
     /// The rule that is in use.
     pub fn rule(&self) -> Arc<Rule> {
-        self.with_desk(|desk| Arc::clone(desk.rule()))
+        self.with_state(|state| Arc::clone(state.rule()))
     }
 
     /// Whether streams are to be read to their end because of an alarm.
     pub fn reading_on(&self) -> bool {
-        self.with_desk(Desk::reading_on)
+        self.with_state(RuleState::reading_on)
     }
 
     /// Waits until records are on the disk. Where they cannot be written, not for long.
     pub(crate) async fn durable(&self, after: u64) -> Result<(), Error> {
         let closed = |_| Error::new("the store is closed");
         let mut committed = self.committed.clone();
-        let stored = |committed: &Committed| committed.records >= after;
+        let stored = |committed: &CommitProgress| committed.records >= after;
         let known = committed.wait_for(|c| stored(c) || c.problem.is_some());
         if stored(&*known.await.map_err(closed)?) {
             return Ok(());
@@ -323,7 +327,7 @@ impl Board {
     }
 
     /// What is counted of the store.
-    pub(crate) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &StoreCounts {
         &self.counts
     }
 
@@ -337,19 +341,19 @@ impl Board {
         self.events.subscribe()
     }
 
-    /// All that is told of the desk. May take a while, in which nobody else has to wait for
-    /// the desk; where it took long, it is the same for a while.
+    /// All that is told of the state. May take a while, in which nobody else has to wait for
+    /// the state; where it took long, it is the same for a while.
     pub(crate) fn status(&self) -> Arc<Status> {
         let mut report = lock(&self.report);
-        if let Some(Report { status, made, took }) = &*report
+        if let Some(LastStatus { status, made, took }) = &*report
             && *took > SHORT
             && made.elapsed() < REST * *took
         {
             return Arc::clone(status);
         }
         let begun = Instant::now();
-        let status = Arc::new(status(|| HeldDesk(self.lock())));
-        *report = Some(Report {
+        let status = Arc::new(status(|| HeldState(self.lock())));
+        *report = Some(LastStatus {
             status: Arc::clone(&status),
             made: Instant::now(),
             took: begun.elapsed(),
@@ -357,7 +361,7 @@ impl Board {
         status
     }
 
-    pub(crate) fn with_desk<T>(&self, look: impl FnOnce(&Desk) -> T) -> T {
+    pub(crate) fn with_state<T>(&self, look: impl FnOnce(&RuleState) -> T) -> T {
         look(&self.lock().0)
     }
 
@@ -368,14 +372,14 @@ impl Board {
         rule: Rule,
         json: String,
     ) -> Result<Result<u32, Fault>, Error> {
-        let (renewed, answers) = self.change(|desk, _, out| {
+        let (renewed, answers) = self.change(|state, _, effects| {
             if let Some(check) = &self.check {
-                check(desk.rule(), &rule).map_err(|problem| {
+                check(state.rule(), &rule).map_err(|problem| {
                     let remedy = "calibrate it on traces like those of the rule that is in use";
                     Fault::new(FaultKind::Unusable, problem, remedy)
                 })?;
             }
-            desk.renew(rule, json, out).map(|()| desk.renewal())
+            state.renew(rule, json, effects).map(|()| state.renewal())
         })?;
         self.durable(answers.after).await?;
         Ok(renewed)
@@ -390,9 +394,9 @@ impl Board {
     pub(crate) fn tick(&self) -> Result<(), Error> {
         self.with_store(|_, store| store.check_place())
             .transpose()?;
-        let (e_value, _) = self.change(|desk, now, out| {
-            desk.tick(now, out);
-            desk.monitor().map(haltwise::monitor::Monitor::e_value)
+        let (e_value, _) = self.change(|state, now, effects| {
+            state.tick(now, effects);
+            state.monitor().map(haltwise::monitor::Monitor::e_value)
         })?;
         let mut history = lock(&self.history);
         if history.len() >= MOST_HISTORY {
@@ -419,16 +423,16 @@ impl Board {
     /// Puts labelled audits into a trace file, and begins a new log.
     pub(crate) fn rotate(&self) -> Result<(), Error> {
         let _alone = lock(&self.rotating);
-        let Some(unfiled) = self.with_store(|desk, store| store.unfiled(desk)) else {
+        let Some(unfiled) = self.with_store(|state, store| store.unfiled(state)) else {
             return Ok(());
         };
         let unfiled = unfiled?;
-        // The desk is free while files are written.
+        // The state is free while files are written.
         unfiled.file().inspect_err(|_| {
             self.counts.errors.fetch_add(1, Ordering::Relaxed);
         })?;
         let Some(draft) =
-            self.with_store(|desk, store| store.draft(desk, unfiled.len(), self.clock.now()))
+            self.with_store(|state, store| store.draft(state, unfiled.len(), self.clock.now()))
         else {
             return Ok(());
         };
@@ -438,21 +442,21 @@ impl Board {
             std::thread::sleep(TURN);
         }
         let written = draft.write();
-        let adopted = self.with_store(|desk, store| store.adopt(desk, draft, written));
+        let adopted = self.with_store(|state, store| store.adopt(state, draft, written));
         adopted.unwrap_or(Ok(()))
     }
 
-    /// Does something with the store, if there is one, while the desk is held.
-    fn with_store<T>(&self, act: impl FnOnce(&mut Desk, &mut Store) -> T) -> Option<T> {
+    /// Does something with the store, if there is one, while the state is held.
+    fn with_store<T>(&self, act: impl FnOnce(&mut RuleState, &mut Store) -> T) -> Option<T> {
         let mut inner = self.lock();
-        let (desk, store) = &mut *inner;
-        store.as_mut().map(|store| act(desk, store))
+        let (state, store) = &mut *inner;
+        store.as_mut().map(|store| act(state, store))
     }
 
     /// Stores all.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let _alone = lock(&self.rotating);
-        self.with_store(|desk, store| store.close(desk))
+        self.with_store(|state, store| store.close(state))
             .unwrap_or(Ok(()))
     }
 }
@@ -478,14 +482,14 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::desk::Settings;
-    use crate::store::{Opening, Retention};
+    use crate::rule_state::Settings;
+    use crate::store::{Retention, StoreOptions};
     use crate::store_lock::StoreLock;
 
-    fn board(folder: &Path) -> Board {
-        let (rule, json) = crate::desk::tests::rule(0.01);
+    fn served(folder: &Path) -> ServedRule {
+        let (rule, json) = crate::rule_state::tests::rule(0.01);
         let lock = StoreLock::try_new(folder).unwrap().unwrap();
-        let how = Opening {
+        let how = StoreOptions {
             settings: Settings {
                 audit: 1.0,
                 ..Settings::default()
@@ -495,26 +499,26 @@ mod tests {
             seed: 1,
         };
         let opened = Store::open(folder, lock, rule, json, how).unwrap();
-        let (rule, json) = crate::desk::tests::rule(0.01);
-        Board::stored(Served::new("rule", rule, json), opened)
+        let (rule, json) = crate::rule_state::tests::rule(0.01);
+        ServedRule::stored(RuleToServe::new("rule", rule, json), opened)
     }
 
     /// An audit with its label, whose classes have names.
-    fn audit(board: &Board, id: u32) {
+    fn audit(served: &ServedRule, id: u32) {
         for (score, end) in [(0.1, false), (0.9, false), (0.9, true)] {
             let step = format!(r#""score":{score},"prediction":"a","end":{end}"#);
             let line = format!(r#"{{"id":{id},{step}}}"#);
-            board.take_one(Ok(line.as_bytes())).unwrap().0.unwrap();
+            served.take_one(Ok(line.as_bytes())).unwrap().0.unwrap();
         }
         let label = format!(r#"{{"id":{id},"label":"a"}}"#);
-        board.label(label.as_bytes()).unwrap().0.unwrap();
+        served.label(label.as_bytes()).unwrap().0.unwrap();
     }
 
     #[test]
     fn a_rotation_that_fails_loses_no_audit_and_the_old_log_goes_on() {
         let folder = tempfile::tempdir().unwrap();
         let store = folder.path();
-        let board_now = board(store);
+        let board_now = served(store);
         (0..3).for_each(|id| audit(&board_now, id));
         // The next log cannot be written where a folder is.
         let number = |name: &str| {
@@ -556,28 +560,28 @@ mod tests {
         }
         ids.sort_unstable();
         assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
-        assert_eq!(board(store).status().totals.labels, 6);
+        assert_eq!(served(store).status().totals.labels, 6);
     }
 
     #[test]
     fn what_comes_while_the_next_log_is_written_is_in_it() {
         let folder = tempfile::tempdir().unwrap();
-        let board_now = board(folder.path());
+        let board_now = served(folder.path());
         audit(&board_now, 0);
         let mut draft = board_now
-            .with_store(|desk, store| store.draft(desk, 0, board_now.clock.now()).unwrap())
+            .with_store(|state, store| store.draft(state, 0, board_now.clock.now()).unwrap())
             .unwrap();
         audit(&board_now, 1);
         while draft.copy_part(&mut board_now.lock().0) {}
         let written = draft.write();
         audit(&board_now, 2);
         board_now
-            .with_store(|desk, store| store.adopt(desk, draft, written).unwrap())
+            .with_store(|state, store| store.adopt(state, draft, written).unwrap())
             .unwrap();
         audit(&board_now, 3);
         // As after a kill: nothing is stored at the end but what waits.
         drop(board_now);
-        let again = board(folder.path());
+        let again = served(folder.path());
         let totals = again.status().totals;
         assert_eq!((totals.audited, totals.labels), (4, 4));
     }
