@@ -65,7 +65,7 @@ fn numbers() -> Columns {
     }
 }
 
-/// What was read: one text per sequence, of what it is about.
+/// Reads the columns: one text per sequence.
 fn read(format: Format, bytes: &[u8], columns: &Columns) -> Result<Vec<String>, String> {
     let mut seen = Vec::new();
     visit_bytes("toy", format, bytes, columns, &mut |row: &Trace<'_>| {
