@@ -487,7 +487,7 @@ impl Evaluator {
     }
 
     /// Computes the mean loss of the ⌊share·n⌋ sequences that halted first (ties by input
-    /// order), and an interval for it. Where there are units, it is a mean over the units
+    /// order), and an interval for it. If there are units, it is a mean over the units
     /// that have any of these sequences, because the sequences of one unit are dependent.
     fn earliest(&self, judged: &dyn Fn(usize) -> bool, share: &str) -> (Option<f64>, (f64, f64)) {
         let share: f64 = share.parse().unwrap_or(0.0);
