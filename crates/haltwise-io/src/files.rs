@@ -75,7 +75,7 @@ pub struct Needed {
     pub extent: Extent,
     /// The bytes that keeping all of it would take.
     pub bytes: u64,
-    /// What may be kept.
+    /// How much may be kept.
     pub room: Room,
 }
 
@@ -103,7 +103,7 @@ impl<'p> Files<'p> {
         self.snapshot.files()
     }
 
-    /// What keeping the traces would take.
+    /// Estimates what keeping the traces would take.
     pub fn needed(&self, grid: &Grid) -> Result<Needed> {
         let extent = Extent::of(&self.files())?;
         let bits = bits_per_step(grid);

@@ -112,7 +112,7 @@ pub enum Error {
     TensorNotFinite {
         /// The tensor.
         name: String,
-        /// Where in it, counted row by row from 0.
+        /// The position in it, counted row by row from 0.
         position: usize,
         /// The value found.
         value: f32,

@@ -143,8 +143,8 @@ pub(crate) fn tanh<S: Simd, const N: usize>(simd: S, mut x: [f32x16<S>; N]) -> [
 const TANH_SCALE: f32 = -2.0 * std::f32::consts::LOG2_E;
 
 /// The factors of the weights of the gates i, f, g, o in the layout. With them, a gate's
-/// sum is the exponent its function needs: σ(x) is 1 / (1 + 2^z), tanh(x) is (1 - 2^z) / (1
-/// + 2^z).
+/// sum is the exponent z that its function needs: σ(x) is 1 / (1 + 2^z), and tanh(x) is (1
+/// - 2^z) / (1 + 2^z).
 pub(crate) const GATE_SCALES: [f32; 4] = [
     -std::f32::consts::LOG2_E,
     -std::f32::consts::LOG2_E,

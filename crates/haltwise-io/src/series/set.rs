@@ -22,7 +22,7 @@ pub struct SeriesSet {
     pub(super) name: String,
     pub(super) features: usize,
     pub(super) classes: Vec<String>,
-    /// Where each sequence starts, counted in steps; one more for the end.
+    /// The start of each sequence, counted in steps; one more for the end.
     pub(super) starts: Vec<usize>,
     pub(super) values: Vec<f32>,
     pub(super) labels: Vec<u32>,

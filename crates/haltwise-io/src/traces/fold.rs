@@ -186,7 +186,7 @@ fn pieces(files: &[PathBuf], columns: &Columns) -> Result<Option<Vec<Piece>>> {
     Ok((!pieces.is_empty()).then_some(pieces))
 }
 
-/// What the threads share.
+/// The data that the threads share.
 struct Reading<'a> {
     files: &'a [PathBuf],
     columns: &'a Columns,

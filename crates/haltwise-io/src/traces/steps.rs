@@ -51,7 +51,7 @@ pub(super) struct Whole<'a> {
 pub(super) struct Values {
     pub(super) score: f32,
     pub(super) prediction: Option<u32>,
-    /// What a regression predicted.
+    /// The prediction of a regression.
     pub(super) number: Option<f32>,
     pub(super) loss: Option<f32>,
     pub(super) cost: Option<f32>,
@@ -64,7 +64,7 @@ pub(super) struct Values {
 /// before the end.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// What the file calls a row: "row" or "line".
+    /// The file's word for a row: "row" or "line".
     row_word: &'static str,
     sequences: Vec<Open>,
     by_id: HashMap<u128, usize>,

@@ -13,7 +13,7 @@ use super::{Columns, Format, csv, jsonl};
 use crate::error::{Cause, Error, Result};
 use crate::write::{WholeFile, cannot_write, failed, folder_of};
 
-/// What a row of a Parquet or Arrow file stands for.
+/// The meaning of a row of a Parquet or Arrow file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// A row is a sequence; predictions, scores and probabilities are lists.

@@ -1,5 +1,4 @@
-//! What a monitor watches: which loss is tolerated, by which steps, in which
-//! groups.
+//! The watch of a monitor: the tolerated loss, the steps and the groups.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +14,7 @@ const MOST_STEPS: usize = 64;
 /// the others share the rest.
 const LAST: f64 = 0.6;
 
-/// What a monitor watches; fixed before the first stream.
+/// What to watch; fixed before the first stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Watch {
     pub(super) alpha: Alpha,
