@@ -562,7 +562,7 @@ fn rows_that_come_again_in_later_evidence_are_refused_or_told() {
         let refused = work.refused("certify renamed.json -o leaked.json");
         assert!(refused.contains(warning), "{method}: {refused}");
         assert!(
-            refused.contains("other sequences were left out than those"),
+            refused.contains("the sequences left out are not those"),
             "{method}: {refused}"
         );
         // Under their own ids they are left out, and would count twice.

@@ -21,8 +21,8 @@ pub enum AuditError {
     Score(#[from] StepError),
     /// The trace belongs to a group that the promise does not cover.
     #[error(
-        "the group {0:?} is none that the rule was certified for; leave its sequences out, or \
-         calibrate with them"
+        "the rule was not certified for the group {0:?}; leave its sequences out, or calibrate \
+         with them"
     )]
     Group(String),
     /// The trace does not say which group it belongs to.
