@@ -404,7 +404,7 @@ fn traces_without_ids_cannot_leak_from_screening_into_certifying() {
     work.done("evidence c.json 2.jsonl 1.jsonl -o turned.json");
     let message = work.refused("certify turned.json -o rule.json");
     assert!(
-        message.contains("other sequences were left out"),
+        message.contains("the sequences left out are not those"),
         "{message}"
     );
     work.done("evidence c.json 1.jsonl 2.jsonl -o e.json");

@@ -72,8 +72,8 @@ impl Watch {
     /// late or never, and labels are wanted where early and full answer differ. So a group
     /// of labelled streams would hold only those that may have lost something. A promise
     /// that holds in every class holds for all, since E[(loss − α)·1{halted by t}] is then
-    /// a sum of terms that are at most 0. So an alarm is true, but the lack of an alarm says nothing
-    /// about any one class.
+    /// a sum of terms that are at most 0. So an alarm is true, but the lack of an alarm says
+    /// nothing about any one class.
     pub fn groups_of(rule: &Rule) -> &[String] {
         match rule.terms().by.as_deref() {
             Some(LABEL) | None => &[],
