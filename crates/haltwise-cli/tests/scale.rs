@@ -404,7 +404,7 @@ fn traces_without_ids_cannot_leak_from_screening_into_certifying() {
     work.done("evidence c.json 2.jsonl 1.jsonl -o turned.json");
     let message = work.refused("certify turned.json -o rule.json");
     assert!(
-        message.contains("other sequences were left out"),
+        message.contains("the sequences left out are not those"),
         "{message}"
     );
     work.done("evidence c.json 1.jsonl 2.jsonl -o e.json");
@@ -562,7 +562,7 @@ fn rows_that_come_again_in_later_evidence_are_refused_or_told() {
         let refused = work.refused("certify renamed.json -o leaked.json");
         assert!(refused.contains(warning), "{method}: {refused}");
         assert!(
-            refused.contains("other sequences were left out than those"),
+            refused.contains("the sequences left out are not those"),
             "{method}: {refused}"
         );
         // Under their own ids they are left out, and would count twice.

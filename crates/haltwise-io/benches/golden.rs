@@ -1,7 +1,7 @@
-//! Both methods on one split of the paper's ElectricDevices traces. The
-//! authors' Python needs 46 s for it (34 screening, 12 certifying).
+//! Both methods on one split of the paper's ElectricDevices traces. The authors' Python
+//! needs 46 s for it (34 screening, 12 certifying).
 //!
-//! Needs the golden files beside the folder that `HALTWISE_DATA` names.
+//! Needs the golden files next to the folder that `HALTWISE_DATA` names.
 
 #![allow(clippy::expect_used)]
 

@@ -1,12 +1,11 @@
-//! Calibrating Parquet beside the least it could cost: decoding the same
-//! columns on the same threads, and doing nothing with them.
+//! Calibrating Parquet, compared with the least it could cost: decoding the same columns on
+//! the same threads, and doing nothing with them.
 //!
 //!     make bench-scale
 //!     cargo bench -p haltwise-io --bench scale -- 1000000x100 10000000x100
 //!
-//! Each measurement runs in a process of its own, so that its peak memory is
-//! its own too. Traces are made up in the temporary folder (`TMPDIR`) and
-//! removed.
+//! Each measurement runs in its own process, so that its peak memory is also its own.
+//! Traces are made up in the temporary folder (`TMPDIR`) and removed.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::fs::File;
@@ -23,7 +22,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use rayon::prelude::*;
 
-/// How often each measurement is made; the quickest counts.
+/// How often each measurement is made; the fastest counts.
 const TIMES: usize = 3;
 
 const FILES: u64 = 8;
@@ -36,7 +35,7 @@ fn main() {
     }
 }
 
-/// Measures every size, decoding and calibrating in turns.
+/// Measures every size, alternating decoding and calibrating.
 fn compare(args: &[String]) {
     let sizes: Vec<(u64, usize)> = args.iter().filter_map(|arg| size(arg)).collect();
     let default = || [100_000, 200_000, 400_000].map(|n| (n, 100)).to_vec();
@@ -69,7 +68,7 @@ fn compare(args: &[String]) {
 
 const WHAT: [&str; 3] = ["decode", "calibrate", "stream"];
 
-/// "1000000x100": this many sequences of this many steps.
+/// Parses "1000000x100": this many sequences of this many steps.
 fn size(text: &str) -> Option<(u64, usize)> {
     let (n, steps) = text.split_once('x')?;
     Some((n.parse().ok()?, steps.parse().ok()?))
@@ -138,8 +137,8 @@ fn in_process(what: &str, folder: &Path) -> Measured {
     }
 }
 
-/// Does one thing to the traces, and prints the seconds by the clock and of
-/// all cores, and the most memory that was held.
+/// Does one thing to the traces, and prints the elapsed seconds, the seconds of all cores,
+/// and the peak memory.
 fn measure(what: &str, folder: &Path) {
     let start = Instant::now();
     match what {
@@ -218,7 +217,7 @@ fn decode(files: &[PathBuf]) {
     });
 }
 
-/// Once through the files, one byte kept of each score, where they fit.
+/// Goes once through the files, and keeps one byte of each score if they fit.
 fn calibrate(folder: &Path, memory: u64) {
     let mut quiet = |_, _| {};
     let files = Files::new(&[folder], memory, &mut quiet).unwrap();
@@ -227,7 +226,7 @@ fn calibrate(folder: &Path, memory: u64) {
     assert!(found.rule.halts_early());
 }
 
-/// Twice through the files, keeping a tenth of the screening part.
+/// Goes twice through the files, and keeps a tenth of the screening part.
 fn stream(folder: &Path) {
     let mut quiet = |_, _| {};
     let plan = Plan::of(Method::Conditional);

@@ -1,9 +1,9 @@
-//! How long Rust needs from arrays in memory to a conditional rule: what
-//! `python/bench/border.py` compares the wheel with.
+//! Measures how long Rust needs from arrays in memory to a conditional rule;
+//! `python/bench/border.py` compares the wheel with it.
 //!
-//! Arguments: a file of f32 scores, one of u32 predictions, one of u32 labels
-//! (all raw), how many steps a sequence has, and how often to run. Prints the
-//! milliseconds of the fastest run.
+//! Arguments: a file of f32 scores, a file of u32 predictions, a file of u32 labels (all
+//! raw), the number of steps of a sequence, and the number of runs. Prints the milliseconds
+//! of the fastest run.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,6 +1,6 @@
-//! Measures promises on the golden traces: what few labels buy, how often a
-//! forecast from 300 traces holds for 1,000 others, how `adaptive` fares beside
-//! `conditional` where few traces calibrate, and when its two promises halt.
+//! Measures promises on the golden traces: what few labels are worth, how often a forecast
+//! from 300 traces holds for 1,000 others, how `adaptive` compares with `conditional` if
+//! few traces calibrate, and when the two promises of `adaptive` halt.
 //!
 //! `cargo run --release -p haltwise-io --example measure_promises -- FOLDER
 //! few-labels|forecast|small|votes|large` where FOLDER has `NAME.traces.npz`, for votes
@@ -78,7 +78,7 @@ fn calibrated(ask: Ask, traces: &Outputs) -> Rule {
     plan.calibrate(Inputs::one(traces)).unwrap().rule
 }
 
-/// The sequences, of which only some keep their labels.
+/// The sequences; only some of them keep their labels.
 fn labelled(file: &Path, kept: &[usize], few: usize) -> (Outputs, Outputs) {
     let (mut all, mut only) = (Outputs::new(), Outputs::new());
     let mut place = vec![usize::MAX; 1 << 20];
@@ -181,8 +181,8 @@ fn forecasts(name: &str, file: &Path) {
     );
 }
 
-/// How `adaptive` halts beside `conditional`, calibrated on the same few traces
-/// at δ = 5%.
+/// Compares the halt times of `adaptive` and `conditional`, calibrated on the same few
+/// traces at δ = 5%.
 fn beside_conditional(name: &str, file: &Path, n: usize, alpha: f64, draws: u64) {
     let whole = read_outputs(&[file], &Columns::default(), &mut |_, _| {}).unwrap();
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! What the playground tries out, made from the folder of `haltwise demo`: the traces to calibrate
+//! Makes the playground's data from the folder of `haltwise demo`: the traces to calibrate
 //! on, those to measure on, and the strokes of the latter. `playground_data DEMO FOLDER`
 
 use std::error::Error;

@@ -1,4 +1,4 @@
-//! Versioned JSON: what rules, candidates and evidence are stored as.
+//! Versioned JSON: the stored form of rules, candidates and evidence.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -20,20 +20,20 @@ use crate::write::write_whole;
 
 /// A kind of file.
 pub(crate) struct Kind {
-    /// What people call it.
+    /// Its name in messages.
     pub(crate) name: &'static str,
-    /// What every such file says it is.
+    /// The format that every such file states.
     pub(crate) format: &'static str,
     /// The version that is written and read.
     pub(crate) version: u64,
-    /// What to do about a damaged one.
+    /// What to do about a damaged file.
     pub(crate) remedy: &'static str,
-    /// What one is, and the verb that takes it: for those who give it to another.
+    /// What the file is, and the verb that reads it, for users who gave it to another verb.
     pub(crate) is: &'static str,
     pub(crate) verb: &'static str,
 }
 
-/// The longest document that is read: as values, it takes thirty times as much memory.
+/// The longest document that is read; as values, it takes thirty times as much memory.
 const LONGEST: u64 = 128 << 20;
 
 /// All kinds there are.
@@ -64,17 +64,17 @@ impl Kind {
         ))?;
         text.push(b'\n');
         let text = String::from_utf8(text).map_err(io::Error::other)?;
-        // JSON strings hold no line breaks, so this is between two values.
+        // JSON strings hold no line breaks, so this can only be between two values.
         Ok(text.replace(", \n", ",\n"))
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a whole file, or nothing.
     pub(crate) fn write<T: Serialize>(&self, path: &Path, content: &T) -> Result<()> {
         write_whole(path, |out| out.write_all(self.json(content)?.as_bytes()))
     }
 
-    /// Reads a file, and refuses one that is damaged, contradicts itself or was
-    /// written in a newer format.
+    /// Reads a file. Refuses one that is damaged, contradicts itself or was written in a
+    /// newer format.
     pub(crate) fn read<T: DeserializeOwned>(&self, path: &Path) -> Result<T> {
         let name = self.name;
         let unreadable = |e: io::Error| {
@@ -90,7 +90,7 @@ impl Kind {
         let mut bytes = Vec::new();
         let mut start = (&mut file).take(Format::START);
         start.read_to_end(&mut bytes).map_err(unreadable)?;
-        // Of another kind of file, which may be huge, the start tells enough.
+        // A file of another kind may be huge, and its start is enough to recognise it.
         if Format::seen(&bytes).is_none_or(|found| found == Format::Jsonl) {
             let mut rest = file.take(LONGEST);
             rest.read_to_end(&mut bytes).map_err(unreadable)?;
@@ -176,8 +176,8 @@ impl Kind {
     }
 }
 
-/// Compact JSON with each field of the outermost object, and each object in a
-/// list there, on a line of its own: easy to read, and to compare by line.
+/// Compact JSON with a line for each field of the outermost object, and for each object in
+/// a list there: easy to read, and to compare by line.
 struct OnePerLine {
     depth: usize,
 }

@@ -1,4 +1,4 @@
-//! What went wrong with a file: which one, where in it, and what to do.
+//! Errors with files: which file, which place in it, and what to do.
 
 use std::error::Error as StdError;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::{fmt, io};
 /// The result of reading or writing a file.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What another library said, as the source of an error of ours.
+/// The error of another library, as the source of our error.
 pub(crate) type Cause = Box<dyn StdError + Send + Sync>;
 
 /// A file that could not be read or written.
 ///
-/// Its message names the file, the place in it, the problem and, where there
-/// is one, the remedy: `traces.csv: line 7, column score: NaN is not …`. It
-/// says what its [`source`](std::error::Error::source) says, where there is
-/// one; programs tell errors apart by their [`kind`](Self::kind).
+/// Its message names the file, the place in it, the problem and the remedy, if there is
+/// one: `traces.csv: line 7, column score: NaN is not …`. It includes the message of its
+/// [`source`](std::error::Error::source), if there is one. Programs tell errors apart by
+/// their [`kind`](Self::kind).
 #[derive(Debug)]
 pub struct Error {
     path: PathBuf,
@@ -25,7 +25,7 @@ pub struct Error {
     source: Option<Cause>,
 }
 
-/// What kind of thing went wrong.
+/// The kind of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -33,19 +33,19 @@ pub enum ErrorKind {
     NotFound,
     /// It may not be read or written.
     Permission,
-    /// It cannot be read for another reason of the operating system's.
+    /// It cannot be read for another reason given by the operating system.
     Io,
-    /// It is not the kind of file that it should be, or a damaged one.
+    /// It is not the right kind of file, or is damaged.
     Format,
     /// A value in it is wrong.
     Data,
-    /// Things that do not go together: in the file, or it and others.
+    /// Two things conflict: in the file, or between files.
     Conflict,
-    /// It is sound, but nothing here reads or writes its like.
+    /// It is sound, but not supported here.
     Unsupported,
-    /// It would take more memory than it may.
+    /// It would take more memory than allowed.
     TooLarge,
-    /// It cannot be written, other than for lack of a folder or permission.
+    /// It cannot be written, for a reason other than a missing folder or permission.
     Output,
 }
 
@@ -55,7 +55,7 @@ impl ErrorKind {
         match error.kind() {
             io::ErrorKind::NotFound => Self::NotFound,
             io::ErrorKind::PermissionDenied => Self::Permission,
-            // Decoders say so of content.
+            // Decoders report damaged content this way.
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::InvalidData
             | io::ErrorKind::InvalidInput => Self::Format,
@@ -65,8 +65,8 @@ impl ErrorKind {
 }
 
 impl Error {
-    /// A problem with a file as a whole: a wrong value, unless
-    /// [`of_kind`](Self::of_kind) says otherwise.
+    /// A problem with a file as a whole. It counts as a wrong value, unless
+    /// [`of_kind`](Self::of_kind) sets another kind.
     pub fn new(path: impl AsRef<Path>, problem: impl fmt::Display) -> Self {
         Self {
             path: path.as_ref().to_path_buf(),
@@ -77,26 +77,25 @@ impl Error {
         }
     }
 
-    /// Says where in the file the problem is.
+    /// Sets where in the file the problem is.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         self.place = Some(place.to_string());
         self
     }
 
-    /// Says what kind of problem it is.
+    /// Sets the kind of problem.
     pub fn of_kind(mut self, kind: ErrorKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// Says what caused it; its words are in the problem's already.
+    /// Sets the cause; the problem already includes its message.
     pub fn caused_by(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// The same problem with the file under another name: the one it has for
-    /// whoever gave it, say.
+    /// The same problem with another name for the file, such as the name the user gave.
     pub fn with_path(mut self, path: impl AsRef<Path>) -> Self {
         self.path = path.as_ref().to_path_buf();
         self

@@ -1,8 +1,7 @@
-//! Evidence on disk: parts that were gathered anywhere, and their sum.
+//! Evidence on disk: parts that were gathered on any machine, and their sum.
 //!
-//! A wrong count would silently void the guarantee, so every part says which
-//! candidates and which files it is about, and parts that do not fit together
-//! are refused.
+//! A wrong count would silently void the guarantee. So every part states its candidates and
+//! its files, and parts that do not fit together are refused.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ pub(crate) const EVIDENCE: Kind = Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Input {
-    /// Its path, as it was given.
+    /// Its path, as given.
     pub file: String,
     /// How many sequences it has.
     pub sequences: u64,
@@ -41,7 +40,7 @@ pub struct Input {
 #[serde(try_from = "StoredPart", into = "StoredPart")]
 pub struct EvidencePart(StoredPart);
 
-/// Evidence as it is stored.
+/// The stored form of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredPart {
@@ -51,8 +50,8 @@ struct StoredPart {
 }
 
 impl EvidencePart {
-    /// Evidence for candidates, gathered from files; an error says how the
-    /// three contradict each other.
+    /// Makes the evidence for candidates, gathered from files. An error says how the three
+    /// contradict each other.
     pub fn new(
         proposal: Proposal,
         inputs: Vec<Input>,
@@ -106,20 +105,20 @@ impl TryFrom<StoredPart> for EvidencePart {
     }
 }
 
-/// Writes evidence, whole or not at all.
+/// Writes evidence: a whole file, or nothing.
 pub fn write_evidence(path: &Path, part: &EvidencePart) -> Result<()> {
     EVIDENCE.write(path, part)
 }
 
-/// Reads evidence, and refuses a file that is damaged, contradicts itself or
-/// was written in a newer format.
+/// Reads evidence. Refuses a file that is damaged, contradicts itself or was written in a
+/// newer format.
 pub fn read_evidence(path: &Path) -> Result<EvidencePart> {
     EVIDENCE.read(path)
 }
 
-/// Certifies the sum of evidence parts, each from the place that it is given
-/// with. Refused are parts for different candidates, a file that is in two
-/// parts, and, where screening read all traces, parts that are not all of them.
+/// Certifies the sum of evidence parts, each given with its file's path. Refuses parts for
+/// different candidates and a file that is in two parts; if screening read all traces, also
+/// parts that do not cover all of them.
 pub fn certify_parts(
     parts: impl IntoIterator<Item = Result<(PathBuf, EvidencePart)>>,
 ) -> Result<Rule> {

@@ -1,5 +1,5 @@
-//! A rule for other programs: only what a live stream needs of it, as a table
-//! for `haltwise_stream` in the words of another language, or as little JSON.
+//! Exports a rule for other programs: only what a live stream needs, as a table for
+//! `haltwise_stream` in another language, or as minimal JSON.
 
 use std::fmt::Write;
 
@@ -12,15 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::document::Kind;
 
-/// What a rule is written as.
+/// The forms of an exported rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportTo {
     /// A constant of C, for `haltwise_rule_load`.
     C,
     /// A constant of Rust, for `haltwise_stream::Rule::from_words`.
     Rust,
-    /// JSON without the record of how the rule was made, so that nothing can be
-    /// audited.
+    /// JSON without the record of how the rule was made, so it cannot be audited.
     JsonMin,
 }
 
@@ -28,19 +27,18 @@ pub enum ExportTo {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The name would not compile.
+    /// The name is not a valid constant.
     #[error(
         "{0:?} cannot be the name of a constant; use letters, digits and underscores, not \
          beginning with a digit"
     )]
     Name(String),
-    /// There is too much of it.
+    /// The table is too large.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// The text of a file that holds the rule, as a constant of this name where it
-/// has one.
+/// Returns the text of a file that holds the rule; for code, as a constant of this name.
 pub fn export_rule(rule: &Rule, to: ExportTo, name: &str) -> Result<String, ExportError> {
     match to {
         ExportTo::JsonMin => Ok(LIVE.json(&LiveRule::of(rule)).unwrap_or_default()),
@@ -69,7 +67,7 @@ pub fn export_rule(rule: &Rule, to: ExportTo, name: &str) -> Result<String, Expo
     }
 }
 
-/// What whoever opens the file should know.
+/// Describes the rule to readers of the file.
 fn about(rule: &Rule) -> Vec<String> {
     let opens = rule.thresholds().values().iter().zip(1..);
     let mut opens = opens.filter(|(v, _)| **v < f32::INFINITY);
@@ -112,7 +110,7 @@ const LIVE: Kind = Kind {
     verb: "decide",
 };
 
-/// Reads a rule that was exported as little JSON.
+/// Reads a rule that was exported as minimal JSON.
 pub fn parse_live_rule(bytes: &[u8]) -> Result<LiveRule, String> {
     LIVE.parse(bytes).map_err(|problem| problem.to_string())
 }
@@ -156,7 +154,7 @@ impl From<LiveRule> for StoredLiveRule {
 }
 
 impl LiveRule {
-    /// That part of a rule.
+    /// Extracts that part of a rule.
     pub fn of(rule: &Rule) -> Self {
         Self(StoredLiveRule {
             thresholds: rule.thresholds().clone(),

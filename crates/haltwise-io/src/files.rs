@@ -1,5 +1,5 @@
-//! Trace files as a source of sequences: gone through as often as needed, kept
-//! where they fit into memory, counted and let go where they do not.
+//! Trace files as a source of sequences. They are read as often as needed. Sequences are
+//! kept if they fit into memory, and otherwise counted and not kept.
 
 use std::cell::{Cell, RefCell};
 use std::mem;
@@ -17,39 +17,38 @@ use crate::error::{Error, Result};
 use crate::evidence_file::{EvidencePart, Input};
 use crate::traces::{Columns, Extent, Place, Snapshot, fold_within};
 
-/// Told now and then how many bytes of how many are done.
+/// Called from time to time with how many bytes of how many are done.
 type Progress<'p> = &'p mut dyn FnMut(u64, u64);
 
-/// Trace files, to be read as one set. They are refused if they change
-/// meanwhile.
+/// Trace files, read as one set. They are refused if they change while they are used.
 pub struct Files<'p> {
     snapshot: Snapshot,
     columns: Columns,
     memory: u64,
-    /// What may be kept of the sequences, once that is known.
+    /// How much of the sequences may be kept, once that is known.
     keeping: Cell<Option<Keeping>>,
     progress: RefCell<Progress<'p>>,
 }
 
-/// How many steps there may be for what is kept of them to fit into memory.
+/// The number of steps whose sequences fit into memory.
 #[derive(Debug, Clone, Copy)]
 struct Keeping {
     bytes: u64,
-    /// What counts as steps: see [`weight`].
+    /// The limit, counted as by [`weight`].
     most: u64,
 }
 
-/// How much sequences weigh in memory, in steps: what is kept of each beside its steps takes as
-/// much as six of them, at the most.
+/// The size of sequences in memory, in steps: what is kept of each in addition to its steps
+/// takes at most as much as six steps.
 fn weight(extent: Extent) -> u64 {
     extent.steps.saturating_add(6 * extent.sequences)
 }
 
-/// How many sequences or steps a thread reads before it tells how many there were.
+/// How many sequences or steps a thread reads before it reports them.
 const TELL_EVERY: u64 = 256;
 const TELL_STEPS: u64 = 1 << 20;
 
-/// What a thread makes of sequences, and how many of them it has not told yet.
+/// The state of a thread, and how many sequences it has not reported yet.
 struct Counted<S> {
     state: S,
     sequences: u64,
@@ -66,23 +65,23 @@ impl std::fmt::Debug for Files<'_> {
     }
 }
 
-/// Buffers and tables take this much memory whatever is read.
+/// Buffers and tables take this much memory for any input.
 pub const LEAST_MEMORY: u64 = 256 << 20;
 
-/// How much there is, and what keeping it would take.
+/// How much there is, and how much memory keeping it would take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Needed {
-    /// How many sequences and steps there are, about.
+    /// The approximate number of sequences and steps.
     pub extent: Extent,
     /// The bytes that keeping all of it would take.
     pub bytes: u64,
-    /// What may be kept.
+    /// How much may be kept.
     pub room: Room,
 }
 
 impl<'p> Files<'p> {
-    /// The files that paths stand for (see [`trace_files`](crate::trace_files)),
-    /// of which no more may be kept than this many bytes take.
+    /// The files that these paths stand for (see [`trace_files`](crate::trace_files)). At
+    /// most as many sequences are kept as fit into this many bytes.
     pub fn new<P: AsRef<Path>>(paths: &[P], memory: u64, progress: Progress<'p>) -> Result<Self> {
         Ok(Self {
             snapshot: Snapshot::new(paths)?,
@@ -93,7 +92,7 @@ impl<'p> Files<'p> {
         })
     }
 
-    /// Reads these columns too.
+    /// Also reads these columns.
     pub fn with(mut self, columns: Columns) -> Self {
         self.columns = columns;
         self
@@ -104,7 +103,7 @@ impl<'p> Files<'p> {
         self.snapshot.files()
     }
 
-    /// What keeping the traces would take.
+    /// Estimates what keeping the traces would take.
     pub fn needed(&self, grid: &Grid) -> Result<Needed> {
         let extent = Extent::of(&self.files())?;
         let bits = bits_per_step(grid);
@@ -125,11 +124,11 @@ impl<'p> Files<'p> {
         };
         let left = self.memory.saturating_sub(fixed);
         let (share, keeping) = match room {
-            // Half of what is left, or more: the rest may be used to read.
+            // Half of the remaining memory, or more; the rest may be used to read.
             Room::All => (1.0, kept.max(left / 2)),
             Room::Share(share) => (share, left),
         };
-        // Sequences of unequal length are filled up, to twice their size at most.
+        // Sequences of unequal length are padded, to twice their size at most.
         let fitting = (keeping as f64 / share * 8.0 / (2 * bits) as f64) as u64;
         self.keeping.set(Some(Keeping {
             bytes: keeping,
@@ -166,8 +165,8 @@ impl<'p> Files<'p> {
         Ok(states)
     }
 
-    /// The evidence of the files for a proposal that was made elsewhere, as a
-    /// part to be added up.
+    /// Gathers the evidence of the files for a proposal that was made elsewhere, as a part
+    /// of a sum.
     pub fn evidence(&self, proposal: &Proposal) -> Result<EvidencePart> {
         let refuse = |e: EvidenceError| Error::new(self.first(), e);
         let shared = Arc::new(proposal.clone());
@@ -203,7 +202,7 @@ impl<'p> Files<'p> {
             .map_err(|e| Error::new(self.first(), e))
     }
 
-    /// What a rule does to the sequences, of which none is kept.
+    /// Evaluates a rule on the sequences, and keeps none of them.
     pub fn evaluate(&self, rule: &Rule) -> Result<Evaluated> {
         let states = self.visit(
             || Stretches::new(rule),
@@ -213,7 +212,7 @@ impl<'p> Files<'p> {
     }
 }
 
-/// What a sequence is split by.
+/// The key that a sequence is split by.
 fn key(place: Place, trace: &Trace<'_>) -> Key {
     Key::new(trace.id(), place.position)
 }
@@ -239,7 +238,7 @@ impl Fold for Files<'_> {
                 visit(state, key(place, trace), trace).map_err(|e| e.to_string())
             });
         };
-        // How much there is was told by the size of the files, which may be packed.
+        // The amount was estimated from the size of the files, which may be packed.
         let (sequences, steps) = (AtomicU64::new(0), AtomicU64::new(0));
         let tell = |counted: &mut Counted<S>| {
             let add = |sum: &AtomicU64, more: &mut u64| {
@@ -271,11 +270,11 @@ impl Fold for Files<'_> {
     }
 }
 
-/// The fault of files that unpack to much more than their size.
+/// The message for files that unpack to much more than their size.
 const PACKED: &str = "the traces up to here already take more memory than may be used; the file \
     is packed, so this was not known before: allow more memory, or write it as Parquet";
 
-/// The bits that keeping a step takes: a byte per score where the grid allows it, and a bit per
+/// The bits needed to keep a step: a byte per score if the grid allows it, and a bit per
 /// prediction.
 fn bits_per_step(grid: &Grid) -> u64 {
     match grid.thresholds().len() {
@@ -284,10 +283,10 @@ fn bits_per_step(grid: &Grid) -> u64 {
     }
 }
 
-/// The bytes that keeping traces takes.
+/// The bytes needed to keep traces.
 fn kept(extent: Extent, bits_per_step: u64) -> u64 {
-    // Sequences of unequal length are filled up, to twice their size at most.
-    // If all are equally long, this divides.
+    // Sequences of unequal length are padded, to twice their size at most. If all are
+    // equally long, this divides.
     let filled = match extent.steps % extent.sequences.max(1) {
         0 => extent.steps,
         _ => 2 * extent.steps,

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
-// Some parts are for files larger than memory only.
+// Some parts are used only for files larger than memory.
 #![cfg_attr(not(feature = "columnar"), allow(dead_code))]
 
 mod document;

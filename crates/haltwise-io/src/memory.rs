@@ -1,18 +1,18 @@
-//! How much memory reading may take.
+//! The limit of the memory that reading takes.
 
 use std::fmt;
 
 use crate::error::ErrorKind;
 use crate::problem::{Checked, Problem};
 
-/// The memory that a reader stays within where nothing else is asked for.
+/// The default limit of a reader's memory.
 pub const MEMORY: u64 = 4 << 30;
 
-/// How many times its length a line may take while it is parsed: a class of two characters
-/// becomes 32 bytes, in a list that doubles as it grows.
+/// The memory needed to parse a line, as a multiple of its length: a class of two
+/// characters becomes 32 bytes, in a list that doubles as it grows.
 const PARSED: u64 = 64;
 
-/// The memory that a reader may take, and how much of it is taken.
+/// The memory that a reader may take, and how much of it is in use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
     limit: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// May take this many bytes.
+    /// Allows this many bytes.
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, taken: 0 }
     }
@@ -35,14 +35,14 @@ impl Memory {
         self.left() / PARSED
     }
 
-    /// Takes this many bytes for good.
+    /// Takes this many bytes permanently.
     pub(crate) fn take(&mut self, what: impl fmt::Display, bytes: u64) -> Checked {
         self.check(what, bytes)?;
         self.taken += bytes;
         Ok(())
     }
 
-    /// Refuses what would take more bytes than are left.
+    /// Refuses what would need more bytes than are left.
     pub(crate) fn check(&self, what: impl fmt::Display, bytes: u64) -> Checked {
         if bytes <= self.left() {
             return Ok(());

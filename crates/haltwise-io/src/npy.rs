@@ -14,10 +14,10 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// NumPy itself refuses longer headers.
 const MAX_HEADER: usize = 10_000;
 
-/// How much is allocated ahead of the data: a header may claim anything.
+/// How much is allocated ahead of the data, because a header may claim any size.
 const CHUNK: usize = 1 << 20;
 
-/// What an array's header says.
+/// The content of an array's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) dtype: Dtype,
@@ -107,13 +107,13 @@ impl Header {
         })
     }
 
-    /// How many values a row has; `None` where that cannot be counted.
+    /// How many values a row has; `None` if the number overflows.
     fn row_values(&self) -> Option<usize> {
         let mut axes = self.shape.iter().skip(1);
         axes.try_fold(1_usize, |product, &n| product.checked_mul(n))
     }
 
-    /// How many rows there are: one where there are no axes.
+    /// How many rows there are: one if there are no axes.
     fn rows(&self) -> usize {
         self.shape.first().copied().unwrap_or(1)
     }
@@ -155,8 +155,8 @@ impl Dtype {
     }
 }
 
-/// Converts the first values of an array's row, with one loop per type and
-/// byte order, each of which the compiler widens.
+/// Converts the first values of an array's row, with one loop per type and byte order, so
+/// that the compiler can vectorise each.
 macro_rules! decode {
     ($array:expr, $take:expr, $out:expr, $type:ty, $convert:expr) => {{
         let bytes = &$array.row[..$take * size_of::<$type>()];
@@ -173,18 +173,17 @@ pub(crate) struct Array<'a> {
     name: &'a str,
     header: Header,
     reader: Box<dyn Read + 'a>,
-    /// The bytes of the row under way.
+    /// The bytes of the current row.
     row: Vec<u8>,
     row_values: usize,
     next: usize,
     bytes: usize,
-    /// All bytes of an array in Fortran order, whose rows lie across it.
+    /// All bytes of an array in Fortran order, where a row is not contiguous.
     whole: Vec<u8>,
 }
 
 impl<'a> Array<'a> {
-    /// Reads the header and checks that the array is all there, given the size
-    /// of its entry.
+    /// Reads the header and checks that the array is complete, given the size of its entry.
     pub(crate) fn open(name: &'a str, size: u64, mut reader: impl Read + 'a) -> Checked<Self> {
         let mut counted = Counted(&mut reader, 0);
         let header = Header::read(&mut counted)?;
@@ -230,8 +229,8 @@ impl<'a> Array<'a> {
         self.row_values
     }
 
-    /// How many bytes reading it takes at a time: a row as it is stored and as numbers of 32 bits,
-    /// and in Fortran order all rows, which lie across each other.
+    /// How many bytes reading it takes at a time: a row as stored and as numbers of 32
+    /// bits; in Fortran order all rows, because no row is contiguous.
     fn working_bytes(&self) -> u64 {
         let Dtype { size, .. } = self.header.dtype;
         let row = self.row_values.saturating_mul(size + 4) as u64;
@@ -251,7 +250,7 @@ impl<'a> Array<'a> {
         self.header.fortran && self.header.shape.len() > 1
     }
 
-    /// Takes the memory that reading it takes.
+    /// Reserves the memory for reading it.
     pub(crate) fn take_memory(&self, memory: &mut Memory) -> Checked {
         let what = match self.is_held_whole() {
             true => {
@@ -273,7 +272,7 @@ impl<'a> Array<'a> {
         self.row.clear();
         if self.is_held_whole() {
             fill(&mut self.reader, &mut self.whole, self.bytes)?;
-            // What takes no bytes may claim any shape, too large to walk through.
+            // An array without bytes may claim any shape, too large to iterate over.
             if self.bytes > 0 {
                 let (rows, axes) = (self.rows(), &self.header.shape[1..]);
                 gather(&self.whole, axes, self.next, rows, size, &mut self.row);
@@ -285,8 +284,8 @@ impl<'a> Array<'a> {
         Ok(())
     }
 
-    /// Checks that nothing follows the last row, which also makes the archive
-    /// compare its checksum.
+    /// Checks that nothing follows the last row. This also makes the archive compare its
+    /// checksum.
     pub(crate) fn end(&mut self) -> Checked {
         match self.reader.read(&mut [0]).map_err(broken)? {
             0 => Ok(()),
@@ -326,8 +325,8 @@ impl<'a> Array<'a> {
         Ok(())
     }
 
-    /// The first values of the row as integers from 0. The first that is none
-    /// is handed to `refuse` with its position.
+    /// The first values of the row as integers from 0. The first invalid value is passed to
+    /// `refuse` with its position.
     pub(crate) fn integers(
         &self,
         take: usize,
@@ -336,7 +335,7 @@ impl<'a> Array<'a> {
     ) -> Checked {
         out.clear();
         let mut sound = true;
-        // Looking for the bad one only where there is one keeps this loop wide.
+        // Looking for the invalid value only if there is one keeps this loop vectorised.
         macro_rules! integers {
             ($type:ty) => {
                 decode!(self, take, out, $type, |v: $type| {
@@ -368,8 +367,8 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The row's one value as a class, of which −1 says that it is not known.
-    /// Any other value goes to `refuse`.
+    /// The row's single value as a class; −1 means unknown. Any other value goes to
+    /// `refuse`.
     pub(crate) fn class(&self, refuse: impl Fn(i128) -> Problem) -> Checked<Option<u32>> {
         match (self.header.dtype.kind, self.whole()) {
             ('i' | 'u' | 'b', Some(-1)) => Ok(None),
@@ -381,7 +380,7 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The row's one value, a float or an integer.
+    /// The row's single value, a float or an integer.
     pub(crate) fn number(&self) -> Checked<f64> {
         match (self.float(&self.row), self.whole()) {
             (Some(number), _) => Ok(number),
@@ -390,7 +389,7 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The row's one value as a whole number, also where a float holds it.
+    /// The row's single value as a whole number, even if a float holds it.
     pub(crate) fn whole(&self) -> Option<i128> {
         self.whole_number(&self.row)
     }
@@ -400,7 +399,7 @@ impl<'a> Array<'a> {
         match (kind, size) {
             ('u' | 'b', 1..) => return Some(self.bits(value)?.into()),
             ('i', 1..) => {
-                // Up to the top and down again, the sign is carried along.
+                // Shifting up and down again extends the sign.
                 let unused = 64 - 8 * size;
                 return Some((((self.bits(value)? << unused) as i64) >> unused).into());
             }
@@ -412,7 +411,7 @@ impl<'a> Array<'a> {
         is_whole.then_some(float as i128)
     }
 
-    /// A value as a float, where it is one.
+    /// A value as a float, if it is one.
     fn float(&self, value: &[u8]) -> Option<f64> {
         let Dtype { kind, size, .. } = self.header.dtype;
         let bits = self.bits(value)?;
@@ -438,7 +437,7 @@ impl<'a> Array<'a> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// The row's one value as text.
+    /// The row's single value as text.
     pub(crate) fn text(&self, out: &mut String) -> Checked {
         out.clear();
         let dtype = self.header.dtype;
@@ -479,9 +478,8 @@ impl<'a> Array<'a> {
     }
 }
 
-/// Collects a part of an array in Fortran order: the values along these axes,
-/// from the one at `at`. The first axis runs fastest, the last slowest; out
-/// they come the other way round.
+/// Collects a part of an array in Fortran order: the values along these axes, from the one
+/// at `at`. The first axis of the input runs fastest; the output has the last axis fastest.
 fn gather(whole: &[u8], axes: &[usize], at: usize, stride: usize, size: usize, out: &mut Vec<u8>) {
     match axes {
         [] => out.extend_from_slice(&whole[at * size..][..size]),
@@ -493,7 +491,7 @@ fn gather(whole: &[u8], axes: &[usize], at: usize, stride: usize, size: usize, o
     }
 }
 
-/// What to say of a number that is no integer from 0.
+/// The problem of a number that is not an integer from 0.
 pub(crate) fn out_of_range(number: i128) -> Problem {
     Problem::new(format_args!(
         "{number} is out of range; integers from 0 to {} are possible",

@@ -1,4 +1,4 @@
-//! NumPy's archive of arrays, and arrays of integers from one.
+//! NumPy's archive of arrays, and reading arrays of integers from an archive.
 
 use std::fmt;
 use std::fs::File;
@@ -24,7 +24,7 @@ impl<R: Read + Seek> Archive<R> {
         ZipArchive::new(reader).map(Self).map_err(not_whole)
     }
 
-    /// What the arrays are called.
+    /// The names of the arrays.
     pub(crate) fn names(&self) -> Vec<String> {
         self.0
             .file_names()
@@ -33,7 +33,7 @@ impl<R: Read + Seek> Archive<R> {
             .collect()
     }
 
-    /// An array that is there, before its first row, and the memory that reading it takes.
+    /// Opens an array before its first row, and reserves the memory for reading it.
     pub(crate) fn array<'a>(
         &'a mut self,
         name: &'a str,
@@ -118,7 +118,7 @@ fn integers(reader: impl Read + Seek, name: &str) -> Checked<Integers> {
 fn all_integers(mut array: Array<'_>, memory: Memory) -> Checked<Integers> {
     let shape = array.shape().to_vec();
     let take = array.row_values();
-    // A row of no values costs no bytes: a damaged file may claim any number.
+    // A row without values has no bytes, so a damaged file may claim any number of rows.
     let rows = if take == 0 { 0 } else { array.rows() };
     memory.check("the array", 8 * (rows as u64).saturating_mul(take as u64))?;
     let (mut row, mut values) = (Vec::new(), Vec::new());

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::error::{Cause, Error, ErrorKind};
 
-/// What is wrong, with the place as far as it is known yet: each level that
-/// the problem passes through puts its own place in front.
+/// A problem, and its place as far as it is known. Each level that the problem passes
+/// through adds its own place in front.
 #[derive(Debug)]
 pub(crate) struct Problem {
     place: String,
@@ -18,7 +18,7 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// A value that is wrong.
+    /// A wrong value.
     pub(crate) fn new(what: impl Display) -> Self {
         Self {
             place: String::new(),
@@ -28,17 +28,17 @@ impl Problem {
         }
     }
 
-    /// A file that is not what it should be, or damaged.
+    /// A file of the wrong kind, or a damaged one.
     pub(crate) fn format(what: impl Display) -> Self {
         Self::new(what).of_kind(ErrorKind::Format)
     }
 
-    /// Things that do not go together.
+    /// Things that conflict.
     pub(crate) fn conflict(what: impl Display) -> Self {
         Self::new(what).of_kind(ErrorKind::Conflict)
     }
 
-    /// Something sound that is not read here.
+    /// A sound thing that is not supported here.
     pub(crate) fn unsupported(what: impl Display) -> Self {
         Self::new(what).of_kind(ErrorKind::Unsupported)
     }
@@ -57,7 +57,7 @@ impl Problem {
             .caused_by(error)
     }
 
-    /// A file of which some was read, and then no more.
+    /// A file that could be read only in part.
     pub(crate) fn cut_off(error: io::Error) -> Self {
         Self::new(format_args!("cannot read on: {error}"))
             .of_kind(ErrorKind::of_reading(&error))
@@ -69,13 +69,13 @@ impl Problem {
         self
     }
 
-    /// Says what caused it; its words are in the problem's already.
+    /// Sets the cause; the problem already includes its message.
     pub(crate) fn caused_by(mut self, source: impl StdError + Send + Sync + 'static) -> Self {
         self.source = Some(Box::new(source));
         self
     }
 
-    /// Says where, seen from outside.
+    /// Adds an outer place.
     pub(crate) fn at(mut self, place: impl Display) -> Self {
         self.place = match self.place.as_str() {
             "" => place.to_string(),
@@ -108,10 +108,10 @@ impl Display for Problem {
 /// The most characters of a file's own text that a message shows.
 const ENOUGH: usize = 60;
 
-/// The fault of text that is not UTF-8.
+/// The message for text that is not UTF-8.
 pub(crate) const NOT_TEXT: &str = "it is not UTF-8 text; save it as UTF-8";
 
-/// At most this many characters of a text, and a mark if there are more.
+/// Cuts a text to this many characters, with a mark if there are more.
 pub(crate) fn cut(text: &str, most: usize) -> (&str, &'static str) {
     match text.char_indices().nth(most) {
         Some((end, _)) => (&text[..end], "…"),
@@ -119,13 +119,13 @@ pub(crate) fn cut(text: &str, most: usize) -> (&str, &'static str) {
     }
 }
 
-/// Text from a file, in quotes and cut to a length fit for a message.
+/// Quotes text from a file, cut to a length fit for a message.
 pub(crate) fn quoted(text: &str) -> String {
     let (start, more) = cut(text, ENOUGH);
     format!("{start:?}{more}")
 }
 
-/// Names from a file, each cut to a length fit for a message, and of many only
+/// Lists names from a file, each cut to a length fit for a message; if there are many, only
 /// the first.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 20;
@@ -142,7 +142,7 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// What a check says.
+/// The result of a check.
 pub(crate) type Checked<T = ()> = Result<T, Problem>;
 
 #[cfg(test)]

@@ -16,13 +16,13 @@ pub(crate) const PROPOSAL: Kind = Kind {
     verb: "evidence",
 };
 
-/// Writes a proposal, whole or not at all.
+/// Writes a proposal: a whole file, or nothing.
 pub fn write_proposal(path: &Path, proposal: &Proposal) -> Result<()> {
     PROPOSAL.write(path, proposal)
 }
 
-/// Reads a proposal, and refuses a file that is damaged, contradicts itself or
-/// was written in another format.
+/// Reads a proposal. Refuses a file that is damaged, contradicts itself or was written in
+/// another format.
 pub fn read_proposal(path: &Path) -> Result<Proposal> {
     PROPOSAL.read(path)
 }

@@ -22,13 +22,13 @@ pub fn rule_json(rule: &Rule) -> io::Result<String> {
     RULE.json(rule)
 }
 
-/// Writes a rule, whole or not at all.
+/// Writes a rule: a whole file, or nothing.
 pub fn write_rule(path: &Path, rule: &Rule) -> Result<()> {
     RULE.write(path, rule)
 }
 
-/// Reads a rule, and refuses one that is damaged, contradicts itself or was
-/// written in a newer format.
+/// Reads a rule. Refuses one that is damaged, contradicts itself or was written in a newer
+/// format.
 pub fn read_rule(path: &Path) -> Result<Rule> {
     RULE.read(path)
 }

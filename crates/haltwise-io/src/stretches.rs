@@ -1,17 +1,17 @@
-//! Rows that are in memory, gone through on all cores.
+//! Goes through rows in memory on all cores.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::ScopedJoinHandle;
 
-/// How many rows a thread takes at a time.
+/// How many rows a thread processes at a time.
 const TOGETHER: usize = 4096;
 
-/// Goes through rows on all cores, some that follow each other at a time, and returns the states
-/// that the threads ended with. Of several errors it is the one of the first rows.
+/// Goes through rows on all cores, in stretches of consecutive rows, and returns the final
+/// states of the threads. Among several errors, it returns the one of the first rows.
 ///
-/// `going_on` is asked now and then, by the thread that calls, whether all should go on.
+/// The calling thread asks `going_on` from time to time whether to continue.
 pub fn in_stretches<S: Send, E: Send>(
     rows: usize,
     going_on: &mut dyn FnMut() -> Result<(), E>,
@@ -29,7 +29,7 @@ pub fn in_stretches<S: Send, E: Send>(
         }
         return Ok(vec![state]);
     }
-    // All stretches before one that fails were begun before it, and are worked through.
+    // All stretches before one that fails were started before it, and are completed.
     let next = AtomicUsize::new(0);
     let take = |told: Sender<()>| {
         let mut state = start();
@@ -42,7 +42,7 @@ pub fn in_stretches<S: Send, E: Send>(
                 next.store(stretches, Ordering::Relaxed);
                 return Err((k, error));
             }
-            // Who listens may have gone.
+            // The receiver may be gone.
             let _ = told.send(());
         }
     };

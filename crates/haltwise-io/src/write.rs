@@ -1,5 +1,5 @@
-//! Whole files or none: what is written goes beside its target first, and is
-//! renamed onto it once complete.
+//! Writes whole files or none: content is written next to its target, and renamed onto it
+//! once complete.
 
 use std::error::Error as StdError;
 use std::fmt::Display;
@@ -12,8 +12,8 @@ use tempfile::NamedTempFile;
 
 use crate::error::{Cause, Error, ErrorKind, Result};
 
-/// Writes a file so that a reader sees the old one or the whole new one, never
-/// a part, and so that a full disk or a crash leaves the old one as it was.
+/// Writes a file so that a reader sees the old one or the whole new one, never a part. A
+/// full disk or a crash leaves the old one unchanged.
 pub fn write_whole<E: Into<Box<dyn StdError + Send + Sync>>>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> std::result::Result<(), E>,
@@ -32,15 +32,14 @@ pub(crate) fn cannot_write(path: &Path, problem: impl Display) -> Error {
     error.of_kind(ErrorKind::Output)
 }
 
-/// A problem with writing a file that another library has.
+/// A problem of another library with writing a file.
 pub(crate) fn failed(path: &Path, source: impl Into<Cause>) -> Error {
     let source = source.into();
     let kind = kind_of(&*source);
     cannot_write(path, &source).of_kind(kind).caused_by(source)
 }
 
-/// What it means that a file could not be written, however deep the operating
-/// system's word for it lies.
+/// Why a file could not be written, however deep the operating system's error is nested.
 fn kind_of(error: &(dyn StdError + 'static)) -> ErrorKind {
     let known = error.downcast_ref::<io::Error>().map(io::Error::kind);
     match (known, error.source()) {
@@ -59,7 +58,7 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
     }
 }
 
-/// Refuses a path that, as is plain already, no file can be written to.
+/// Refuses a path that clearly cannot be written to.
 pub fn check_writable(path: impl AsRef<Path>) -> Result<()> {
     writable(path.as_ref()).map(drop)
 }
@@ -69,8 +68,8 @@ fn writable(path: &Path) -> Result<PathBuf> {
     if path.is_dir() {
         return Err(cannot_write(path, "it is a folder; name a file in it"));
     }
-    // A link stays a link: what it points to is replaced. A device or a
-    // pipe cannot be replaced, and must not be.
+    // A link stays a link: its target is replaced. A device or a pipe cannot be replaced,
+    // and must not be.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     if target.exists() && !target.is_file() {
         return Err(cannot_write(path, "it is not an ordinary file"));
@@ -93,8 +92,8 @@ fn writable(path: &Path) -> Result<PathBuf> {
     Ok(target)
 }
 
-/// A file that is written beside its target. Dropped before [`commit`], it
-/// leaves no trace.
+/// A file that is written next to its target. If dropped before [`commit`], it leaves no
+/// trace.
 ///
 /// [`commit`]: WholeFile::commit
 #[derive(Debug)]
@@ -104,11 +103,11 @@ pub(crate) struct WholeFile {
 }
 
 impl WholeFile {
-    /// Starts a file, unless it is plain already that it cannot be.
+    /// Starts a file, unless it clearly cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let target = writable(path)?;
         let mut options = tempfile::Builder::new();
-        // The permissions of an ordinary new file, not a temporary file's.
+        // Use the permissions of an ordinary new file, not of a temporary file.
         #[cfg(unix)]
         options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let beside = options
@@ -121,7 +120,7 @@ impl WholeFile {
         })
     }
 
-    /// Puts the file in its place: all of it on disk, its name included.
+    /// Puts the whole file in its place, with content and name on disk.
     pub(crate) fn commit(self) -> Result<()> {
         let Self { path, beside } = self;
         beside.as_file().sync_all().map_err(|e| failed(&path, e))?;
@@ -132,7 +131,7 @@ impl WholeFile {
 
 impl Write for WholeFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Through the file itself: its errors do not name the passing path.
+        // Through the file itself, because its errors do not name the temporary path.
         self.beside.as_file_mut().write(bytes)
     }
 

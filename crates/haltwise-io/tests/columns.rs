@@ -1,5 +1,5 @@
-//! Columns beside those that every trace has: read where they are asked for,
-//! from every format alike, or refused with file, place and remedy.
+//! Optional columns: read on request, from every format alike, or refused with file, place
+//! and remedy.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{Cursor, Write};
@@ -65,7 +65,7 @@ fn numbers() -> Columns {
     }
 }
 
-/// What was read: one text per sequence, of what it is about.
+/// Reads the columns: one text per sequence.
 fn read(format: Format, bytes: &[u8], columns: &Columns) -> Result<Vec<String>, String> {
     let mut seen = Vec::new();
     visit_bytes("toy", format, bytes, columns, &mut |row: &Trace<'_>| {
@@ -236,7 +236,7 @@ fn groups_and_units_are_text_integers_or_booleans_in_every_format() {
                 format!("group {value}; unit {value}"),
                 "{format:?}"
             );
-            // Columns that nobody asks for are not read.
+            // Columns that were not requested are not read.
             let none = read(format, &bytes, &Columns::default()).unwrap();
             assert_eq!(none, ["", ""], "{format:?}");
         }
@@ -350,7 +350,7 @@ fn by_label_a_group_is_the_name_of_a_class_where_it_has_one() {
     ]);
     let found = read(Format::Arrow, &table, &losses).unwrap();
     assert_eq!(found, ["losses [1.0]", "label 0; group x; losses [0.0]"]);
-    // Numbers are groups by themselves.
+    // Numbers can also be groups.
     let csv = b"id,t,label,prediction,score\na,1,3,2,0.1\n";
     assert_eq!(read(Format::Csv, csv, &by("label")).unwrap(), ["label 3"]);
 }
@@ -413,7 +413,7 @@ fn a_column_that_is_missing_is_named_with_those_found() {
             assert!(message.starts_with("toy: "), "{message}");
             assert!(message.contains(&expected), "{message}");
             assert!(message.ends_with(more), "{message}");
-            // Unless it need not be there.
+            // The column may be missing if it is optional.
             let found = read(format, &bytes, &columns.where_there()).unwrap();
             assert_eq!(found, ["", ""], "{format:?}");
         }
@@ -581,7 +581,7 @@ fn what_is_wrong_is_said_with_its_place_and_remedy() {
             cost("tokens"),
             "line 2, cost: 3 values for 2 steps; each step needs one",
         ),
-        // What no value can be.
+        // Values that are never valid.
         (
             Format::Npz,
             npz_with("w", "<f8", &[2], nan()),
@@ -638,7 +638,7 @@ fn what_is_wrong_is_said_with_its_place_and_remedy() {
     }
 }
 
-/// Writes sequences that belong to sites, patients and the like.
+/// Writes sequences with sites, patients and similar columns.
 fn write(path: &std::path::Path, numbers: std::ops::Range<u64>, columns: &Columns) {
     let options = WriteOptions {
         columns: columns.clone(),
@@ -711,7 +711,7 @@ fn files_give_the_rule_of_what_they_hold_whatever_is_promised() {
         let found = plan.calibrate(Inputs::one(&files)).unwrap();
         let expected = plan.calibrate(Inputs::one(&outputs)).unwrap();
         assert_eq!(found.rule, expected.rule);
-        // Evaluated in parts or one by one, by the columns that the rule speaks of.
+        // Evaluated in parts or one by one, by the columns that the rule needs.
         let evaluated = files.evaluate(&found.rule).unwrap();
         assert!(evaluated.own);
         let mut evaluator = haltwise::evaluate::Evaluator::for_rule(&found.rule);
@@ -727,7 +727,7 @@ fn files_give_the_rule_of_what_they_hold_whatever_is_promised() {
         .unwrap();
         assert_eq!(evaluated.evaluation, evaluator.finish().unwrap());
     }
-    // A file that lacks what is spoken of is named.
+    // The error names a file that lacks a needed column.
     let terms = Terms {
         by: named("hospital"),
         ..Terms::default()

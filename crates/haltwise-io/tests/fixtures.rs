@@ -1,4 +1,5 @@
-//! Files as NumPy and PyArrow write them, read right or refused well.
+//! Files as NumPy and PyArrow write them are read correctly, or refused with a good
+//! message.
 
 use std::error::Error as _;
 use std::io;
@@ -418,7 +419,7 @@ fn a_file_that_may_not_be_read_says_so() {
     let path = folder.path().join("secret.csv");
     std::fs::write(&path, "id").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
-    // The superuser reads everything: nothing to see then.
+    // The superuser can read everything, so there is nothing to test.
     if std::fs::read(&path).is_err() {
         let error = read_traces(&[path], &mut |_, _| {}).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Permission);

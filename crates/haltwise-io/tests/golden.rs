@@ -1,9 +1,9 @@
-//! The paper's results on the paper's models and data, to the digit.
+//! The paper's results on the paper's models and data, to the last digit.
 //!
-//! These tests need the golden files beside the folder that `HALTWISE_DATA`
-//! names, and are skipped, saying so, where there are none.
+//! These tests need the golden files next to the folder that `HALTWISE_DATA` names. Without
+//! them, they are skipped with a message.
 
-// Also what tests share may panic here.
+// Shared test code may also panic here.
 #![allow(clippy::unwrap_used)]
 
 #[allow(unreachable_pub)]
@@ -84,7 +84,7 @@ fn splits(folder: &Path, name: &str) -> Vec<Split> {
         .collect()
 }
 
-/// To the letter of the paper's listing.
+/// Exactly the paper's listing.
 fn listing() -> Plan {
     skipping().walking(AtNever::Stop).unwrap()
 }
@@ -122,7 +122,7 @@ fn thresholds_equal_the_papers_on_all_forty_cases() {
     let Some(folder) = golden("thresholds_equal_the_papers_on_all_forty_cases") else {
         return;
     };
-    // Skipping "never" must agree wherever the walk does not meet one.
+    // Skipping "never" must give the same result if the walk does not meet one.
     for name in DATASETS {
         let all = traces(&folder, name);
         let text = std::fs::read_to_string(folder.join(format!("{name}.rules.json"))).unwrap();
@@ -156,7 +156,7 @@ fn thresholds_equal_the_papers_on_all_forty_cases() {
 
 type Means = BTreeMap<String, f64>;
 
-/// The means over all splits of what a method does to the test sets.
+/// The mean results of a method on the test sets, over all splits.
 fn means(all: &Traces, splits: &[Split], method: impl Fn(&Split) -> Rule + Sync) -> Means {
     let results: Vec<Evaluation> = splits
         .par_iter()
@@ -213,8 +213,8 @@ fn means_over_a_hundred_splits_equal_the_table() {
     }
 }
 
-/// Takes real traces as the whole population, so that true gaps are exact, and
-/// counts how many calibrations on samples of it break the conditional promise.
+/// Treats real traces as the whole population, so that true gaps are exact, and counts how
+/// many calibrations on samples of it break the conditional promise.
 fn violations(
     population: &Traces,
     n: usize,

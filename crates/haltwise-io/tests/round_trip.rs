@@ -8,7 +8,7 @@ use haltwise_io::{Columns, Layout, TraceWriter, WriteOptions, visit_traces};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A sequence that owns what it holds.
+/// A sequence that owns its data.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Owned {
     id: Option<String>,
@@ -69,7 +69,7 @@ impl Owned {
     }
 }
 
-/// One step: what is predicted, the score, and weights of four classes.
+/// One step: the prediction, the score, and the weights of four classes.
 type Step = (u32, f32, [u8; 4]);
 
 fn step() -> impl Strategy<Value = Step> {
@@ -114,12 +114,12 @@ fn build(name: Option<String>, label: u32, steps: &[Step], kind: Kind) -> Owned 
     }
 }
 
-/// What sequences have beside predictions and scores.
+/// Data of sequences besides predictions and scores.
 #[derive(Debug, Clone, Copy)]
 struct Extras {
     numbers: bool,
     losses: bool,
-    /// Only with losses can classes go unpredicted.
+    /// Classes may be missing only if there are losses.
     predicts: bool,
     group: bool,
     unit: bool,
@@ -169,7 +169,7 @@ impl Extras {
         if self.losses {
             row.losses = Some(per_step(0.09));
         }
-        // What reading finds where no classes were predicted.
+        // The result of reading if no classes were predicted.
         if row.probs.is_none() && (self.numbers || self.losses && !self.predicts) {
             row.predicts = false;
             row.predictions.fill(0);
@@ -201,7 +201,7 @@ fn sequences() -> impl Strategy<Value = (Extras, Vec<Owned>)> {
             let rows = rows.map(|(i, (name, label, steps))| {
                 let id = with_ids.then(|| format!("{name}{i}"));
                 let mut row = build(id, label, &steps, kind);
-                // Some labels are missing, or none, or, of few rows, all.
+                // Some labels are missing, or none are; with few rows, all may be.
                 row.label = row.label.filter(|_| (i + 1) % labelled == 0);
                 extras.add_to(i, &mut row);
                 row
@@ -254,7 +254,7 @@ proptest! {
             id: row.id.clone().or(Some((i + 1).to_string())),
             probs: None,
             scores_given: true,
-            // Where numbers are predicted, classes followed from probabilities.
+            // If numbers are predicted, classes followed from probabilities.
             predicts: row.predicts && !extras.numbers,
             predictions: match extras.numbers {
                 true => vec![0; row.scores.len()],

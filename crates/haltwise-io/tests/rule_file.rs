@@ -1,6 +1,6 @@
-//! The rule on disk reads back equal, and is refused where it is damaged; docs/rule-file.md against
-//! the code: every field and every word of the format is described, and the example is what is
-//! written.
+//! The rule on disk reads back equal, and is refused if damaged. docs/rule-file.md is
+//! compared with the code: every field and every word of the format is described, and the
+//! example is what is written.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ fn the_file_is_meant_to_be_read() {
     assert!(lines.iter().all(|l| !l.ends_with(' ')), "{text}");
 }
 
-/// What a change to the file's text makes of it.
+/// The error that a change to the file's text causes.
 fn refusal(change: impl Fn(&str) -> String) -> String {
     let text = rule_json(&rule()).unwrap();
     let changed = change(&text);
@@ -198,7 +198,7 @@ proptest! {
     }
 }
 
-/// The file of a rule, as a certain version wrote it.
+/// The file of a rule, as Haltwise 0.1.0 writes it.
 fn written() -> String {
     let text = rule_json(&rule()).unwrap();
     let version = concat!("haltwise ", env!("CARGO_PKG_VERSION"));
@@ -224,8 +224,8 @@ fn the_example_is_what_is_written() {
     assert_eq!(parse_rule(shown.as_bytes()).unwrap(), rule());
 }
 
-/// A file with everything that a rule can have. It contradicts itself, which is noticed only after
-/// every field has been read.
+/// A file with every field that a rule can have. It contradicts itself, but this is
+/// detected only after every field has been read.
 fn everything() -> Value {
     let mut file: Value = serde_json::from_str(&rule_json(&rule()).unwrap()).unwrap();
     let set = file["certified_on"].clone();
@@ -245,7 +245,7 @@ fn everything() -> Value {
     file
 }
 
-/// What the reader says it would have expected in this place.
+/// The values that the reader says it expected in this place.
 fn expected(file: &Value) -> BTreeSet<String> {
     let said = parse_rule(file.to_string().as_bytes()).unwrap_err();
     assert!(said.contains("unknown "), "{said}");
@@ -254,7 +254,7 @@ fn expected(file: &Value) -> BTreeSet<String> {
     names.by_ref().collect()
 }
 
-/// The fields that an object may have: what a field that no object has is refused for.
+/// The fields that an object may have, taken from the error for an unknown field.
 fn fields(pointer: &str) -> BTreeSet<String> {
     let mut file = everything();
     let object = file.pointer_mut(pointer).expect(pointer);
@@ -262,7 +262,7 @@ fn fields(pointer: &str) -> BTreeSet<String> {
     expected(&file)
 }
 
-/// The words that a field may be.
+/// The words that a field may have.
 fn words(pointer: &str) -> BTreeSet<String> {
     let mut file = everything();
     *file.pointer_mut(pointer).expect(pointer) = json!("no-such-word");
@@ -278,7 +278,7 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     &rest[..rest[1..].find("\n## ").map_or(rest.len(), |end| end + 1)]
 }
 
-/// The rows of the table in a section: the name, and all else.
+/// The rows of the table in a section: the name, and the rest.
 fn rows(section: &str) -> Vec<(String, &str)> {
     let row = |line: &'_ str| {
         let name = line.strip_prefix("| `")?.split('`').next()?;
@@ -309,7 +309,7 @@ fn every_field_is_described() {
         assert_eq!(described.len(), rows.len(), "{heading}: a field twice");
         let mut there = fields(pointer);
         if pointer.is_empty() {
-            // Taken off before the rule itself is read.
+            // These are removed before the rule itself is read.
             there.extend(["format", "version", "written_by"].map(str::to_owned));
         }
         assert_eq!(described, there, "{heading}");

@@ -1,4 +1,4 @@
-//! Sets of traces that are read while the world goes on.
+//! Sets of traces that change while they are read.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::Path;
@@ -56,7 +56,7 @@ fn files_larger_than_memory_give_the_rule_of_what_they_hold() {
         let outputs = read_outputs(&files, &Columns::default(), &mut |_, _| {}).unwrap();
         for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
             let expected = plan(method).calibrate(Inputs::one(&outputs)).unwrap();
-            // All of it, and as little as is possible: then a part screens.
+            // With all memory, and with the least possible: then only a part screens.
             for memory in [u64::MAX, haltwise_io::LEAST_MEMORY + 25_000] {
                 let mut quiet = |_, _| {};
                 let files = Files::new(&[folder.path()], memory, &mut quiet).unwrap();
@@ -130,7 +130,7 @@ fn files_that_change_while_they_are_read_are_refused() {
         let folder = folder(true);
         let changed = folder.path().join(name);
         let mut once = Some(());
-        // Someone else writes there while the first file is being read.
+        // Another process writes there while the first file is being read.
         let mut meddle = |_, _| {
             if once.take().is_some() {
                 write(&changed, 9_000..9_100, true);
@@ -141,7 +141,7 @@ fn files_that_change_while_they_are_read_are_refused() {
             .survey(Admission::new(&Terms::default(), 0))
             .unwrap_err()
             .to_string();
-        // Caught in the act, the file's content no longer fits its metadata.
+        // The changed content no longer fits the file's metadata.
         assert!(message.contains(name), "{message}");
         assert!(
             message.contains(why) || message.contains("decoded"),

@@ -1,4 +1,4 @@
-//! Milliseconds per training step and sequences scored per second for the four
+//! Measures milliseconds per training step and sequences scored per second for the four
 //! shapes of the paper's datasets, with the share of this machine's peak.
 //!
 //! `cargo run --release -p haltwise-lstm --example bench_train [-- --json] [--shape N]`
@@ -22,7 +22,7 @@ const SHAPES: [Dimensions; 4] = [
     (206, 3, 6, 256, 2),
 ];
 
-/// Numbers that look like noise, always the same.
+/// Numbers that look like noise, and are always the same.
 fn noise(n: usize) -> Vec<f32> {
     let mut state = 1u64;
     let mut next = || {
@@ -34,7 +34,7 @@ fn noise(n: usize) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-/// The shortest of the runs of `f` that fit into about `budget`, at least two.
+/// The shortest run of `f` among at least two, and as many as fit into about `budget`.
 fn shortest(budget: Duration, mut f: impl FnMut()) -> Duration {
     f();
     let start = Instant::now();
@@ -49,7 +49,7 @@ fn shortest(budget: Duration, mut f: impl FnMut()) -> Duration {
     best
 }
 
-/// Multiplications and additions of one sequence on its way forward.
+/// Multiplications and additions of the forward pass of one sequence.
 fn flops_forward((steps, features, classes, hidden, layers): Dimensions) -> f64 {
     let recurrent: usize = (0..layers)
         .map(|l| (if l == 0 { features } else { hidden } + hidden) * 4 * hidden)
@@ -91,7 +91,7 @@ fn peak_flops() -> f64 {
 fn measure(dimensions: Dimensions) -> Result<(f64, f64), Box<dyn Error>> {
     let (steps, features, classes, hidden, layers) = dimensions;
     let large = hidden > 100;
-    // Few steps per measurement: on a busy machine some then run undisturbed.
+    // Use few steps per measurement: on a busy machine some then run undisturbed.
     let (batches, budget) = if large { (1, 4.0) } else { (4, 1.5) };
     let budget = Duration::from_secs_f64(budget);
     let n = BATCH * batches;
@@ -99,7 +99,7 @@ fn measure(dimensions: Dimensions) -> Result<(f64, f64), Box<dyn Error>> {
     let labels: Vec<u32> = (0..n).map(|i| (i % classes) as u32).collect();
     let series = Series::new(&values, steps, features)?;
     let data = Labelled::new(series, &labels)?;
-    // One step of one sequence to validate on: an epoch is its training steps.
+    // Validate on one step of one sequence, so that an epoch is its training steps.
     let one = Labelled::new(Series::new(&values[..features], 1, features)?, &labels[..1])?;
     let options = TrainOptions {
         hidden,
@@ -158,7 +158,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         let (step, scored) = measure(dimensions)?;
         let forward = flops_forward(dimensions);
-        // Two more products of the same size on the way back.
+        // The backward pass has two more products of the same size.
         let training = 3.0 * forward * BATCH as f64 / step;
         let scoring = forward * scored;
         if json {

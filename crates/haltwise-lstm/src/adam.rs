@@ -18,7 +18,7 @@ pub(crate) struct Adam {
     pub(crate) second: Vec<f32>,
     /// How many steps were made.
     pub(crate) steps: u64,
-    /// The parameters that stand for two of PyTorch's.
+    /// The parameters that replace two of PyTorch's.
     merged: Vec<Range<usize>>,
 }
 
@@ -61,8 +61,8 @@ impl Adam {
     }
 }
 
-/// The learning rate, and what the root of the second moment is multiplied by, at step
-/// `steps`, counted from 1: the moments start at zero, which the first steps make up for.
+/// The learning rate at step `steps`, counted from 1, and the factor of the root of the
+/// second moment. They correct for moments that start at zero.
 pub(crate) fn corrected(rate: f64, steps: u64) -> (f32, f32) {
     let exponent = i32::try_from(steps).unwrap_or(i32::MAX);
     let correct_1 = 1.0 - f64::from(BETA_1).powi(exponent);

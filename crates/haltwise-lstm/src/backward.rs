@@ -1,4 +1,4 @@
-//! The way back through one layer, and the gradients of its weights.
+//! The backward pass through one layer, and the gradients of its weights.
 
 use crate::block::{LayerTrace, STEPS_TOGETHER};
 use crate::kernel::{SMALL_TILE, outer, product};
@@ -6,19 +6,18 @@ use crate::lanes::{LANES, Lanes, lane_sums, transpose_into};
 use crate::pack::{PackedLayer, Tiles};
 use fearless_simd::{f32x16, prelude::*};
 
-/// What flows back into a layer, and the room for what flows on.
+/// The gradients that enter a layer, and room for those that leave it.
 pub(crate) struct Flow<'a> {
     /// `[step][unit]`, from the layer above; afterwards, for the layer below.
     pub(crate) from_above: &'a mut [Lanes],
     /// `[unit]`, from the step after.
     pub(crate) from_later: &'a mut [Lanes],
-    /// `[unit]`, the cell's share from the step after.
+    /// `[unit]`, the cell's gradient from the step after.
     pub(crate) cell_from_later: &'a mut [Lanes],
 }
 
-/// Runs a layer backwards: every step's gates are replaced by the gradients of
-/// what went into them, and with `BELOW`, `from_above` by the gradients of the
-/// layer's inputs.
+/// Runs a layer backwards. The gates of every step are replaced by the gradients of their
+/// inputs; with `BELOW`, `from_above` is replaced by the gradients of the layer's inputs.
 #[inline(always)]
 pub(crate) fn layer_backward<S: Simd, const M: usize, const BELOW: bool>(
     simd: S,
@@ -57,8 +56,8 @@ pub(crate) fn layer_backward<S: Simd, const M: usize, const BELOW: bool>(
     }
 }
 
-/// One unit at one step: from the gradient of its output to those of its gates'
-/// inputs, and of the cell before.
+/// One unit at one step: computes the gradients of its gates' inputs, and of the cell
+/// before, from the gradient of its output.
 #[inline(always)]
 fn unit_backward<S: Simd>(
     simd: S,
@@ -95,8 +94,7 @@ pub(crate) fn times<S: Simd, const M: usize>(
     }
 }
 
-/// What a weight gradient is summed over: `[step][stride]`, of which the first
-/// `used` of each step count.
+/// The terms of a weight gradient: `[step][stride]`; the first `used` of each step count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
     pub(crate) lanes: &'a [Lanes],
@@ -108,8 +106,8 @@ pub(crate) struct Rows<'a> {
 /// (`[row][input / 16]`). `inputs` is `[step][width]`; `room`, `[width / 16][step]`,
 /// is for the transposed inputs.
 ///
-/// A few steps at a time, so that rows and inputs, which may be larger than any
-/// cache, are read from far away only once.
+/// It processes a few steps at a time, so that rows and inputs, which may be larger than
+/// any cache, are read from memory only once.
 #[inline(always)]
 pub(crate) fn weight_gradient<S: Simd, const M: usize>(
     simd: S,
@@ -149,7 +147,7 @@ pub(crate) fn weight_gradient<S: Simd, const M: usize>(
     }
 }
 
-/// The share of a few steps in a tile of [`weight_gradient`]'s sums.
+/// The contribution of a few steps to a tile of [`weight_gradient`]'s sums.
 #[inline(always)]
 fn gradient_tile<'a, S: Simd, const N: usize>(
     simd: S,
@@ -172,9 +170,9 @@ fn gradient_tile<'a, S: Simd, const N: usize>(
     }
 }
 
-/// Adds the sums of `rows` over steps and sequences, times each of the few raw
-/// `inputs` and times 1, to `sums` (`[input, then 1][row / 16]`). With so few
-/// inputs a vector of them would be mostly empty; the lanes are summed instead.
+/// Adds the sums of `rows` over steps and sequences, times each of the few raw `inputs` and
+/// times 1, to `sums` (`[input, then 1][row / 16]`). With few inputs, a vector of them
+/// would be mostly empty, so the lanes are summed instead.
 #[inline(always)]
 pub(crate) fn narrow_gradient<S: Simd, const M: usize>(
     simd: S,
@@ -185,7 +183,7 @@ pub(crate) fn narrow_gradient<S: Simd, const M: usize>(
 ) {
     let vectors = rows.used.div_ceil(LANES);
     for vector in 0..vectors {
-        // Two factors at a time, so that the rows are read half as often.
+        // Process two factors at a time, so that the rows are read half as often.
         for pair in (0..=width).step_by(2) {
             let mut partial = [[f32x16::splat(simd, 0.0); LANES]; 2];
             for first in (0..LANES.min(rows.used - vector * LANES)).step_by(M) {

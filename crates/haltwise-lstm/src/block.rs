@@ -1,4 +1,4 @@
-//! Sixteen sequences on their way through the network.
+//! Sixteen sequences and their values in the network.
 
 use crate::kernel::LARGE_TILE;
 use crate::lanes::{LANES, Lanes};
@@ -7,19 +7,18 @@ use crate::series::Series;
 use crate::shape::Shape;
 use std::sync::Mutex;
 
-/// What one layer computed, step by step: what its backward pass needs. Behind the
-/// last unit there is room for those that it lacks of a whole tile.
+/// The values of one layer, step by step, that its backward pass needs. After the last unit
+/// there is room to complete a tile.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LayerTrace {
     /// `[step + 1][unit]`: the hidden state, zero before the first step.
     pub(crate) hidden: Vec<Lanes>,
-    /// `[step + 1][unit]`: the cell; a single row where no gradient is wanted.
+    /// `[step + 1][unit]`: the cell; a single row if no gradient is wanted.
     pub(crate) cell: Vec<Lanes>,
     /// `[step][unit]`: tanh of the cell.
     pub(crate) tanh_cell: Vec<Lanes>,
-    /// `[step][unit][i, f, g, o]`: the gates, then in their place the gradients
-    /// of what went into them; a single row where no gradient is wanted. Padded to
-    /// whole tiles.
+    /// `[step][unit][i, f, g, o]`: the gates, later replaced by the gradients of their
+    /// inputs; a single row if no gradient is wanted. Padded to whole tiles.
     pub(crate) gates: Vec<Lanes>,
 }
 
@@ -30,12 +29,12 @@ impl LayerTrace {
     }
 }
 
-/// Steps whose weight gradients are summed together: their inputs to one vector of
-/// sums fill a quarter of the first-level cache, and each sum is loaded and stored
-/// once for all of them.
+/// The number of steps whose weight gradients are summed together: their inputs to one
+/// vector of sums fill a quarter of the first-level cache, and each sum is loaded and
+/// stored once for all of them.
 pub(crate) const STEPS_TOGETHER: usize = 8;
 
-/// Up to sixteen sequences and all that the network computed about them.
+/// Up to sixteen sequences and all that the network computed for them.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) shape: Shape,
@@ -47,14 +46,14 @@ pub(crate) struct Block {
     /// `[step][feature]`.
     pub(crate) inputs: Vec<Lanes>,
     pub(crate) layers: Vec<LayerTrace>,
-    /// `[step][output]`: the logits of all heads, then their gradients; a single row
-    /// where no gradient is wanted. Padded.
+    /// `[step][output]`: the logits of all heads, then their gradients; a single row if no
+    /// gradient is wanted. Padded.
     pub(crate) logits: Vec<Lanes>,
-    /// `[step][unit]`: the gradient of a layer's hidden state as seen from above.
+    /// `[step][unit]`: the gradient of a layer's hidden state, from the layer above.
     pub(crate) from_above: Vec<Lanes>,
-    /// `[unit]`: the gradient of the hidden state as seen from the step after.
+    /// `[unit]`: the gradient of the hidden state, from the step after.
     pub(crate) from_later: Vec<Lanes>,
-    /// `[unit]`: the same of the cell.
+    /// `[unit]`: the same for the cell.
     pub(crate) cell_from_later: Vec<Lanes>,
     /// `[unit / 16][step]`: room for a few steps of a hidden state, lanes and
     /// units exchanged.
@@ -78,8 +77,8 @@ impl Block {
         }
     }
 
-    /// About how many bytes a block takes whose longest sequence has so many steps, and what is
-    /// said about its sequences.
+    /// The approximate number of bytes of a block whose longest sequence has this many
+    /// steps, including the outputs for its sequences.
     pub(crate) fn bytes(shape: &Shape, steps: usize, backward: bool) -> u64 {
         let per_layer = if backward {
             8 * shape.hidden
@@ -131,7 +130,7 @@ impl Block {
         }
     }
 
-    /// Makes room for the way forward, and for the way back where it is wanted.
+    /// Reserves memory for the forward pass, and for the backward pass if wanted.
     pub(crate) fn reserve(&mut self, backward: bool) {
         let (steps, hidden) = (self.steps, self.shape.hidden);
         let gates = self.gate_stride();
@@ -157,8 +156,8 @@ impl Block {
     }
 }
 
-/// One block for each thread, which keeps it: what a block holds at 46 steps fills
-/// a core's second-level cache, so a second one would push the first out.
+/// One block for each thread, which keeps it. A block with 46 steps fills a core's
+/// second-level cache, so a second one would displace the first.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     shape: Shape,
@@ -175,8 +174,8 @@ impl Blocks {
         }
     }
 
-    /// Lends the calling thread its block. A thread of another pool may find it
-    /// taken, or none that is its own: it gets a new one, and never waits.
+    /// Lends the calling thread its block. A thread of another pool may find it in use, or
+    /// have none of its own: it gets a new one, and never waits.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Block) -> R) -> R {
         let thread = rayon::current_thread_index().unwrap_or(0);
         match self.by_thread.get(thread).map(Mutex::try_lock) {

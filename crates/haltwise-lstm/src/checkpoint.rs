@@ -1,8 +1,8 @@
 //! Models on disk.
 //!
-//! Our own files are safetensors with PyTorch's tensor names, so that Python
-//! reads them with `load_state_dict`, and one metadata entry with everything
-//! else. PyTorch's files, `.pt` or safetensors, are read as they are.
+//! Our own files are safetensors with PyTorch's tensor names, so that Python can read them
+//! with `load_state_dict`, and one metadata entry with everything else. PyTorch's files,
+//! `.pt` or safetensors, can be read directly.
 
 use crate::error::{Error, Result};
 use crate::model::{Model, TrainingRecord};
@@ -17,14 +17,14 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// The version of the files written; older ones stay readable.
+/// The version of written files; older ones stay readable.
 const VERSION: u32 = 1;
 /// The longest file that is read: the state of a training run has four numbers for each weight.
 const LONGEST: u64 = 16 * MAX_PARAMETERS as u64 + (1 << 24);
 /// The metadata entry of a model.
 const MODEL_KEY: &str = "haltwise-lstm";
 
-/// What a model file says besides its tensors.
+/// The data in a model file besides its tensors.
 #[derive(Serialize, Deserialize)]
 struct Header {
     version: u32,
@@ -35,8 +35,8 @@ struct Header {
 }
 
 impl Model {
-    /// Writes the model as safetensors: beside the target first, then moved over
-    /// it, so that a reader never sees half a file.
+    /// Writes the model as safetensors. The file is written next to the target and then
+    /// moved onto it, so that a reader never sees half a file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         write_atomically(path.as_ref(), &self.to_safetensors_bytes()?)
     }
@@ -54,13 +54,13 @@ impl Model {
         model.map_err(|e| e.in_file(path))
     }
 
-    /// Reads PyTorch's `.pt` state dict. Nothing in it is executed: a file that
-    /// asks for anything but tensors is refused.
+    /// Reads PyTorch's `.pt` state dict. Nothing in it is executed. A file that asks for
+    /// anything except tensors is refused.
     pub fn from_pt_bytes(bytes: &[u8]) -> Result<Self> {
         from_tensors(read_state_dict(bytes)?.into_iter().collect(), None)
     }
 
-    /// Reads safetensors, ours or with PyTorch's names alone.
+    /// Reads safetensors, ours or with only PyTorch's names.
     pub fn from_safetensors_bytes(bytes: &[u8]) -> Result<Self> {
         let header = read_header(bytes, MODEL_KEY)?;
         from_tensors(read_tensors(bytes)?, header)
@@ -79,7 +79,7 @@ impl Model {
         for tensor in self.shape().tensors() {
             let values = &self.parameters()[tensor.range()];
             if tensor.merged {
-                // PyTorch adds its two biases: the sum is in the first.
+                // PyTorch adds its two biases; the sum is stored in the first.
                 let second = tensor.name.replace("bias_ih", "bias_hh");
                 tensors.push((second, tensor.dimensions(), vec![0.0; values.len()]));
             }
@@ -89,7 +89,7 @@ impl Model {
     }
 }
 
-/// Builds a model from PyTorch's tensors, and from our header where there is one.
+/// Builds a model from PyTorch's tensors, and from our header if there is one.
 fn from_tensors(mut tensors: BTreeMap<String, RawTensor>, header: Option<Header>) -> Result<Model> {
     let shape = infer_shape(&tensors)?;
     if let Some(header) = header.as_ref().filter(|h| h.shape != shape) {
@@ -205,7 +205,7 @@ pub(crate) fn read_header<H: DeserializeOwned>(bytes: &[u8], key: &str) -> Resul
         return Ok(None);
     };
     let bad = |e: serde_json::Error| Error::Format(format!("its {key} header is damaged: {e}"));
-    // The version first: a newer header may not parse at all.
+    // Read the version first, because a newer header may not parse at all.
     let Versioned { version } = serde_json::from_str(text).map_err(bad)?;
     if version > VERSION {
         return Err(Error::Format(format!(
@@ -297,7 +297,7 @@ fn read_up_to(path: &Path, longest: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes beside the target, flushes to the disk, then renames over the target.
+/// Writes next to the target, flushes to disk, then renames onto the target.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
         let folder = match path.parent() {
@@ -306,7 +306,7 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         };
         let mut builder = tempfile::Builder::new();
         builder.prefix(".haltwise-");
-        // A temporary file is private; the model should be as readable as any.
+        // A temporary file is private, but the model should be as readable as any file.
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
         let mut file = builder.tempfile_in(folder)?;

@@ -1,11 +1,11 @@
-//! Where to compute.
+//! The device to compute on.
 
 use crate::error::Error;
 use crate::shape::Shape;
 use std::fmt;
 use std::str::FromStr;
 
-/// Where to train or to score.
+/// The device for training or scoring.
 ///
 /// ```
 /// use haltwise_lstm::Device;
@@ -14,18 +14,18 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Device {
-    /// A GPU where there is a usable one and the network is large enough to gain by it.
+    /// A GPU, if one is usable and the network is large enough to profit from it.
     #[default]
     Auto,
     /// This machine's processor.
     Cpu,
-    /// The NVIDIA GPU of this number, from 0.
+    /// The NVIDIA GPU with this number, from 0.
     Cuda(usize),
 }
 
 impl Device {
-    /// Whether a network gains by a GPU. The recurrence takes about a microsecond a step there,
-    /// whatever the size; the CPU needs as long for a layer of some 64 units.
+    /// Whether a network runs faster on a GPU. The recurrence takes about a microsecond a
+    /// step there, for any size; the CPU needs that time for a layer of about 64 units.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub(crate) fn worth_a_gpu(shape: &Shape) -> bool {
         shape.hidden >= 64

@@ -1,4 +1,4 @@
-//! One network ready to run: its weights laid out for this processor.
+//! A network that is ready to run: its weights laid out for this processor.
 
 use crate::backward::{Flow, Rows, layer_backward, narrow_gradient, weight_gradient};
 use crate::block::Block;
@@ -10,17 +10,17 @@ use crate::pack::{Packed, head_places};
 use crate::shape::Shape;
 use fearless_simd::{Level, dispatch, prelude::*};
 
-/// The weights of a network, laid out for the best SIMD level there is.
+/// The weights of a network, laid out for the best available SIMD level.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     level: Level,
     shape: Shape,
     packed: Packed,
-    /// Whether the weights are laid out for the way back too.
+    /// Whether the weights are also laid out for the backward pass.
     backward: bool,
 }
 
-/// The gradients that one block of sequences contributes.
+/// The gradients of one block of sequences.
 #[derive(Clone, Debug)]
 pub(crate) struct Gradients {
     layers: Vec<LayerGradients>,
@@ -36,7 +36,7 @@ struct LayerGradients {
     recurrent: Vec<Lanes>,
     /// `[gate][input / 16]`; empty in the first layer.
     input: Vec<Lanes>,
-    /// `[input][gate / 16]` in the first layer, and last in any, the bias.
+    /// `[input][gate / 16]` in the first layer; the bias as the last row in every layer.
     narrow: Vec<Lanes>,
 }
 
@@ -68,7 +68,7 @@ impl Gradients {
         self.head_bias.fill(Lanes::ZERO);
     }
 
-    /// Adds the gradients of other sequences to these.
+    /// Adds the gradients of other sequences.
     pub(crate) fn add(&mut self, other: &Gradients) {
         let add = |sums: &mut [Lanes], others: &[Lanes]| {
             for (sum, other) in sums.iter_mut().zip(others) {
@@ -86,7 +86,7 @@ impl Gradients {
         add(&mut self.head_bias, &other.head_bias);
     }
 
-    /// Writes these gradients to `out`, laid out as the parameters are.
+    /// Writes these gradients to `out`, in the layout of the parameters.
     pub(crate) fn write_to(&self, shape: &Shape, out: &mut [f32]) {
         let hidden = shape.hidden;
         let vectors = shape.gates().div_ceil(LANES);
@@ -121,7 +121,7 @@ impl Gradients {
     }
 }
 
-/// How many inputs of a layer take the way of [`narrow_gradient`].
+/// How many inputs of a layer are handled by [`narrow_gradient`].
 fn raw_inputs(shape: &Shape, layer: usize) -> usize {
     if layer == 0 { shape.features } else { 0 }
 }
@@ -159,7 +159,7 @@ impl Engine {
         }
     }
 
-    /// Takes over new parameters; `backward` says whether gradients are wanted.
+    /// Loads new parameters; `backward` says whether gradients are wanted.
     pub(crate) fn load(&mut self, parameters: &[f32], backward: bool) {
         #[inline(always)]
         fn fill<S: Simd>(
@@ -180,7 +180,7 @@ impl Engine {
         dispatch!(self.level, simd => fill(simd, packed, shape, parameters, backward));
     }
 
-    /// The loss of a block and its gradients.
+    /// Computes the loss of a block and its gradients.
     pub(crate) fn learn(
         &self,
         block: &mut Block,
@@ -207,7 +207,7 @@ impl Engine {
         self.loss::<false>(block, gamma, 1.0)
     }
 
-    /// Writes what the network says about every prefix of a block to `out`.
+    /// Writes the outputs of the network for every prefix of a block to `out`.
     pub(crate) fn score(&self, block: &mut Block, out: &mut ScoreRows<'_>) {
         block.reserve(false);
         self.forward::<false>(block);

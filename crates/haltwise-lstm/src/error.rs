@@ -1,8 +1,8 @@
-//! Errors, in words that name the place and the remedy.
+//! Errors, which name the place and the remedy.
 
 use std::path::PathBuf;
 
-/// The result of everything here that can fail.
+/// The result of functions that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a model could not be trained, used, saved or loaded.
@@ -59,7 +59,7 @@ pub enum Error {
         /// The one label.
         label: u32,
     },
-    /// Slices whose sizes do not fit together.
+    /// Slices whose sizes are inconsistent.
     #[error("{0}")]
     Size(String),
     /// An impossible network.
@@ -78,7 +78,7 @@ pub enum Error {
         /// The loss.
         loss: f64,
     },
-    /// The content of a model file is not what it should be.
+    /// Invalid content of a model file.
     #[error("{0}")]
     Format(String),
     /// A file that cannot be read as a model.
@@ -87,7 +87,7 @@ pub enum Error {
          wrote, a safetensors file with PyTorch's names, or a .pt state dict"
     )]
     NotAModel(String),
-    /// A tensor that the network needs is not in the file.
+    /// The file lacks a tensor that the network needs.
     #[error("tensor {name} is missing: the file has {found}")]
     MissingTensor {
         /// The tensor.
@@ -95,7 +95,7 @@ pub enum Error {
         /// The tensors there are.
         found: String,
     },
-    /// A tensor of another size than the others ask for.
+    /// A tensor whose size does not match the others.
     #[error("tensor {name} has shape {found:?}, expected {expected}")]
     TensorShape {
         /// The tensor.
@@ -112,12 +112,12 @@ pub enum Error {
     TensorNotFinite {
         /// The tensor.
         name: String,
-        /// Where in it, counted row by row from 0.
+        /// The position in it, counted row by row from 0.
         position: usize,
         /// The value found.
         value: f32,
     },
-    /// A pickle that asks for something other than tensors.
+    /// A pickle that needs something other than tensors.
     #[error(
         "the pickle asks for {global}, which is not part of a plain state dict: refused. \
          Save the model with torch.save(model.state_dict(), path)"
@@ -126,10 +126,10 @@ pub enum Error {
         /// The Python object it names.
         global: String,
     },
-    /// A device that is none.
+    /// An unknown device.
     #[error("{0:?} is no device: give auto, cpu, cuda or cuda:N, N counted from 0")]
     Device(String),
-    /// A GPU that cannot be used, or no longer.
+    /// A GPU that cannot be used, or that failed.
     #[error("cuda:{ordinal} cannot be used: {source}. The device `cpu` does without it")]
     Gpu {
         /// Its number, from 0.
@@ -137,7 +137,7 @@ pub enum Error {
         /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No training state where one was to be resumed.
+    /// There is no training state to resume.
     #[error(
         "there is nothing to resume at {}: no run was interrupted there; leave out --resume \
          to start one", path.display()
@@ -146,7 +146,7 @@ pub enum Error {
         /// Its expected place.
         path: PathBuf,
     },
-    /// A training state that was made by another run.
+    /// A training state of another run.
     #[error("this training state belongs to another run: {0}")]
     OtherRun(String),
     /// Any of the above, in a file.
@@ -168,7 +168,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The same error, saying which file it is about.
+    /// The same error, with the file that it is about.
     pub(crate) fn in_file(self, path: &std::path::Path) -> Self {
         Error::File {
             path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! The way forward through one layer.
+//! The forward pass through one layer.
 
 use crate::block::LayerTrace;
 use crate::kernel::{cell_and_hidden, gates, product, tanh};
@@ -8,9 +8,9 @@ use fearless_simd::{f32x16, prelude::*};
 
 /// Runs a layer over every step of its `inputs` (`[step][width]`).
 ///
-/// Per unit: `i, f, o = σ(W·[x, h] + b)`, `g = tanh(W·[x, h] + b)`,
-/// `c = f·c + i·g`, `h = o·tanh(c)`. With `KEEP`, what the way back needs is kept.
-/// A tile of `M` gates is that of `U` units.
+/// Per unit: `i, f, o = σ(W·[x, h] + b)`, `g = tanh(W·[x, h] + b)`, `c = f·c + i·g`, `h =
+/// o·tanh(c)`. With `KEEP`, the values that the backward pass needs are kept. A tile of `M`
+/// gates is that of `U` units.
 #[inline(always)]
 pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP: bool>(
     simd: S,
@@ -47,9 +47,9 @@ pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP:
                 store(&mut step.gates[tile * M..(tile + 1) * M], z);
             }
         }
-        // With the sums in one register each, the processor works ahead on the next
-        // product while a tile's functions wait for their own results. With two
-        // each it does not get that far; there, unit after unit overlaps better.
+        // With the sums in one register each, the processor works ahead on the next product
+        // while a tile's functions wait for their own results. With two registers each it
+        // does not get that far; then unit after unit overlaps better.
         if !wide::<S>() {
             for tile in 0..weights.forward.count::<M>() {
                 let z = load(simd, &step.gates[tile * M..(tile + 1) * M]);
@@ -59,24 +59,23 @@ pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP:
     }
 }
 
-/// One step of one layer, and what lies behind it. Where the last tile has a unit
-/// more than there are, that unit reads and writes what lies there: the first unit of
-/// the next step, which is written later, or nothing. It is finite and never read as
-/// another's.
+/// One step of one layer, and the memory after it. If the last tile has more units than the
+/// layer, the extra unit reads and writes that memory: the first unit of the next step,
+/// which is written later, or nothing. It is finite and never read as another unit's value.
 struct Step<'a> {
     /// `[unit][i, f, g, o]`.
     gates: &'a mut [Lanes],
-    /// `[unit]`: the cell before this step and, `after` behind it, after the step.
+    /// `[unit]`: the cell before this step, and, at offset `after`, the cell after it.
     cell: &'a mut [Lanes],
     after: usize,
-    /// `[unit]`: where it is kept.
+    /// `[unit]`: if it is kept.
     tanh_cell: &'a mut [Lanes],
     /// `[unit]`.
     hidden: &'a mut [Lanes],
 }
 
 impl Step<'_> {
-    /// Takes the units of a tile from the sums of their gates to their hidden state.
+    /// Computes the hidden state of a tile's units from the sums of their gates.
     #[inline(always)]
     fn advance<S: Simd, const M: usize, const U: usize, const KEEP: bool>(
         &mut self,

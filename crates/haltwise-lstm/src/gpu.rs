@@ -1,4 +1,4 @@
-//! A network on a GPU: the batches that training and scoring hand to it.
+//! A network on a GPU, for the batches of training and scoring.
 
 use crate::adam::corrected;
 use crate::device::Device;
@@ -21,7 +21,7 @@ pub(crate) struct GpuEngine {
     name: String,
 }
 
-/// What an epoch goes through.
+/// The data of an epoch.
 pub(crate) struct Pass<'a> {
     pub(crate) data: &'a Labelled<'a>,
     pub(crate) rows: &'a [usize],
@@ -42,8 +42,8 @@ pub(crate) fn layout(shape: &Shape) -> haltwise_cuda::Result<Layout> {
 }
 
 impl GpuEngine {
-    /// The GPU that `device` means for a network; none means the CPU. Where [`Device::Auto`] does
-    /// without a GPU that is there, the error says why.
+    /// The GPU that `device` means for a network; `None` means the CPU. If [`Device::Auto`]
+    /// does not use an existing GPU, the error says why.
     pub(crate) fn choose(device: Device, shape: &Shape) -> Result<(Option<Self>, Option<Error>)> {
         use haltwise_cuda::Error::{NoDriver, NoSuchGpu, TooLarge};
         let opened = match device {
@@ -77,14 +77,14 @@ impl GpuEngine {
         &self.name
     }
 
-    /// Takes over the weights of a model.
+    /// Loads the weights of a model.
     pub(crate) fn load(&mut self, parameters: &[f32]) -> Result<()> {
         let loaded = self.network.set_parameters(parameters);
         loaded.map_err(|e| failure(self.ordinal, e))
     }
 
-    /// Steps over all rows, then the loss of the validation part. Only if all went well, the
-    /// state is that after the epoch.
+    /// Trains on all rows, then computes the loss of the validation part. The state changes
+    /// only if the whole epoch succeeds.
     pub(crate) fn epoch(&mut self, pass: &Pass<'_>, state: &mut State) -> Result<(f64, LossSums)> {
         self.try_epoch(pass, state)
             .map_err(|e| failure(self.ordinal, e))
@@ -140,7 +140,8 @@ impl GpuEngine {
         self.network.capacity(sequences, steps, false).max(1)
     }
 
-    /// Begins to score every prefix of the sequences `rows`. Two at the most may be under way.
+    /// Starts to score every prefix of the sequences `rows`. At most two may be in
+    /// progress.
     pub(crate) fn start(
         &mut self,
         series: &Series<'_>,
@@ -156,7 +157,8 @@ impl GpuEngine {
         Ok(Started { rows, scoring })
     }
 
-    /// What the network says about every prefix of the sequences that were begun with.
+    /// Returns the outputs of the network for every prefix of the sequences that were
+    /// started.
     pub(crate) fn finish(&self, started: Started, series: &Series<'_>) -> Result<Scores> {
         let Started { rows, scoring } = started;
         let scored = self.network.finish_scoring(scoring);
@@ -188,7 +190,7 @@ fn failure(ordinal: usize, error: haltwise_cuda::Error) -> Error {
     }
 }
 
-/// The sequences `rows`, as the GPU takes them: as many steps as the longest has.
+/// Puts the sequences `rows` into the GPU's layout, with as many steps as the longest has.
 fn fill(
     network: &Network,
     data: &Labelled<'_>,

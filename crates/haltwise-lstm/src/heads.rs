@@ -1,4 +1,4 @@
-//! The heads: from the hidden state to probabilities, and to the loss.
+//! The heads: from the hidden state to probabilities and to the loss.
 
 use crate::backward::times;
 use crate::kernel::{SMALL_TILE, exp, ln, product, sigmoid};
@@ -7,12 +7,12 @@ use crate::pack::{Packed, Tiles};
 use crate::shape::Shape;
 use fearless_simd::{f32x16, prelude::*};
 
-/// What a pass over labelled sequences adds up to.
+/// The sums of a pass over labelled sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LossSums {
     /// The loss, summed over prefixes.
     pub(crate) loss: f64,
-    /// Sequences whose full prediction is right.
+    /// The number of sequences whose full prediction is right.
     pub(crate) right: usize,
 }
 
@@ -48,7 +48,7 @@ fn logits_tile<S: Simd, const M: usize, const N: usize>(
 
 /// The softmax of the class logits, in place.
 struct Softmax<S: Simd> {
-    /// The first of the largest.
+    /// The class of the largest logit, the first of equals.
     argmax: f32x16<S>,
     /// ln Σ exp(logit).
     log_sum: f32x16<S>,
@@ -93,7 +93,7 @@ fn binary<S: Simd>(simd: S, logit: f32x16<S>, target: f32x16<S>) -> (f32x16<S>, 
     (loss, sigmoid(simd, logit) - target)
 }
 
-/// The sequences of a block, as the loss sees them.
+/// The targets of the loss for the sequences of a block.
 #[derive(Clone, Debug)]
 pub(crate) struct Targets<'a> {
     pub(crate) shape: &'a Shape,
@@ -105,8 +105,8 @@ pub(crate) struct Targets<'a> {
     pub(crate) weight: f32,
 }
 
-/// The loss of every prefix and, with `GRADIENT`, its gradients: those of the
-/// logits in `all_logits` (`[step][stride]`, else a single row), those of the hidden
+/// Computes the loss of every prefix and, with `GRADIENT`, its gradients: those of the
+/// logits in `all_logits` (`[step][stride]`, else a single row), and those of the hidden
 /// state in `from_above` (`[step][unit]`). `hidden` is `[step][unit]`.
 ///
 /// Steps run backwards because the gap head's target asks whether the *full*
@@ -181,7 +181,7 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
     sums
 }
 
-/// Of each sequence, the logit of its label.
+/// The logit of each sequence's label.
 #[inline(always)]
 fn pick<S: Simd>(simd: S, classes: &[Lanes], labels: f32x16<S>) -> f32x16<S> {
     let mut picked = f32x16::splat(simd, 0.0);
@@ -203,13 +203,13 @@ pub(crate) struct ScoreRows<'a> {
     pub(crate) predictions: &'a mut [u32],
     /// `[sequence][step]`.
     pub(crate) confidence: &'a mut [f32],
-    /// `[sequence][step]`, where the model has that head.
+    /// `[sequence][step]`, if the model has that head.
     pub(crate) gap: Option<&'a mut [f32]>,
 }
 
-/// Writes class probabilities, predictions, confidence and the gap head's estimate
-/// of every step of every sequence. `hidden` is `[step][unit]`, `z` has room for the
-/// logits of a step.
+/// Writes class probabilities, predictions, confidence and the gap head's estimate for
+/// every step of every sequence. `hidden` is `[step][unit]`; `z` has room for the logits of
+/// a step.
 #[inline(always)]
 pub(crate) fn heads_scores<S: Simd, const M: usize>(
     simd: S,
@@ -243,7 +243,7 @@ pub(crate) fn heads_scores<S: Simd, const M: usize>(
         }
         let argmax = argmax.to_array();
         let confidence = sigmoid(simd, z[classes].load(simd)).to_array();
-        // The gap head's logit where there is one, else again the confidence.
+        // The gap head's logit if there is one; otherwise the confidence again.
         let gap = sigmoid(simd, z[shape.outputs() - 1].load(simd)).to_array();
         for (lane, length) in lengths.iter().enumerate() {
             if t < *length {
@@ -258,7 +258,8 @@ pub(crate) fn heads_scores<S: Simd, const M: usize>(
     }
 }
 
-/// Copies as much of `from` as `to` has room for; so few are not worth a call.
+/// Copies as much of `from` as fits into `to`; a library call would cost more than this
+/// loop.
 #[inline(always)]
 fn copy_few(from: &[f32; LANES], to: &mut [f32]) {
     let (eights, rest) = to.as_chunks_mut::<8>();

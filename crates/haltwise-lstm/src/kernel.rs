@@ -1,20 +1,20 @@
 //! The inner loops: two matrix products and the gate functions.
 //!
-//! Everything here is generic over the SIMD level and `inline(always)`, so that
-//! each caller is compiled once per level and picked at run time. `M` is the
-//! number of output rows that are kept in registers: eight vectors where a
-//! vector is one register (AVX-512), four where it is two (AVX2).
+//! Everything here is generic over the SIMD level and `inline(always)`, so that each caller
+//! is compiled once per level and chosen at run time. `M` is the number of output rows that
+//! are kept in registers: eight vectors if a vector is one register (AVX-512), four if it
+//! is two (AVX2).
 
 use crate::lanes::{LANES, Lanes};
 use fearless_simd::{f32x16, i32x16, prelude::*};
 
-/// Rows of a tile where a vector is one register, and where it is two; of a large
-/// tile that needs no more, only as many as a small one has are computed.
+/// The rows of a tile if a vector is one register, and if it is two. For a large tile that
+/// needs no more rows than a small one, only that many are computed.
 pub(crate) const LARGE_TILE: usize = 8;
 pub(crate) const SMALL_TILE: usize = 4;
 
-/// `acc[n] += Σ_k weights[k][n] · inputs[k]`: the first `N` rows of a tile of a
-/// product with weights that were laid out for it, one group of `M` per input.
+/// `acc[n] += Σ_k weights[k][n] · inputs[k]`: the first `N` rows of a tile of a product.
+/// The weights are laid out for it, one group of `M` per input.
 #[inline(always)]
 pub(crate) fn product<S: Simd, const M: usize, const N: usize>(
     simd: S,
@@ -52,8 +52,8 @@ pub(crate) fn outer<S: Simd, const M: usize>(
 /// Adding 1.5 · 2^23 rounds to a whole number and leaves it in the low bits.
 const ROUND: f32 = 12_582_912.0;
 
-/// `e^(scale · x)` for exponents within ±80, to 2e-7 of its value near 0 and 6e-7
-/// at ±20, 2e-6 where multiply-add is not fused.
+/// `e^(scale · x)` for exponents within ±80. The relative error is 2e-7 near 0 and 6e-7 at
+/// ±20, or 2e-6 if multiply-add is not fused.
 #[inline(always)]
 pub(crate) fn exp<S: Simd>(simd: S, x: f32x16<S>, scale: f32) -> f32x16<S> {
     let to_log2 = f32x16::splat(simd, scale * std::f32::consts::LOG2_E);
@@ -142,9 +142,9 @@ pub(crate) fn tanh<S: Simd, const N: usize>(simd: S, mut x: [f32x16<S>; N]) -> [
 
 const TANH_SCALE: f32 = -2.0 * std::f32::consts::LOG2_E;
 
-/// What the weights of the gates i, f, g, o are multiplied with where they are
-/// laid out, so that a gate's sum is the exponent its function needs: σ(x) is
-/// 1 / (1 + 2^z), tanh(x) is (1 - 2^z) / (1 + 2^z).
+/// The factors of the weights of the gates i, f, g, o in the layout. With them, a gate's
+/// sum is the exponent z that its function needs: σ(x) is 1 / (1 + 2^z), and tanh(x) is (1
+/// - 2^z) / (1 + 2^z).
 pub(crate) const GATE_SCALES: [f32; 4] = [
     -std::f32::consts::LOG2_E,
     -std::f32::consts::LOG2_E,
@@ -155,7 +155,7 @@ pub(crate) const GATE_SCALES: [f32; 4] = [
 /// `2^z` of each, z held within ±20 log2 e: σ(−20) is 2e-9, and the product of four
 /// `1 + e^20` stays finite.
 ///
-/// All vectors take each step together: one alone would mostly wait for its own
+/// All vectors take each step together, because one alone would mostly wait for its own
 /// results.
 #[inline(always)]
 fn bounded_exp2<S: Simd, const N: usize>(simd: S, mut z: [f32x16<S>; N]) -> [f32x16<S>; N] {
@@ -169,9 +169,9 @@ fn bounded_exp2<S: Simd, const N: usize>(simd: S, mut z: [f32x16<S>; N]) -> [f32
     power_of_two(simd, shifted, z)
 }
 
-/// σ(i), σ(f), tanh(g), σ(o) from the scaled sums of some units, one division for
-/// the four: divisions are the slowest instruction here, and approximate
-/// reciprocals differ between makers.
+/// σ(i), σ(f), tanh(g), σ(o) from the scaled sums of some units, with one division for the
+/// four. Divisions are the slowest instruction here, and approximate reciprocals differ
+/// between manufacturers.
 #[inline(always)]
 pub(crate) fn gates<S: Simd, const M: usize>(simd: S, z: [f32x16<S>; M]) -> [f32x16<S>; M] {
     let one = f32x16::splat(simd, 1.0);
@@ -187,8 +187,8 @@ pub(crate) fn gates<S: Simd, const M: usize>(simd: S, z: [f32x16<S>; M]) -> [f32
     gates
 }
 
-/// The cells and hidden states of some units after a step, where the gates are not
-/// wanted themselves: `f·c + i·g` over one denominator, and `o·tanh(c)` over another.
+/// The cells and hidden states of some units after a step, if the gates themselves are not
+/// needed: `f·c + i·g` over one denominator, and `o·tanh(c)` over another.
 #[inline(always)]
 pub(crate) fn cell_and_hidden<S: Simd, const M: usize, const U: usize>(
     simd: S,

@@ -1,13 +1,12 @@
 //! Sixteen sequences side by side.
 //!
-//! Every number the network computes is computed for sixteen sequences at once,
-//! one per SIMD lane. No sum ever crosses lanes on the way forward, so a
-//! sequence gets the same bits whatever it is batched with, and on any
-//! processor that has fused multiply-add.
+//! Every number of the network is computed for sixteen sequences at once, one per SIMD
+//! lane. No sum crosses lanes in the forward pass. So a sequence gets the same bits in any
+//! batch, and on any processor with fused multiply-add.
 
 use fearless_simd::{f32x8, f32x16, prelude::*};
 
-/// How many sequences travel together.
+/// How many sequences are processed together.
 pub(crate) const LANES: usize = 16;
 
 /// One number of sixteen sequences: a cache line.
@@ -35,7 +34,7 @@ pub(crate) const fn wide<S: Simd>() -> bool {
     S::f32s::LEN >= LANES
 }
 
-/// Writes the transpose of up to sixteen rows, those that are missing being zero.
+/// Writes the transpose of up to sixteen rows; missing rows are zero.
 #[inline(always)]
 pub(crate) fn transpose_into<S: Simd>(simd: S, rows: &[Lanes], to: &mut [Lanes; LANES]) {
     match rows.first_chunk() {
@@ -60,7 +59,8 @@ fn transpose_all<S: Simd>(simd: S, rows: &[Lanes; LANES], to: &mut [Lanes; LANES
         }
         return;
     }
-    // By quarters: sixteen vectors of two registers each are more than there are.
+    // Transpose by quarters: sixteen vectors of two registers each need more registers than
+    // there are.
     const HALF: usize = LANES / 2;
     for (top, left) in [(0, 0), (0, HALF), (HALF, 0), (HALF, HALF)] {
         let mut quarter = [f32x8::splat(simd, 0.0); HALF];
@@ -80,7 +80,7 @@ fn transpose_all<S: Simd>(simd: S, rows: &[Lanes; LANES], to: &mut [Lanes; LANES
     }
 }
 
-/// Turns sixteen vectors of sixteen into their transpose: four perfect shuffles.
+/// Transposes sixteen vectors of sixteen with four perfect shuffles.
 #[inline(always)]
 fn transpose<S: Simd>(mut rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
     // Plain loops: the closure of `array::from_fn` would be compiled without the

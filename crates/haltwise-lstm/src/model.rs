@@ -1,4 +1,4 @@
-//! A trained network and what is known about it.
+//! A trained network and the record of its training.
 
 use crate::error::{Error, Result};
 use crate::normalise::Normalisation;
@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 pub struct TrainingRecord {
     /// The options it was trained with.
     pub options: crate::train::TrainOptions,
-    /// Sequences it learnt from.
+    /// The number of sequences it was trained on.
     pub trained_on: usize,
-    /// Sequences that chose the best epoch.
+    /// The number of sequences that chose the best epoch.
     pub validated_on: usize,
-    /// Epochs that were run.
+    /// The number of epochs run.
     pub epochs: usize,
     /// The epoch whose weights were kept, from 1; 0 if none was completed.
     pub best_epoch: usize,
@@ -26,8 +26,8 @@ pub struct TrainingRecord {
     pub validation_accuracy: Option<f64>,
     /// The version of this crate.
     pub version: String,
-    /// Hashes of the sequences it learnt from or that chose the best epoch, in order:
-    /// of many, the smallest.
+    /// Sorted hashes of the sequences it was trained on or that chose the best epoch; if
+    /// there are many, only the smallest.
     #[serde(default)]
     pub seen: Vec<u64>,
 }
@@ -44,11 +44,11 @@ pub(crate) fn keep_seen(mut hashes: Vec<u64>) -> Vec<u64> {
 }
 
 impl TrainingRecord {
-    /// About which share of these sequences, value for value, training has seen;
-    /// `None` if that cannot be told.
+    /// The approximate share of these sequences that training has seen with exactly the
+    /// same values; `None` if that is not known.
     ///
-    /// Where the model keeps only the smallest hashes, only sequences with hashes as
-    /// small are looked at: a random part of them.
+    /// If the model keeps only the smallest hashes, only sequences with equally small
+    /// hashes are compared: a random part of them.
     pub fn seen_share(&self, series: &Series<'_>) -> Option<f64> {
         let largest = match self.seen.len() {
             SEEN.. => *self.seen.last()?,
@@ -135,8 +135,7 @@ impl Model {
         &self.classes
     }
 
-    /// Names the classes, in the order of the labels: checkpoints of others
-    /// come without names.
+    /// Names the classes, in the order of the labels. External checkpoints have no names.
     pub fn name_classes(&mut self, names: Vec<String>) -> Result<()> {
         if names.len() != self.shape.classes {
             return Err(Error::Size(format!(
@@ -154,14 +153,14 @@ impl Model {
         &self.normalisation
     }
 
-    /// How the model was trained, where that is known.
+    /// How the model was trained, if known.
     pub fn training(&self) -> Option<&TrainingRecord> {
         self.training.as_ref()
     }
 }
 
-/// Fresh weights, drawn as PyTorch draws them: uniform on ±1/√H, and a merged
-/// bias is the sum of two such draws.
+/// Initial weights, drawn as in PyTorch: uniform on ±1/√H. A merged bias is the sum of two
+/// such draws.
 pub(crate) fn initial_parameters(shape: &Shape, seed: u64) -> Vec<f32> {
     let bound = 1.0 / (shape.hidden as f32).sqrt();
     let mut random = Random::new(seed, 0);

@@ -1,4 +1,4 @@
-//! In place of `gpu.rs` where GPUs were left out of the build.
+//! Replaces `gpu.rs` in builds without GPUs.
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -10,7 +10,7 @@ use crate::shape::Shape;
 use crate::train::{Labelled, State, TrainOptions};
 use std::ops::Range;
 
-/// There is none.
+/// A type without values.
 #[derive(Debug)]
 pub(crate) enum GpuEngine {}
 

@@ -4,8 +4,8 @@ use crate::error::{Error, Result};
 use crate::series::Series;
 use serde::{Deserialize, Serialize};
 
-/// Per feature, what to subtract and what to divide by before the network sees
-/// it. Measured on the training part alone and kept in the model.
+/// The mean and the divisor of each feature, applied before the network. They are measured
+/// on the training part alone and kept in the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Normalisation {
     /// The mean of each feature.

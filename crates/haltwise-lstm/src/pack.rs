@@ -1,8 +1,8 @@
 //! Weights laid out for the kernels.
 //!
-//! The parameters are stored as PyTorch stores them; before each step they are
-//! copied into tiles: for every `M` outputs, the bias where there is one, then one
-//! group of `M` weights per input, so that a product reads memory from front to back.
+//! The parameters are stored as in PyTorch. Before each step they are copied into tiles:
+//! for every `M` outputs, the bias if there is one, then one group of `M` weights per
+//! input. So a product reads memory from front to back.
 
 use crate::kernel::GATE_SCALES;
 use crate::shape::Shape;
@@ -81,7 +81,7 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// Lays out `parameters`; `backward` says whether gradients will be wanted.
+    /// Lays out `parameters`; `backward` says whether gradients will be needed.
     pub(crate) fn fill<const M: usize>(
         &mut self,
         shape: &Shape,
@@ -137,7 +137,7 @@ impl Packed {
     }
 }
 
-/// Where each output's weights and bias lie, counted from the first head.
+/// The places of each output's weights and bias, counted from the first head.
 pub(crate) fn head_places(shape: &Shape) -> (Vec<usize>, Vec<usize>) {
     let (hidden, classes) = (shape.hidden, shape.classes);
     let mut weights: Vec<usize> = (0..classes).map(|k| k * hidden).collect();

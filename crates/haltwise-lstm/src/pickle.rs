@@ -1,10 +1,10 @@
-//! Reading PyTorch's `.pt` files without running anything.
+//! Reads PyTorch's `.pt` files without executing anything.
 //!
-//! A `.pt` file is a zip: `NAME/data.pkl`, a pickle that describes the tensors,
-//! and `NAME/data/0`, `1`, …, their bytes. A pickle is a program for a small
-//! stack machine that may call any Python function it names. This machine knows
-//! the handful of instructions that a state dict needs and four names, which it
-//! treats as data; every other name is refused, and nothing is ever called.
+//! A `.pt` file is a zip: `NAME/data.pkl`, a pickle that describes the tensors, and their
+//! bytes, `NAME/data/0`, `1`, …. A pickle is a program for a small stack machine that may
+//! call any Python function it names. This machine knows the few instructions that a state
+//! dict needs and four names, which it treats as data. Every other name is refused, and
+//! nothing is ever called.
 
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
@@ -49,7 +49,7 @@ fn damaged(what: impl std::fmt::Display) -> Error {
     Error::NotAModel(format!("as PyTorch's file: {what}"))
 }
 
-/// The members of the zip. All that are read are together no longer than the file.
+/// The members of the zip. All members that are read are together no longer than the file.
 struct Members<'a> {
     archive: zip::ZipArchive<Cursor<&'a [u8]>>,
     folder: String,
@@ -101,7 +101,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// What a storage's bytes are.
+/// The type of a storage's numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     F32,
@@ -124,7 +124,7 @@ struct View {
 }
 
 impl View {
-    /// The numbers of the view, row by row, wherever its strides put them.
+    /// The numbers of the view, row by row, for any strides.
     fn values(&self, name: &str, storage: &[u8]) -> Result<Vec<f32>> {
         let outside = || damaged(format!("tensor {name} reaches outside its storage"));
         let width = match self.storage.kind {
@@ -163,8 +163,8 @@ impl View {
     }
 }
 
-/// A value on the machine's stack. Containers are shared, never copied: a memo
-/// that doubles a tuple over and over must not cost memory.
+/// A value on the machine's stack. Containers are shared, never copied, because a memo that
+/// doubles a tuple repeatedly must not cost memory.
 #[derive(Clone, Debug)]
 enum Value {
     Mark,
@@ -245,7 +245,7 @@ impl<'a> Machine<'a> {
             return Err(not_a_state_dict());
         };
         let items = machine.dicts.swap_remove(dict);
-        // One long name that is told again and again would cost far more than the file.
+        // A long name that is repeated many times would cost far more than the file.
         let mut names = HashSet::new();
         let tensors = items.into_iter().map(|(key, value)| match (key, value) {
             (Value::Text(name), Value::Tensor(view)) if names.insert(name.clone()) => {
@@ -476,7 +476,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The only three things that may be made from a name and its arguments.
+    /// Only these three things may be made from a name and its arguments.
     fn reduce(&mut self) -> Result<()> {
         let (arguments, callable) = (self.pop()?, self.pop()?);
         let (Value::Global(global), Value::Tuple(arguments, _)) = (callable, arguments) else {
@@ -642,7 +642,7 @@ mod tests {
 
     #[test]
     fn compressed_members_are_refused_before_they_are_unpacked() {
-        // Feature unification lets `zip` read them whenever another crate wants that.
+        // Feature unification lets `zip` read them if another crate enables that.
         let pickle = one_tensor(0, [2, 3], [3, 1]);
         let bytes = archive_by(zip::CompressionMethod::Deflated, &pickle, &vec![0; 1 << 24]);
         assert!(bytes.len() < 1 << 16);
@@ -653,7 +653,7 @@ mod tests {
 
     #[test]
     fn members_that_share_their_bytes_are_refused() {
-        // Reading one member twice is what two entries for the same bytes would do.
+        // Two entries for the same bytes would read one member twice.
         let pickle = one_tensor(0, [2, 3], [3, 1]);
         let storage: Vec<u8> = six().repeat(1000);
         let bytes = archive(&pickle, &storage);

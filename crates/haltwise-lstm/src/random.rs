@@ -1,5 +1,5 @@
-//! A small generator of our own, and a hash, so that a seed means the same run in every
-//! release and on every machine.
+//! Our own small generator, and a hash, so that a seed gives the same run in every release
+//! and on every machine.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// FNV-1a: a hash that means the same in every release.
+/// FNV-1a: a hash that is the same in every release.
 pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {

@@ -1,4 +1,4 @@
-//! The network in plain loops and double precision: what the kernels must equal.
+//! The network in plain loops and double precision: the reference for the kernels.
 
 use crate::pack::head_places;
 use crate::series::Series;

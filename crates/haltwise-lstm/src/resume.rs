@@ -1,4 +1,4 @@
-//! A training run on disk: everything that continuing it to the bit needs.
+//! A training run on disk: everything needed to continue it bit for bit.
 
 use crate::checkpoint::{read, read_header, read_tensors, write_atomically, write_tensors};
 use crate::error::{Error, Result};
@@ -12,8 +12,8 @@ use std::path::Path;
 const STATE_KEY: &str = "haltwise-lstm-training";
 const VERSION: u32 = 1;
 
-/// What a training state says besides its tensors. The order of the sequences
-/// follows from the seed and the number of the epoch, so no generator is kept.
+/// The data of a training state besides its tensors. The order of the sequences follows
+/// from the seed and the number of the epoch, so no generator is stored.
 #[derive(Serialize, Deserialize)]
 struct Header {
     version: u32,
@@ -52,9 +52,9 @@ impl Trainer<'_> {
         write_atomically(path.as_ref(), &bytes)
     }
 
-    /// Continues a saved run. The trainer must have been made with the same data
-    /// and options (except `patience` and `max_epochs`, which may change); what
-    /// follows equals the run that was never interrupted, to the bit.
+    /// Continues a saved run. The trainer must have been made with the same data and
+    /// options (except `patience` and `max_epochs`, which may change). The result equals
+    /// that of an uninterrupted run, bit for bit.
     pub fn resume(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let bytes = read(path).map_err(|e| match e {
@@ -133,7 +133,7 @@ impl Trainer<'_> {
     }
 }
 
-/// All that is set for a run, by name.
+/// All settings of a run, by name.
 fn settings(shape: &Shape, options: &TrainOptions) -> Result<Map<String, Value>> {
     let fields = |value: serde_json::Result<Value>| match value {
         Ok(Value::Object(fields)) => Ok(fields),

@@ -1,4 +1,4 @@
-//! Scoring: what the model says about every prefix.
+//! Scoring: the outputs of the model for every prefix.
 
 use crate::block::{Block, Blocks};
 use crate::device::Device;
@@ -11,16 +11,16 @@ use crate::model::Model;
 use crate::series::Series;
 use rayon::prelude::*;
 
-/// Blocks that are scored before their results are handed out: enough to keep
-/// many cores busy, few enough that memory stays flat.
+/// How many blocks are scored before their results are returned: enough to keep many cores
+/// busy, and few enough that memory stays constant.
 const BLOCKS_TOGETHER: usize = 64;
 
-/// How many numbers the results of a run may have, unless a single block has more: one long
-/// sequence pads all that are in its run.
+/// The most numbers in the results of a run, unless a single block has more. One long
+/// sequence pads all others in its run.
 const MOST_NUMBERS: usize = 1 << 24;
 
-/// What the model says about a run of consecutive sequences. Rows are padded to
-/// `steps`, the length of the longest in the run; beyond a sequence's own length everything is 0.
+/// The outputs of the model for a run of consecutive sequences. Rows are padded to `steps`,
+/// the length of the longest in the run; beyond a sequence's own length everything is 0.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     /// The index of the first sequence.
@@ -37,21 +37,21 @@ pub struct Scores {
     pub predictions: Vec<u32>,
     /// `[sequence][step]`: P(prediction right).
     pub confidence: Vec<f32>,
-    /// `[sequence][step]`: P(full prediction right and this one wrong), where the
-    /// model has that head.
+    /// `[sequence][step]`: P(full prediction right and this one wrong), if the model has
+    /// that head.
     pub gap: Option<Vec<f32>>,
 }
 
-/// The scores of a set of sequences, some hundreds at a time, in order.
+/// The scores of a set of sequences, a few hundred at a time, in order.
 #[derive(Debug)]
 pub struct ScoreStream<'a> {
     model: &'a Model,
     series: Series<'a>,
     device: Device,
     gpu: Option<GpuEngine>,
-    /// What the GPU works on already.
+    /// The run that the GPU has already started.
     started: Option<Started>,
-    /// What the CPU needs, once it is used.
+    /// The state of the CPU, once it is used.
     cpu: Option<(Engine, Blocks)>,
     given_up: Option<Error>,
     next: usize,
@@ -64,8 +64,8 @@ impl Model {
         self.score_on(series, Device::Cpu)
     }
 
-    /// Does so on another device, whose last digits differ. With [`Device::Auto`], a GPU that
-    /// fails is given up, and the CPU goes on.
+    /// Does the same on another device, whose last digits differ. With [`Device::Auto`], if
+    /// a GPU fails, the CPU continues.
     pub fn score_on<'a>(&'a self, series: Series<'a>, device: Device) -> Result<ScoreStream<'a>> {
         let shape = *self.shape();
         if series.features() != shape.features {
@@ -96,7 +96,8 @@ impl Model {
         Ok(stream)
     }
 
-    /// About how many bytes scoring sequences of up to `steps` steps takes beside the sequences.
+    /// The approximate memory for scoring sequences of up to `steps` steps, without the
+    /// sequences.
     pub fn working_memory(&self, steps: usize) -> u64 {
         Block::bytes(self.shape(), steps, false) * rayon::current_num_threads() as u64
     }
@@ -117,7 +118,7 @@ impl Model {
 }
 
 impl Scores {
-    /// Pads rows with zeros to `steps`; fewer than they have change nothing.
+    /// Pads rows with zeros to `steps`; a smaller number changes nothing.
     pub fn pad(&mut self, steps: usize) {
         fn rows<T: Copy + Default>(values: &mut Vec<T>, from: usize, to: usize) {
             if from == to {
@@ -171,7 +172,7 @@ impl Iterator for ScoreStream<'_> {
             }
             Some(Err(error)) => {
                 if let Err(error) = self.give_up(error) {
-                    // Nothing more will come.
+                    // The stream is at its end.
                     self.next = self.series.len();
                     return Some(Err(error));
                 }
@@ -197,13 +198,13 @@ impl ScoreStream<'_> {
         self.gpu.as_ref().map(GpuEngine::name)
     }
 
-    /// Why the GPU was given up, where it was.
+    /// Why the GPU was given up, if it was.
     pub fn given_up(&self) -> Option<&Error> {
         self.given_up.as_ref()
     }
 
-    /// Where the run ends that starts with the next sequence: with the block before the one whose
-    /// longest sequence would make it too large.
+    /// The end of the run that starts with the next sequence. It is the block before the
+    /// one whose longest sequence would make the run too large.
     fn run_end(&self) -> usize {
         let (first, all) = (self.next, self.series.len());
         let per_step = self.model.shape().classes + 3;
@@ -223,8 +224,8 @@ impl ScoreStream<'_> {
         end
     }
 
-    /// The next scores, if they come from a GPU; it begins with those after them before these are
-    /// handed out, so that it need not wait.
+    /// Returns the next scores, if they come from a GPU. It starts the following scores
+    /// first, so that the GPU need not wait.
     fn next_on_gpu(&mut self) -> Result<Option<Scores>> {
         let Some(gpu) = &mut self.gpu else {
             return Ok(None);
@@ -244,7 +245,7 @@ impl ScoreStream<'_> {
         gpu.finish(started, &self.series).map(Some)
     }
 
-    /// Goes on without the GPU, if that is allowed.
+    /// Continues without the GPU, if that is allowed.
     fn give_up(&mut self, error: Error) -> Result<()> {
         if self.device != Device::Auto {
             return Err(error);

@@ -1,26 +1,26 @@
-//! The sequences, as the network reads them.
+//! The input sequences of the network.
 
 use crate::error::{Error, Result};
 use crate::random::{Fnv, Random};
 
-/// A borrowed set of sequences, each step by step, `features` numbers per step.
+/// A borrowed set of sequences, stored step by step with `features` numbers per step.
 #[derive(Clone, Copy, Debug)]
 pub struct Series<'a> {
     values: &'a [f32],
     layout: Layout<'a>,
-    /// Steps of the longest sequence there is room for.
+    /// The most steps of a sequence.
     steps: usize,
     features: usize,
 }
 
-/// Where each sequence lies, counted in steps.
+/// The place of each sequence, in steps.
 #[derive(Clone, Copy, Debug)]
 enum Layout<'a> {
     /// All have the same length.
     Equal,
-    /// Each has these many steps, and is padded to as many as the longest may have.
+    /// Each has this many steps, and is padded to the same length.
     Padded(&'a [u32]),
-    /// Each starts where the one before it ends; one more start is the end of the last.
+    /// Each starts at the end of the one before; one more start is the end of the last.
     Packed(&'a [usize]),
 }
 
@@ -30,8 +30,7 @@ impl<'a> Series<'a> {
         Self::rows(values, steps, features, Layout::Equal)
     }
 
-    /// Sequences of unequal length, each padded to `steps`; what lies beyond a
-    /// sequence's own length is never read.
+    /// Sequences of unequal length, each padded to `steps`; the padding is never read.
     pub fn with_lengths(
         values: &'a [f32],
         steps: usize,
@@ -41,8 +40,8 @@ impl<'a> Series<'a> {
         Self::rows(values, steps, features, Layout::Padded(lengths))
     }
 
-    /// Sequences of unequal length, one after the other without padding: `starts` says at which
-    /// step each begins, and where the last one ends.
+    /// Sequences of unequal length, one after the other without padding: `starts` gives the
+    /// step at which each begins, and the end of the last one.
     ///
     /// ```
     /// use haltwise_lstm::Series;
@@ -142,7 +141,7 @@ impl<'a> Series<'a> {
         Ok(())
     }
 
-    /// A number that another sequence would not have, evenly spread.
+    /// A hash of the sequence, evenly distributed.
     pub(crate) fn hash(&self, row: usize) -> u64 {
         let mut hash = Fnv::default();
         for value in self.sequence(row) {
@@ -151,7 +150,7 @@ impl<'a> Series<'a> {
         Random::new(hash.finish(), 0).next()
     }
 
-    /// How many sequences there are: at least one.
+    /// The number of sequences; at least one.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         match self.layout {
@@ -161,7 +160,7 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// Steps of the longest sequence there is room for.
+    /// The most steps of a sequence.
     pub fn steps(&self) -> usize {
         self.steps
     }

@@ -1,10 +1,10 @@
-//! The shape of a network, and where each tensor lies in its parameters.
+//! The shape of a network, and the place of each tensor in its parameters.
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-/// The most parameters a network may have: far above any that fits the method,
-/// far below what would exhaust memory on a damaged file.
+/// The most parameters of a network: far above any that suits the method, and far below
+/// what would exhaust memory on a damaged file.
 pub(crate) const MAX_PARAMETERS: usize = 1 << 28;
 
 /// The sizes that make a network.
@@ -16,7 +16,7 @@ pub struct Shape {
     pub hidden: usize,
     /// Recurrent layers.
     pub layers: usize,
-    /// Classes to tell apart.
+    /// The number of classes.
     pub classes: usize,
     /// Whether a third head estimates the gap: full prediction right, this one wrong.
     pub gap_head: bool,
@@ -30,8 +30,8 @@ pub(crate) struct Tensor {
     /// Zero for a bias, which has one dimension.
     pub(crate) columns: usize,
     pub(crate) start: usize,
-    /// PyTorch keeps two biases per gate whose gradients are equal; here they
-    /// are one, their sum, which therefore moves twice as far per step.
+    /// PyTorch keeps two biases per gate, whose gradients are equal. Here they are one,
+    /// their sum, which therefore moves twice as far per step.
     pub(crate) merged: bool,
 }
 
@@ -90,8 +90,8 @@ impl Shape {
         4 * self.hidden
     }
 
-    /// The row of a gate in PyTorch's tensors, which go gate by gate: all i, all f,
-    /// all g, all o. Here they go unit by unit.
+    /// The row of a gate in PyTorch's tensors, which are ordered by gate: all i, all f, all
+    /// g, all o. Here the order is by unit.
     pub(crate) fn gate_row(&self, gate: usize) -> usize {
         (gate % 4) * self.hidden + gate / 4
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
 
 /// How to train. The defaults are the paper's, except `normalise`: the paper reads raw
-/// values, which suits its datasets but not badly scaled ones.
+/// values, which suits its datasets, but not badly scaled ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainOptions {
     /// Units per recurrent layer.
@@ -27,7 +27,7 @@ pub struct TrainOptions {
     pub layers: usize,
     /// Whether to train the third head, which estimates the gap.
     pub gap_head: bool,
-    /// The weight γ of the binary losses beside the cross-entropy.
+    /// The weight γ of the binary losses relative to the cross-entropy.
     pub gamma: f32,
     /// Adam's learning rate.
     pub learning_rate: f64,
@@ -37,8 +37,7 @@ pub struct TrainOptions {
     pub patience: usize,
     /// Epochs after which to stop in any case.
     pub max_epochs: usize,
-    /// The part of the sequences set aside for validation, where no validation
-    /// set is given.
+    /// The part of the sequences set aside for validation, if there is no validation set.
     pub validation_fraction: f64,
     /// Whether to scale every feature to mean 0 and deviation 1.
     pub normalise: bool,
@@ -115,7 +114,7 @@ impl<'a> Labelled<'a> {
     }
 }
 
-/// What one epoch brought.
+/// The results of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
     /// Its number, from 1.
@@ -130,7 +129,7 @@ pub struct Epoch {
     pub best: bool,
 }
 
-/// Everything that changes while training, and all that resuming needs.
+/// Everything that changes while training and that resuming needs.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     pub(crate) parameters: Vec<f32>,
@@ -178,8 +177,8 @@ pub struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Prepares a run on `data`. Without a `validation` set, a part of the data,
-    /// drawn by the seed, is set aside for it.
+    /// Prepares a run on `data`. Without a `validation` set, a part of the data, drawn by
+    /// the seed, is set aside as one.
     pub fn new(
         data: Labelled<'a>,
         validation: Option<Labelled<'a>>,
@@ -250,9 +249,9 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// Chooses where to compute: the CPU, unless this says otherwise. The same sequences in the
-    /// same order lead to a model as good, not to the same bits. With [`Device::Auto`], a GPU
-    /// that fails is given up, and the CPU repeats the epoch.
+    /// Chooses where to compute; the default is the CPU. The same sequences in the same
+    /// order lead to an equally good model, but not to the same bits. With
+    /// [`Device::Auto`], if a GPU fails, the CPU repeats the epoch.
     pub fn on(mut self, device: Device) -> Result<Self> {
         self.device = device;
         (self.gpu, self.given_up) = GpuEngine::choose(device, &self.shape)?;
@@ -264,7 +263,7 @@ impl<'a> Trainer<'a> {
         self.gpu.as_ref().map(GpuEngine::name)
     }
 
-    /// Why the GPU was given up, where it was.
+    /// Why the GPU was given up, if it was.
     pub fn given_up(&self) -> Option<&Error> {
         self.given_up.as_ref()
     }
@@ -291,8 +290,8 @@ impl<'a> Trainer<'a> {
         Ok(Some(epoch))
     }
 
-    /// Runs epochs until the run is over or `each` says to stop; the best model
-    /// so far is kept either way.
+    /// Runs epochs until the run is over or `each` says to stop. The best model so far is
+    /// kept in both cases.
     pub fn run(&mut self, mut each: impl FnMut(&Epoch) -> ControlFlow<()>) -> Result<()> {
         while let Some(epoch) = self.epoch()? {
             if each(&epoch).is_break() {
@@ -316,7 +315,7 @@ impl<'a> Trainer<'a> {
             validation_accuracy: sums.right as f64 / self.validation_rows.len() as f64,
             best: false,
         };
-        // Bounded gates can hide a weight that is no number from the loss.
+        // Bounded gates can hide an invalid weight from the loss.
         let sound = self.state.parameters.iter().all(|p| p.is_finite());
         if !(sound && epoch.train_loss.is_finite() && epoch.validation_loss.is_finite()) {
             return Err(Error::Diverged {
@@ -340,8 +339,8 @@ impl<'a> Trainer<'a> {
         Ok(epoch)
     }
 
-    /// Steps over all `rows`, in their order: their summed loss, and that of the validation part
-    /// afterwards.
+    /// Trains on all `rows` in order. Returns their summed loss, and that of the validation
+    /// part afterwards.
     fn pass(&mut self, rows: &[usize]) -> Result<(f64, LossSums)> {
         if let Some(gpu) = &mut self.gpu {
             let pass = Pass {
@@ -352,7 +351,7 @@ impl<'a> Trainer<'a> {
                 normalisation: &self.normalisation,
                 options: &self.options,
             };
-            // The state is as it was before the epoch, unless all went well.
+            // The state changes only if the whole epoch succeeds.
             match gpu.epoch(&pass, &mut self.state) {
                 Err(error) if self.device == Device::Auto => {
                     self.given_up = Some(error);
@@ -389,7 +388,7 @@ impl<'a> Trainer<'a> {
                 })
             })
             .collect();
-        // In the order of the blocks, whichever thread computed them.
+        // Add in the order of the blocks, whichever thread computed them.
         let (total, others) = by_block[..losses.len()].split_at_mut(1);
         for sums in others {
             total[0].add(sums);
@@ -422,7 +421,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    /// About how many bytes an epoch takes beside the sequences and the weights.
+    /// The approximate memory of an epoch, without the sequences and the weights.
     pub fn working_memory(&self) -> u64 {
         let longest = self.data.series.steps().max(self.validation.series.steps());
         Block::bytes(&self.shape, longest, true) * rayon::current_num_threads() as u64
@@ -451,7 +450,7 @@ impl<'a> Trainer<'a> {
         )
     }
 
-    /// A number that another data set would not have: resuming checks it.
+    /// A hash of the data set; resuming checks it.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut hash = Fnv::default();
         for (set, rows) in [
@@ -470,12 +469,12 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// What the steps reuse.
+/// The buffers that the steps reuse.
 #[derive(Debug)]
 struct Workers {
     engine: Engine,
     blocks: Blocks,
-    /// The gradients of each sixteen sequences of a batch.
+    /// The gradients of every sixteen sequences of a batch.
     by_block: Vec<Gradients>,
     gradients: Vec<f32>,
 }

@@ -1,4 +1,4 @@
-//! The paper's own checkpoints, read and run by us, give the paper's traces.
+//! The paper's own checkpoints, run by our code, give the paper's traces.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -33,8 +33,8 @@ fn traces_equal(name: &str, limit: usize, accuracy: f64) {
     let right = (0..n).filter(|&i| scores.full_prediction(i) == rows.labels()[i]);
     let got = right.count() as f64 / n as f64;
     println!("{name}: {n} sequences, largest difference {worst:.1e}, full accuracy {got:.4}");
-    // The paper's figure is a mean over test parts of these sequences, rounded; a
-    // subset has an accuracy of its own.
+    // The paper's figure is a mean over test parts of these sequences, rounded; a subset
+    // has another accuracy.
     let bound = if n < golden.labels.len() {
         0.02
     } else {
@@ -48,10 +48,10 @@ fn pen_digits() {
     traces_equal("PenDigits", usize::MAX, 0.989);
 }
 
-/// One sequence of Crop is ill-conditioned: there the stored float32 scores are
-/// 9.97e-5 away from the same network in float64, and PyTorch on another
-/// processor is 1.3e-4 away. We are inside 1e-4 on any processor with fused
-/// multiply-add, where our bits are the same.
+/// One sequence of Crop is ill-conditioned: there the stored float32 scores are 9.97e-5
+/// away from the same network in float64, and PyTorch on another processor is 1.3e-4 away.
+/// We are within 1e-4 on any processor with fused multiply-add, where our bits are the
+/// same.
 #[test]
 fn crop() {
     traces_equal("Crop", usize::MAX, 0.673);
@@ -64,7 +64,7 @@ fn electric_devices() {
 
 #[test]
 fn walking_sitting_standing() {
-    // All of them in a release build; in a test build, what takes seconds.
+    // All of them in a release build; in a test build, as many as take seconds.
     let limit = if cfg!(debug_assertions) {
         320
     } else {

@@ -1,9 +1,10 @@
 //! Trained from scratch, our models are as good as the paper's. Minutes long:
 //! `cargo test --release -p haltwise-lstm --test quality -- --ignored --nocapture`
 //!
-//! `HALTWISE_DEVICE` says where they are trained (with the feature `cuda` also `cuda`), and
-//! `HALTWISE_MODELS` names a folder for them: of each dataset the one with the lowest
-//! validation loss is kept there. `HALTWISE_OPTIONS`, fields of `TrainOptions` as JSON, changes how.
+//! `HALTWISE_DEVICE` says where they are trained (with the feature `cuda` also `cuda`).
+//! `HALTWISE_MODELS` names a folder that keeps, for each dataset, the one with the lowest
+//! validation loss. `HALTWISE_OPTIONS`, fields of `TrainOptions` as JSON, changes the
+//! training.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -60,8 +61,8 @@ fn as_good_as_the_paper(name: &str, paper: f64, sizes: TrainOptions) {
         let n = heldout.len();
         let right = (0..n).filter(|&i| scores.full_prediction(i) == heldout.labels()[i]);
         let accuracy = right.count() as f64 / n as f64;
-        // Settings are compared by what validation says: the held-out sequences are for judging
-        // the one that was chosen, and `reproduce` calibrates on them.
+        // Settings are compared by validation only: the held-out sequences judge the chosen
+        // one, and `reproduce` calibrates on them.
         let record = model.training().unwrap();
         println!(
             "{name}, seed {seed}: validation loss {:.4}, accuracy {:.4}; held out {accuracy:.4} \
@@ -109,7 +110,7 @@ fn crop() {
 #[test]
 #[ignore = "trains three models: minutes in a release build"]
 fn electric_devices() {
-    // Likewise.
+    // Also chosen by validation.
     let larger = TrainOptions {
         hidden: 64,
         ..TrainOptions::default()

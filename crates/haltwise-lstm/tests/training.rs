@@ -1,5 +1,5 @@
-//! Training learns, repeats itself at any thread count, resumes, and refuses
-//! what it cannot learn from.
+//! Training learns, gives the same result at any thread count, resumes, and refuses data
+//! that it cannot learn from.
 #![allow(clippy::unwrap_used)]
 
 use haltwise_lstm::{Epoch, Error, Labelled, Model, Series, TrainOptions, Trainer};
@@ -171,7 +171,7 @@ fn stopping_keeps_the_best_so_far_and_patience_ends_the_run() {
     .unwrap();
     assert_eq!(run.model().unwrap().training().unwrap().epochs, 3);
 
-    // Far too large a rate: the loss does not improve for long.
+    // The rate is far too large: the loss does not improve for long.
     let options = TrainOptions {
         learning_rate: 3.0,
         patience: 2,
@@ -244,7 +244,7 @@ fn a_batch_may_be_larger_than_the_data() {
 
 #[test]
 fn weights_that_are_no_numbers_any_more_end_the_run() {
-    // So large that their deviation is infinite.
+    // The values are so large that their deviation is infinite.
     let values: Vec<f32> = (0..60 * STEPS)
         .map(|i| if i % 50 == 7 { 3.4e38 } else { -3.4e38 })
         .collect();

@@ -42,7 +42,7 @@ pub struct GapScore<'a> {
 #[non_exhaustive]
 pub enum GapScoreError {
     /// The score has no features.
-    #[error("the learned score looks at nothing")]
+    #[error("the learned score has no features")]
     Nothing,
     /// The number of weights is not the number of features.
     #[error("the learned score has {found} weights for {expected} features")]

@@ -31,7 +31,7 @@ const PREDICTS: u32 = 4;
 #[non_exhaustive]
 pub enum TableError {
     /// The bytes are not aligned to words of 64 bits.
-    #[error("the table of the rule does not begin at an address that 8 divides")]
+    #[error("the address of the rule's table must be divisible by 8")]
     Unaligned,
     /// The bytes are something else.
     #[error("this is not the table of a rule")]
@@ -43,7 +43,7 @@ pub enum TableError {
         found: u32,
     },
     /// Some bytes are missing or changed.
-    #[error("the table of the rule is cut short or damaged: its checksum is another")]
+    #[error("the table of the rule is cut short or damaged: its checksum is wrong")]
     Damaged,
     /// Its numbers contradict each other.
     #[error("the table of the rule contradicts itself")]

@@ -1,4 +1,4 @@
-//! From traces to a rule, and to what it does.
+//! Makes rules from traces, and evaluates them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,8 @@ use crate::rule::Rule;
 use crate::traces::Traces;
 use crate::{Result, error};
 
-/// The plan that options ask for: a JSON object by the names of the heart's list, in camel case.
+/// Makes a plan from options: a JSON object with the names of the core's list, in camel
+/// case.
 pub(crate) fn plan(options: &str) -> Result<Plan> {
     let options: BTreeMap<String, serde_json::Value> =
         serde_json::from_str(options).map_err(|e| error(format_args!("the options: {e}")))?;
@@ -34,7 +35,7 @@ pub(crate) fn plan(options: &str) -> Result<Plan> {
     Plan::new(ask).map_err(|e| error(e.spelt(camel_case)))
 }
 
-/// A value of JSON, whatever option it is for; `null` asks for what is usual.
+/// Converts a JSON value for any option; `null` asks for the default.
 fn worth(value: serde_json::Value) -> Option<Value> {
     Some(match value {
         serde_json::Value::Null => return None,
@@ -46,17 +47,17 @@ fn worth(value: serde_json::Value) -> Option<Value> {
             (Some(count), _) => Value::Count(count),
             (None, number) => Value::Number(number.unwrap_or(f64::NAN)),
         },
-        // No option takes one; it is shown as it came.
+        // No option takes such a value; it is shown as given.
         other => Value::Text(other.to_string()),
     })
 }
 
 thread_local! {
-    /// Who is told how far a pass over the traces has come.
+    /// The function that is told how far a pass over the traces has come.
     static LISTENER: RefCell<Option<Function>> = const { RefCell::new(None) };
 }
 
-/// Sets who is told how many sequences of how many a pass has seen.
+/// Sets the function that is told how many sequences of how many a pass has seen.
 #[wasm_bindgen]
 pub fn on_progress(listener: Option<Function>) {
     LISTENER.set(listener);
@@ -65,13 +66,13 @@ pub fn on_progress(listener: Option<Function>) {
 fn tell(done: f64, total: f64) {
     LISTENER.with_borrow(|listener| {
         if let Some(listener) = listener {
-            // What the listener throws is its own affair.
+            // An exception in the listener is ignored.
             let _ = listener.call2(&JsValue::NULL, &done.into(), &total.into());
         }
     });
 }
 
-/// Traces that tell how far a pass over them has come.
+/// Traces that report how far a pass over them has come.
 struct Told<'a>(&'a Outputs);
 
 impl Fold for Told<'_> {
@@ -102,7 +103,7 @@ impl Fold for Told<'_> {
     }
 }
 
-/// A rule, and what should be known about how it came about.
+/// A rule, and what you should know about how it was made.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Calibrated {
@@ -117,7 +118,7 @@ impl Calibrated {
         self.rule.clone()
     }
 
-    /// What to look at twice.
+    /// Points to check.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.clone()
     }
@@ -140,7 +141,7 @@ pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
     })
 }
 
-/// What a rule does to traces, and whether they flatter it.
+/// A rule's effect on traces, and whether they flatter it.
 fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool)> {
     let start = || (Evaluator::for_rule(rule), SetSummary::default(), 0, None);
     let states = traces.outputs.fold(start, |state, key, trace| {
@@ -175,8 +176,8 @@ fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool
     Ok((evaluation, rule.made_from(set) || remembered > 0))
 }
 
-/// What a rule does to traces, as JSON, with `flattered`: whether it was made from
-/// some of them.
+/// Evaluates a rule on traces and returns JSON. `flattered` says whether the rule was made
+/// from some of them.
 #[wasm_bindgen]
 pub fn evaluate(rule: &Rule, traces: &Traces) -> Result<String> {
     let (evaluation, flattered) = evaluated(rule.whole()?, traces)?;
@@ -187,7 +188,7 @@ pub fn evaluate(rule: &Rule, traces: &Traces) -> Result<String> {
     Ok(json.to_string())
 }
 
-/// The report on a rule, as HTML. `names`: of the traces, and of the rule.
+/// Returns the report on a rule as HTML. `names` are those of the traces and of the rule.
 #[wasm_bindgen]
 pub fn report(rule: &Rule, traces: &Traces, names: Vec<String>) -> Result<String> {
     let rule = rule.whole()?;
@@ -201,8 +202,8 @@ fn context(names: &[String]) -> Context {
     named.fold(context, |context, (what, name)| context.source(what, name))
 }
 
-/// What the playground shows of rules: of the chosen one, counted from 0, and of
-/// all beside each other. A part of a page, as HTML.
+/// Returns what the playground shows about rules: the chosen one, counted from 0, and a
+/// comparison of all. It is a part of a page, as HTML.
 #[wasm_bindgen]
 pub fn results(
     rules: Vec<Rule>,

@@ -9,7 +9,7 @@ pub use calibrate::{Calibrated, calibrate, evaluate, on_progress, report, result
 pub use rule::{Rule, Stream, replay};
 pub use traces::Traces;
 
-/// What goes wrong, in words for a person.
+/// A result with a message for users as its error.
 type Result<T> = std::result::Result<T, wasm_bindgen::JsError>;
 
 fn error(what: impl ToString) -> wasm_bindgen::JsError {

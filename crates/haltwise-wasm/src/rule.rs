@@ -10,14 +10,14 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use crate::traces::Traces;
 use crate::{Result, error};
 
-/// A rule, read from its file, or from what `haltwise export --to json-min` wrote.
+/// A rule, read from its file or from a file of `haltwise export --to json-min`.
 #[wasm_bindgen]
 #[derive(Debug, Clone)]
 pub struct Rule(Rc<Kind>);
 
 #[derive(Debug)]
 enum Kind {
-    /// With the record of how it was made.
+    /// A rule with the record of how it was made.
     Whole(Box<haltwise::Rule>),
     Live(LiveRule),
 }
@@ -41,8 +41,7 @@ impl Rule {
         match &*self.0 {
             Kind::Whole(rule) => Ok(rule),
             Kind::Live(_) => Err(error(
-                "this needs the rule file itself: what was exported has no record of how the rule \
-                 came about",
+                "this needs the rule file itself: an exported rule has no record of how it was made",
             )),
         }
     }
@@ -50,7 +49,7 @@ impl Rule {
 
 #[wasm_bindgen]
 impl Rule {
-    /// Reads a rule file; one that is damaged, or contradicts itself, is refused.
+    /// Reads a rule file. Refuses one that is damaged or contradicts itself.
     pub fn load(bytes: &[u8]) -> Result<Self> {
         let whole = haltwise_io::parse_rule(bytes);
         let kind = match (whole, haltwise_io::parse_live_rule(bytes)) {
@@ -66,7 +65,7 @@ impl Rule {
         haltwise_io::rule_json(self.whole()?).map_err(error)
     }
 
-    /// The thresholds, Infinity for never.
+    /// The thresholds; Infinity means never.
     pub fn thresholds(&self) -> Vec<f32> {
         self.0.live().thresholds().to_vec()
     }
@@ -76,12 +75,12 @@ impl Rule {
         Ok(haltwise_report::words::promise(self.whole()?))
     }
 
-    /// Another handle of the same rule.
+    /// Another handle to the same rule.
     pub fn again(&self) -> Self {
         self.clone()
     }
 
-    /// A stream that has not begun.
+    /// Starts a stream.
     pub fn stream(&self) -> Stream {
         Stream {
             memory: Memory::new(vec![0.0; self.0.live().room()]),
@@ -102,7 +101,7 @@ pub struct Stream {
 
 #[wasm_bindgen]
 impl Stream {
-    /// Shows the next step. Answers why to stop: nothing while it reads on.
+    /// Shows the next step. Returns why to stop, or nothing while the stream goes on.
     pub fn observe(
         &mut self,
         probs: Option<Vec<f32>>,
@@ -119,17 +118,17 @@ impl Stream {
         decision.map(reason).map_err(error)
     }
 
-    /// Counts a step that has no usable score.
+    /// Counts a step without a usable score.
     pub fn skip(&mut self) -> Option<String> {
         reason(self.rule.live().skip(&mut self.state))
     }
 
-    /// The stream is over. Answers why it halted.
+    /// Ends the stream. Returns why it halted.
     pub fn end(&mut self) -> String {
         self.state.end().to_string()
     }
 
-    /// How many steps it has had, until it halted or so far.
+    /// How many steps it has had so far, or until it halted.
     pub fn steps(&self) -> u32 {
         self.state.steps()
     }
@@ -147,8 +146,8 @@ fn reason(decision: Decision) -> Option<String> {
     }
 }
 
-/// What a rule does to a sequence of traces, counted from 0, as JSON: where it
-/// stops and why, and what was predicted at each step.
+/// The effect of a rule on a sequence of traces, counted from 0, as JSON: where it stops
+/// and why, and the prediction at each step.
 #[wasm_bindgen]
 pub fn replay(rule: &Rule, traces: &Traces, sequence: usize) -> Result<String> {
     if sequence >= traces.outputs.len() {

@@ -10,22 +10,22 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use crate::calibrate::plan;
 use crate::{Result, error};
 
-/// The remark of a file that names its classifier.
+/// The remark in a file that names its classifier.
 const CLASSIFIER: &str = "classifier";
 
-/// What a classifier said about sequences.
+/// The outputs of a classifier on sequences.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Traces {
     pub(crate) outputs: Outputs,
-    /// The classifier that they are of, where the file says so.
+    /// The classifier that produced them, if the file names it.
     pub(crate) classifier: Option<Classifier>,
 }
 
 #[wasm_bindgen]
 impl Traces {
-    /// Reads a file, whose name says what it is. `options`: those that it is read
-    /// for, as JSON; they may name columns.
+    /// Reads a file; its name determines the format. `options` are those of the
+    /// calibration, as JSON; they may name columns.
     pub fn read(name: &str, bytes: &[u8], options: &str) -> Result<Self> {
         let format = Format::of(Path::new(name)).map_err(error)?;
         let columns = Columns::of(plan(options)?.terms());
@@ -47,8 +47,8 @@ impl Traces {
         })
     }
 
-    /// Takes arrays, row by row: `steps` numbers a sequence, of probabilities
-    /// `classes` times as many. A label below 0 is missing.
+    /// Takes arrays, row by row: `steps` numbers per sequence, and `classes` times as many
+    /// probabilities. A label below 0 is missing.
     #[expect(clippy::too_many_arguments, reason = "arrays by name, in JavaScript")]
     pub fn given(
         steps: usize,
@@ -124,7 +124,7 @@ impl Traces {
             .unwrap_or(0)
     }
 
-    /// The class probabilities of a sequence, step by step; none where there are none.
+    /// The class probabilities of a sequence, step by step; empty if there are none.
     pub fn probs(&self, sequence: usize) -> Vec<f32> {
         if sequence >= self.outputs.len() {
             return Vec::new();

@@ -205,7 +205,7 @@ fn breaks(rule: &Rule, population: &[Drawn], held: &Held) -> bool {
     }
 }
 
-/// The number of failures that more than δ of the calibrations exceed with a probability of
+/// If calibrations fail with probability δ, more than this many fail with a probability of
 /// 10⁻⁶.
 fn most() -> u64 {
     let deviation = (CALIBRATIONS as f64 * DELTA * (1.0 - DELTA)).sqrt();

@@ -106,7 +106,7 @@ mod tests {
         assert!(message.contains("there is PenDigits"));
     }
 
-    /// Values as whole numbers and the label: rows that can be sorted.
+    /// Values as whole numbers, and the label: rows that can be sorted.
     fn rows(set: &SeriesSet) -> Vec<(Vec<i32>, u32)> {
         let row = |i| {
             let values = set.sequence(i).iter().map(|&v| v as i32).collect();
@@ -122,7 +122,8 @@ mod tests {
         let file =
             std::env::var_os("HALTWISE_DATA").map(|f| PathBuf::from(f).join("PenDigits.npz"));
         let Some(file) = file.filter(|file| file.is_file()) else {
-            // Past the test runner, which keeps what passing tests print to itself.
+            // Written to stderr directly, because the test runner hides the output of
+            // passing tests.
             let note = "SKIPPED pendigits_holds_the_rows_of_the_archives_copy: no data; set HALTWISE_DATA\n";
             let _ = std::io::Write::write_all(&mut std::io::stderr(), note.as_bytes());
             return;

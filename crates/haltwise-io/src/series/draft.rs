@@ -1,5 +1,5 @@
-//! A set while it is being read: values without gaps, class names in the order
-//! they turned up. Knows nothing of files; readers say where a problem is.
+//! A set while it is being read: values without gaps, class names in the order of
+//! appearance. It knows nothing about files; readers say where a problem is.
 
 use std::collections::HashMap;
 
@@ -13,9 +13,8 @@ pub enum Missing {
     /// Refuse the file, and say where the first one is.
     #[default]
     Refuse,
-    /// Carry the channel's last observed value forward, and put 0 where none was
-    /// observed yet. This is what a live stream can do as well: no step sees its
-    /// future.
+    /// Carry the channel's last observed value forward; before the first, use 0. A live
+    /// stream can do the same, because no step uses its future.
     Fill,
 }
 
@@ -42,12 +41,13 @@ pub(super) struct Draft {
     origins: Vec<Option<Origin>>,
     names: Vec<String>,
     index: HashMap<String, u32>,
-    /// What all of it may take, and what the names of classes do take.
+    /// The memory for all of it, and what the names of classes take.
     memory: Memory,
     bytes_of_names: usize,
 }
 
-/// What a sequence takes beside its values, and a name of a class beside its text.
+/// The memory of a sequence in addition to its values, and of a class name in addition to
+/// its text.
 const PER_SEQUENCE: usize = size_of::<(usize, u32, Option<Origin>)>();
 const PER_NAME: usize = 2 * size_of::<String>() + 48;
 
@@ -91,7 +91,7 @@ impl Draft {
         self.index.get(name).copied()
     }
 
-    /// The class of this name, which is added where it is new.
+    /// The class of this name, which is added if it is new.
     pub(super) fn class(&mut self, name: &str) -> u32 {
         if let Some(known) = self.known_class(name) {
             return known;
@@ -139,8 +139,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Refuses what would take more memory than it may, with so much added: lists double as they
-    /// grow.
+    /// Refuses additions that would exceed the memory limit; lists double as they grow.
     fn check_room(&self, sequences: usize, values: usize) -> Checked {
         let values = (self.values.len() + values) * size_of::<f32>();
         let sequences = (self.len() + sequences) * PER_SEQUENCE;
@@ -148,7 +147,7 @@ impl Draft {
         self.memory.check("the sequences up to here", bytes as u64)
     }
 
-    /// Says where sequences come from that do not say so themselves.
+    /// Sets the origin of sequences that have none.
     pub(super) fn set_origin(&mut self, origin: Origin) {
         for unknown in self.origins.iter_mut().filter(|o| o.is_none()) {
             *unknown = Some(origin);
@@ -230,8 +229,8 @@ fn settle(values: &mut [f32], features: usize, missing: Missing) -> Checked {
     (0..features).try_for_each(|channel| fill(values, features, channel))
 }
 
-/// Carries a channel's last observed value forward; before there is one, it is 0.
-/// A value from behind the gap would tell a step its future.
+/// Carries a channel's last observed value forward; before there is one, it is 0. A value
+/// from after the gap would show a step its future.
 fn fill(values: &mut [f32], features: usize, channel: usize) -> Checked {
     let mut observed = values.iter().skip(channel).step_by(features);
     if observed.all(|v| v.is_nan()) {
@@ -251,8 +250,8 @@ fn fill(values: &mut [f32], features: usize, channel: usize) -> Checked {
     Ok(())
 }
 
-/// The name of a class as it is kept: numbers in their shortest form, so that
-/// `1`, `1.0` and `1.0000000e+00` are one class; anything else as it stands.
+/// The stored name of a class. Numbers have their shortest form, so that `1`, `1.0` and
+/// `1.0000000e+00` are one class; anything else is unchanged.
 pub(super) fn class_name(label: &str) -> String {
     match as_number(label) {
         // Adding zero turns −0 into 0.

@@ -1,7 +1,6 @@
-//! Series as NumPy arrays: `X` (n, steps, features) or (n, steps) and `y` (n);
-//! optional `labels` (names, of which `y` holds positions from 0), `split`
-//! (0 train, 1 test) and `lengths` (the steps of each sequence; what follows
-//! them in `X` is padding, and not looked at).
+//! Series as NumPy arrays: `X` (n, steps, features) or (n, steps) and `y` (n); optional
+//! `labels` (names; `y` then holds positions in them, from 0), `split` (0 train, 1 test)
+//! and `lengths` (the steps of each sequence; the rest in `X` is padding, and is not read).
 
 use std::io::{Read, Seek};
 
@@ -12,13 +11,13 @@ use crate::npy::{Array, Shape};
 use crate::npz::{Archive, Listed};
 use crate::problem::{Checked, Problem, quoted};
 
-/// What the other arrays say of a sequence, in lists that double as they grow, and what a name of a
-/// class takes beside its text.
+/// The memory of the other arrays for a sequence, in lists that double as they grow, and of
+/// a class name in addition to its text.
 const PER_SEQUENCE: u64 = 2 * size_of::<(u32, usize, Origin)>() as u64;
 const PER_NAME: u64 = 128;
 
-/// Reads an NPZ file. `X`, by far the largest array, is read last and sequence
-/// by sequence, so that it is not held beside the set that is made of it.
+/// Reads an NPZ file. `X`, by far the largest array, is read last and sequence by sequence,
+/// so that it is not in memory together with the set.
 pub(super) fn read(
     reader: impl Read + Seek,
     missing: Missing,
@@ -93,7 +92,7 @@ fn check_names(found: &[String]) -> Checked {
     Ok(())
 }
 
-/// Makes something of an array that is there.
+/// Processes an array that is there.
 fn with<T>(
     archive: &mut Archive<impl Read + Seek>,
     name: &str,
@@ -104,7 +103,7 @@ fn with<T>(
     made.map_err(|problem| problem.at(format_args!("array {name}")))
 }
 
-/// Refuses more names than fit, were each of them another.
+/// Refuses more names than fit, assuming that all differ.
 fn check_names_fit(names: &Array<'_>, memory: Memory) -> Checked {
     let each = PER_NAME.saturating_add(2 * names.row_bytes());
     memory.check(
@@ -133,7 +132,7 @@ fn extent(x: &Array<'_>) -> Checked<(usize, usize, usize)> {
     Ok(extent)
 }
 
-/// Refuses infinite values; NaN is a missing one.
+/// Refuses infinite values; NaN marks a missing one.
 fn finite(values: &[f32]) -> Checked {
     match values.iter().any(|value| value.is_infinite()) {
         true => Err(Problem::new(
@@ -174,7 +173,7 @@ fn elements<T>(
     Ok(out)
 }
 
-/// Makes the classes known that `labels` names.
+/// Adds the classes named by `labels`.
 fn declare(names: Array<'_>, draft: &mut Draft) -> Checked {
     match *names.shape() {
         [0] => Err(Problem::new(
@@ -198,7 +197,7 @@ fn declare(names: Array<'_>, draft: &mut Draft) -> Checked {
     }
 }
 
-/// The class that an element of `y` means, by name or by position in `labels`.
+/// The class of an element of `y`, by name or by position in `labels`.
 fn known_class(element: &Array<'_>, draft: &Draft) -> Checked<u32> {
     if element.is_text() {
         let name = name(element)?;
@@ -243,7 +242,7 @@ fn whole(element: &Array<'_>) -> Checked<i128> {
         .ok_or_else(|| Problem::format("it must be a whole number; convert the array"))
 }
 
-/// The name of a class; numbers are names as well.
+/// The name of a class; numbers are also names.
 fn name(element: &Array<'_>) -> Checked<String> {
     if !element.is_text() {
         return Ok(whole(element)?.to_string());

@@ -1,5 +1,4 @@
-//! From a path to a set: which files make up the dataset, and which reader
-//! takes them.
+//! From a path to a set: which files make up the dataset, and which reader reads them.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -48,20 +47,20 @@ pub enum Part {
     Test,
 }
 
-/// Reads a dataset: a file; a folder with `NAME_TRAIN.*` and `NAME_TEST.*`, or
-/// with one file `NAME.ts`, `NAME.tsv` or `NAME.npz`; or `FOLDER/NAME` where
-/// the folder holds several.
+/// Reads a dataset: a file; a folder with `NAME_TRAIN.*` and `NAME_TEST.*`, or with one
+/// file `NAME.ts`, `NAME.tsv` or `NAME.npz`; or `FOLDER/NAME` if the folder holds several
+/// datasets.
 ///
-/// Where a folder has one dataset in several formats, `.ts` comes before
-/// `.tsv`, `.npz`, `.txt` and `.csv`. Both halves are read even where one is
-/// asked for, so that a label means the same class in either.
+/// If a folder has one dataset in several formats, `.ts` comes before `.tsv`, `.npz`,
+/// `.txt` and `.csv`. Both halves are read even if one is requested, so that a label means
+/// the same class in either.
 ///
 /// Reading takes no more than [`MEMORY`](crate::MEMORY).
 pub fn read(path: impl AsRef<Path>, part: Part, missing: Missing) -> Result<SeriesSet> {
     read_within(MEMORY, path, part, missing)
 }
 
-/// The same, within a number of bytes of memory.
+/// Does the same, within this many bytes of memory.
 pub fn read_within(
     memory: u64,
     path: impl AsRef<Path>,
@@ -82,9 +81,8 @@ pub fn read_within(
     take_part(path, draft.finish(name), part)
 }
 
-/// Reads the content of one file; `path` is for messages, for the name of the
-/// set and, if it ends in `_TRAIN` or `_TEST`, for where its sequences come
-/// from.
+/// Reads the content of one file. `path` is for messages and for the name of the set; if
+/// the name ends in `_TRAIN` or `_TEST`, also for the origin of its sequences.
 pub fn parse(
     path: impl AsRef<Path>,
     bytes: &[u8],
@@ -116,11 +114,12 @@ fn read_file(path: &Path, mut how: How) -> Result<Draft> {
     };
     let unreadable = |e| Problem::unreadable(e).in_file(path);
     if format == Format::Npz {
-        // Read from the file itself: its bytes need not be held beside the set.
+        // Read from the file itself, so that its bytes are not in memory together with the
+        // set.
         let file = File::open(path).map_err(unreadable)?;
         return checked(path, read_npz(path, BufReader::new(file), how)?);
     }
-    // It may grow while it is read, and then takes what it was.
+    // The file may grow while it is read; only its original length is read.
     let file = File::open(path).map_err(unreadable)?;
     let size = file.metadata().map_err(unreadable)?.len();
     let fits = how.memory.take("the text of the file", size);
@@ -145,7 +144,7 @@ fn draft(path: &Path, bytes: &[u8], format: Format, how: How) -> Result<Draft> {
     checked(path, draft)
 }
 
-/// A draft that has sequences, which know the half that the file's name tells.
+/// Checks that a draft has sequences, and sets their half from the file's name.
 fn checked(path: &Path, mut draft: Draft) -> Result<Draft> {
     if draft.is_empty() {
         return Err(Error::new(
@@ -176,7 +175,7 @@ fn read_dataset(path: &Path, files: &Files, part: Part, how: How) -> Result<Draf
             train: Some(train),
             test: Some(test),
         } => {
-            // The second is held beside the first until they are one.
+            // The second is in memory together with the first until they are joined.
             let half = How {
                 memory: how.memory.share(2),
                 ..how
@@ -323,7 +322,7 @@ fn datasets(folder: &Path) -> Result<Vec<(String, Files)>> {
             .chunk_by(|a, b| preference(a) == preference(b))
             .map(in_one_format)
             .collect();
-        // Complete in a later format beats half in an earlier one.
+        // A complete dataset in a later format is preferred to a half in an earlier one.
         let complete = candidates.iter().find(|files| files.is_complete());
         if let (Some(files), Some(file)) = (complete.or(candidates.first()), same_dataset.first()) {
             found.push((dataset_name(file), files.clone()));
@@ -332,7 +331,7 @@ fn datasets(folder: &Path) -> Result<Vec<(String, Files)>> {
     Ok(found)
 }
 
-/// The other half of a dataset, where it is there with another ending.
+/// The other half of a dataset, if it is there with another extension.
 fn other_half(one: &Path, lacking: &str) -> Option<PathBuf> {
     let wanted = format!("{}{lacking}", dataset_name(one));
     let entries = fs::read_dir(one.parent()?).ok()?;
@@ -362,9 +361,8 @@ fn in_one_format(files: &[PathBuf]) -> Files {
     }
 }
 
-/// Which format is taken first. A whole dataset in a folder is not looked for
-/// in `.txt` and `.csv`, which hold all sorts of things; there only the names
-/// of halves tell.
+/// The order in which formats are preferred. `.txt` and `.csv` files are datasets only if
+/// their names mark them as halves, because such files may hold anything.
 fn preference(file: &Path) -> Option<usize> {
     let extension = extension(file);
     let rank = ["ts", "tsv", "npz", "txt", "csv"]

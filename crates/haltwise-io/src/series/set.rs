@@ -14,15 +14,15 @@ pub enum Origin {
 
 /// A set of labelled sequences.
 ///
-/// Every value is finite: what a file marks as missing is refused or filled
-/// while reading (see [`Missing`](super::Missing)). Every sequence has at least
-/// one step, and every label is an index into the class names.
+/// Every value is finite: values that a file marks as missing are refused or filled while
+/// reading (see [`Missing`](super::Missing)). Every sequence has at least one step, and
+/// every label is an index into the class names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesSet {
     pub(super) name: String,
     pub(super) features: usize,
     pub(super) classes: Vec<String>,
-    /// Where each sequence starts, counted in steps; one more for the end.
+    /// The start of each sequence, counted in steps; one more for the end.
     pub(super) starts: Vec<usize>,
     pub(super) values: Vec<f32>,
     pub(super) labels: Vec<u32>,
@@ -40,8 +40,7 @@ impl SeriesSet {
         self.labels.len()
     }
 
-    /// Whether there are none, as in a selection of none: no reader returns
-    /// an empty set.
+    /// Whether there are none, as in an empty selection; no reader returns an empty set.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
     }
@@ -64,7 +63,7 @@ impl SeriesSet {
     /// One sequence: its steps one after the other, `features` values each.
     ///
     /// # Panics
-    /// Where there is no sequence `i`, as indexing a slice does.
+    /// Panics if there is no sequence `i`, as indexing a slice does.
     pub fn sequence(&self, i: usize) -> &[f32] {
         &self.values[self.starts[i] * self.features..self.starts[i + 1] * self.features]
     }
@@ -72,7 +71,7 @@ impl SeriesSet {
     /// How many steps sequence `i` has.
     ///
     /// # Panics
-    /// Where there is no sequence `i`, as indexing a slice does.
+    /// Panics if there is no sequence `i`, as indexing a slice does.
     pub fn steps(&self, i: usize) -> usize {
         self.starts[i + 1] - self.starts[i]
     }
@@ -104,16 +103,16 @@ impl SeriesSet {
         self.starts.windows(2).map(|pair| pair[1] - pair[0])
     }
 
-    /// Which half of the dataset each sequence comes from, where that is known.
+    /// Which half of the dataset each sequence comes from, if known.
     pub fn origins(&self) -> &[Option<Origin>] {
         &self.origins
     }
 
-    /// The sequences at these positions, in this order. All class names stay,
-    /// so that labels mean the same in every selection.
+    /// Selects the sequences at these positions, in this order. All class names stay, so
+    /// labels mean the same in every selection.
     ///
     /// # Panics
-    /// Where there is no such sequence, as indexing a slice does.
+    /// Panics if there is no such sequence, as indexing a slice does.
     pub fn select(&self, positions: &[usize]) -> Self {
         let mut chosen = Self {
             name: self.name.clone(),

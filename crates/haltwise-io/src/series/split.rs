@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
-/// Fractions that do not say how to split.
+/// Fractions that are not a valid split.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SplitError(String);
 
@@ -20,10 +20,10 @@ impl std::error::Error for SplitError {}
 
 /// Deals the positions `0..n` into one part per fraction, at random by seed.
 ///
-/// Every position is in exactly one part, and each part is in ascending order.
-/// Sizes are `n` times the fraction, rounded down; what that leaves over goes,
-/// one each, to the parts that lost most by rounding, the earlier one where two
-/// lost the same. The fractions must not be negative and must add up to 1.
+/// Every position is in exactly one part, and each part is in ascending order. Sizes are
+/// `n` times the fraction, rounded down. The remaining positions go, one each, to the parts
+/// that lost most by rounding (among equals, the earlier part). The fractions must not be
+/// negative and must add up to 1.
 ///
 /// ```
 /// let parts = haltwise_io::series::split(10, &[0.8, 0.2], 0)?;
@@ -36,7 +36,7 @@ pub fn split(n: usize, fractions: &[f64], seed: u64) -> Result<Vec<Vec<usize>>, 
     positions.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
     let mut rest = &positions[..];
     let parts = sizes(n, fractions).into_iter().map(|size| {
-        // Fractions may add up to a hair more than 1, and sizes to more than n.
+        // Fractions may add up to slightly more than 1, and sizes to more than n.
         let (part, after) = rest.split_at(size.min(rest.len()));
         rest = after;
         let mut part = part.to_vec();
@@ -53,7 +53,7 @@ fn check(fractions: &[f64]) -> Result<(), SplitError> {
         )));
     }
     let sum: f64 = fractions.iter().sum();
-    // As close as decimal fractions written by hand come.
+    // The tolerance for decimal fractions written by hand.
     if (sum - 1.0).abs() > 1e-9 {
         return Err(SplitError(format!(
             "the fractions add up to {sum}; they must add up to 1"

@@ -22,8 +22,8 @@ impl<'a> Line<'a> {
         fits.map_err(|p| p.at(format_args!("line {}", self.number)).in_file(path))
     }
 
-    /// The line as text. Checked per line, because comments in the archive's
-    /// files are not always UTF-8 and need not be.
+    /// The line as text. It is checked per line, because comments in the archive's files
+    /// need not be UTF-8.
     pub(super) fn text(self, path: &Path) -> Result<&'a str> {
         std::str::from_utf8(self.bytes).map_err(|_| {
             Error::new(path, "this is not UTF-8 text; save the file as plain UTF-8")
@@ -33,8 +33,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// How many times its length a line may take while it is parsed: a value of two characters becomes
-/// four bytes, in two lists that double as they grow.
+/// The memory needed to parse a line, as a multiple of its length: a value of two
+/// characters becomes four bytes, in two lists that double as they grow.
 const PARSED: u64 = 32;
 
 /// The lines of a file, without those that are blank.
@@ -50,7 +50,7 @@ pub(super) fn lines(bytes: &[u8]) -> impl Iterator<Item = Line<'_>> {
         .filter(|line| !line.bytes.is_empty())
 }
 
-/// A finite number, or NaN where the field marks a missing value.
+/// A finite number, or NaN if the field marks a missing value.
 pub(super) fn number(field: &str) -> std::result::Result<f32, &'static str> {
     match field.parse::<f32>() {
         Ok(value) if value.is_infinite() => {

@@ -31,8 +31,8 @@ pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing, memory: Memory)
     Ok(draft)
 }
 
-/// What the headers that matter here say. Those that only describe the data,
-/// or that this reader does not know, are passed over.
+/// The headers that matter here. Headers that only describe the data, or that are unknown,
+/// are skipped.
 #[derive(Debug, Default)]
 struct Header {
     target_label: bool,
@@ -102,7 +102,7 @@ impl Header {
         Ok(())
     }
 
-    /// Refuses what cannot be classified step by step.
+    /// Refuses data that cannot be classified step by step.
     fn check(&self, path: &Path) -> Result<()> {
         let refuse = |problem| Err(Error::new(path, problem).of_kind(ErrorKind::Unsupported));
         if self.target_label {
@@ -177,7 +177,7 @@ fn class(label: &str, header: &Header, draft: &mut Draft) -> Checked<u32> {
     let name = class_name(label);
     match draft.known_class(&name) {
         Some(class) => Ok(class),
-        // `@classLabel true` with no names leaves them to the data.
+        // `@classLabel true` without names means that the data have the names.
         None if header.classes.is_empty() => Ok(draft.class(&name)),
         None => Err(Problem::conflict(format_args!(
             "{} is not among the classes of @classLabel; correct it or add it there",
@@ -203,10 +203,10 @@ fn channels(values: &str, header: &Header) -> Checked<usize> {
     }
 }
 
-/// Reads channel after channel; says how many steps each of them has.
+/// Reads channel after channel; returns how many steps each of them has.
 ///
-/// The memory is bounded by the length of the line, whatever the counts of
-/// its separators multiply to.
+/// The memory is bounded by the length of the line, whatever the product of its separator
+/// counts.
 fn read_channels(values: &str, out: &mut Vec<f32>) -> Checked<usize> {
     out.clear();
     let mut steps = 0;

@@ -12,8 +12,8 @@ use crate::problem::{Checked, Problem, quoted};
 
 /// Reads a UCR file's content.
 ///
-/// Lines have equally many fields: NaN pads the end of a short sequence, so
-/// that a line cut short is told from one.
+/// All lines have the same number of fields: NaN pads the end of a short sequence, so that
+/// a truncated line is not mistaken for one.
 pub(super) fn parse(path: &Path, bytes: &[u8], missing: Missing, memory: Memory) -> Result<Draft> {
     let mut draft = Draft::new(missing, ClassOrder::Sorted, memory);
     let mut layout = None;
@@ -88,8 +88,7 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
-/// Reads the fields after the label, padding and all, and returns the name of
-/// the class.
+/// Reads the fields after the label, including padding, and returns the name of the class.
 fn read_line(mut fields: Fields<'_>, values: &mut Vec<f32>) -> Checked<String> {
     let label = fields.next().unwrap_or("");
     if label.is_empty() || label == "?" || label.eq_ignore_ascii_case("nan") {

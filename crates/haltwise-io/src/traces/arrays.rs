@@ -1,4 +1,4 @@
-//! The values of Arrow arrays, whatever their type: numbers, texts, classes, and lists of them.
+//! The values of Arrow arrays of any type: numbers, texts, classes, and lists of them.
 
 use std::fmt::Display;
 
@@ -15,8 +15,8 @@ use arrow_select::take::take;
 use super::classes::Classes;
 use crate::problem::Problem;
 
-/// Runs a function over an array of integers, whatever their width; `None`
-/// where the array holds something else.
+/// Runs a function over an array of integers of any width; `None` if the array holds
+/// something else.
 macro_rules! over_integers {
     ($array:expr, $function:ident, $($more:expr),*) => {
         match $array.data_type() {
@@ -33,7 +33,7 @@ macro_rules! over_integers {
     };
 }
 
-/// Appends an array's numbers, whatever their type, as floats of this one.
+/// Appends an array's numbers of any type, as floats of this type.
 macro_rules! append_numbers {
     ($array:expr, $out:expr, $to:ty) => {
         append_numbers!(@each $array, $out, $to,
@@ -86,7 +86,7 @@ pub(super) fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-/// Replaces a dictionary by what it stands for.
+/// Replaces a dictionary by its values.
 pub(super) fn plain(array: &ArrayRef) -> Result<ArrayRef, Problem> {
     match array.as_any_dictionary_opt() {
         None => Ok(ArrayRef::clone(array)),
@@ -149,7 +149,7 @@ where
     StringArray::from_iter_values(values.iter().map(T::Native::to_string))
 }
 
-/// The labels, of which some may be missing.
+/// The labels, some of which may be missing.
 pub(super) fn known_labels(array: &ArrayRef, known: &mut Classes) -> At<Vec<Option<u32>>> {
     let mut numbers = Vec::new();
     let Some(nulls) = array.logical_nulls().filter(|nulls| nulls.null_count() > 0) else {
@@ -277,13 +277,13 @@ impl Lists<f32> {
 }
 
 impl<T: ArrowNativeType> Lists<T> {
-    /// Converts the values of all rows at once, where they lie in a row: an
-    /// array per list would cost more than most lists themselves.
+    /// Converts the values of all rows at once if they are contiguous: an array per list
+    /// would cost more than most lists themselves.
     fn new(lists: ArrayRef, convert: impl FnOnce(&ArrayRef) -> At<ScalarBuffer<T>>) -> At<Self> {
         let Some((values, starts)) = flat(&lists) else {
             return Ok(Self::Scattered(lists));
         };
-        // The first value that is wrong is at this step of this row.
+        // The first wrong value is at this step of this row.
         let place = |(at, problem): (usize, Problem)| {
             let row = starts.partition_point(|&start| start <= at).max(1) - 1;
             let step = at - starts.get(row).copied().unwrap_or_default();
@@ -313,8 +313,8 @@ impl<T: ArrowNativeType> Lists<T> {
     }
 }
 
-/// The values of lists that lie one after the other, and where each starts;
-/// `None` for lists that may lie anywhere.
+/// The values of consecutive lists, and where each starts; `None` for lists in any other
+/// arrangement.
 fn flat(lists: &ArrayRef) -> Option<(ArrayRef, Vec<usize>)> {
     fn from_offsets<O: arrow_array::OffsetSizeTrait>(
         lists: &arrow_array::GenericListArray<O>,

@@ -1,8 +1,8 @@
 //! Arrow's own format: a stream of messages, or a file around such a stream.
 //!
-//! Messages are read here and only decoded by the Arrow crate: it would accept
-//! a stream that is cut off between two messages, and would allocate whatever
-//! a packed buffer claims to unpack to.
+//! This module reads the messages, and the Arrow crate only decodes them. The crate would
+//! accept a stream that is cut off between two messages, and would allocate whatever a
+//! packed buffer claims to unpack to.
 
 use std::io::{BufRead, Read, Seek, SeekFrom};
 
@@ -19,23 +19,23 @@ use crate::memory::{MEMORY, Memory};
 use crate::npy::fill;
 use crate::problem::{Checked, Problem};
 
-/// How a file around a stream begins and ends.
+/// The first and last bytes of a file around a stream.
 const FILE: &[u8] = b"ARROW1";
 
-/// How the first version of Feather began.
+/// The first bytes of the first version of Feather.
 const FEATHER_1: &[u8] = b"FEA1";
 
-/// What stands before the length of every message.
+/// The bytes before the length of every message.
 const CONTINUES: [u8; 4] = [0xff; 4];
 
-/// What ends a stream: a message of no length.
+/// The end of a stream: a message without length.
 const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
-/// How many times smaller than its content a packed buffer can be: Zstandard
-/// needs at least 4 bytes for each 128 KiB.
+/// How many times smaller than its content a packed buffer can be. Zstandard needs at least
+/// 4 bytes for each 128 KiB.
 const MOST_PACKED: usize = 1 << 15;
 
-/// How many times a message may be held: as it is stored, unpacked, and as what it is read to.
+/// How many times a message may be in memory: as stored, unpacked, and converted.
 const COPIES: u64 = 4;
 
 /// Reads a stream or a file.
@@ -72,7 +72,7 @@ pub(super) fn read<R: BufRead + Seek>(mut reader: R, intake: &mut Intake<'_>) ->
     }
 }
 
-/// Reads the schema, which comes before all else.
+/// Reads the schema, which comes first.
 pub(super) fn read_schema<R: BufRead + Seek>(mut reader: R) -> Checked<Schema> {
     find_stream(&mut reader)?;
     let message = read_message(&mut reader, &Memory::new(MEMORY))?;
@@ -102,14 +102,14 @@ fn find_stream<R: BufRead + Seek>(reader: &mut R) -> Checked {
     if end != FILE {
         return Err(damaged("its end is missing"));
     }
-    // Zeros fill up the space to the first message, 8 bytes or 64.
+    // Zeros pad the file to the first message, 8 bytes or 64.
     while reader.fill_buf().map_err(undecodable)?.first() == Some(&0) {
         reader.consume(1);
     }
     Ok(())
 }
 
-/// Reads the next message, length and all. A message is held as it is stored and as it is
+/// Reads the next message, including its length. A message is in memory as stored and
 /// unpacked, and is then converted.
 fn read_message(reader: &mut impl Read, memory: &Memory) -> Checked<Vec<u8>> {
     let check = |bytes: u64| memory.check("a batch of rows", bytes.saturating_mul(COPIES));
@@ -140,7 +140,7 @@ fn read_message(reader: &mut impl Read, memory: &Memory) -> Checked<Vec<u8>> {
     Ok(message)
 }
 
-/// The bytes that packed buffers unpack to; none may claim more than it can have.
+/// The bytes that packed buffers unpack to; no buffer may claim more than is possible.
 fn unpacked_bytes(header: &Message<'_>, body: &[u8]) -> Checked<u64> {
     let dictionary = header.header_as_dictionary_batch();
     let batch = header

@@ -1,4 +1,4 @@
-//! Writing traces as columns: Parquet and Arrow.
+//! Writes traces as columns: Parquet and Arrow.
 
 use std::collections::HashMap;
 use std::io::{Seek, Write};
@@ -24,7 +24,7 @@ use super::writer::{Encoded, Layout, Named, Shape, WriteOptions, id_or_position}
 /// How many values a batch of columns holds before it is written.
 const BATCH_VALUES: usize = 1 << 20;
 
-/// How many bytes a row group of a Parquet file holds, about.
+/// The approximate number of bytes in a row group of a Parquet file.
 const ROW_GROUP_BYTES: usize = 1 << 27;
 
 /// Turns sequences into the bytes of Parquet or Arrow.
@@ -104,7 +104,7 @@ fn parquet_properties(metadata: &[(String, String)]) -> Encoded<WriterProperties
         .build())
 }
 
-/// Columns under way.
+/// The columns of the current batch.
 struct Batch {
     schema: SchemaRef,
     layout: Layout,
@@ -162,7 +162,7 @@ impl Batch {
         self.scores.extend_from_slice(row.scores());
         self.losses
             .extend_from_slice(row.losses().unwrap_or_default());
-        // If each row is a step, every row repeats what is said about its sequence.
+        // If each row is a step, every row repeats the data about its sequence.
         let (rows, id) = match self.layout {
             Layout::PerSequence => {
                 self.lengths.push(row.len());
@@ -212,7 +212,7 @@ impl Batch {
         self.scores.len() + self.probs.len() >= BATCH_VALUES
     }
 
-    /// The batch so far; the next one starts.
+    /// Returns the current batch and starts the next one.
     fn take(&mut self) -> std::result::Result<RecordBatch, ArrowError> {
         let (shape, layout) = (self.shape, self.layout);
         let lengths = std::mem::take(&mut self.lengths);
@@ -279,7 +279,7 @@ fn texts(values: &mut Vec<String>) -> ArrayRef {
 fn fields(shape: Shape, options: &WriteOptions) -> Vec<Field> {
     let is_step = options.layout == Layout::PerStep;
     let field = |name: &str, data_type| Field::new(name, data_type, false);
-    // One value per step: a column of them, or a list in each row.
+    // One value per step: a column, or a list in each row.
     let per_step = |name: &str, step: &str, data_type: DataType| match is_step {
         true => field(step, data_type),
         false => field(name, DataType::List(item(data_type))),
@@ -295,7 +295,7 @@ fn fields(shape: Shape, options: &WriteOptions) -> Vec<Field> {
     if is_step {
         fields.push(field("t", DataType::UInt32));
     }
-    // That a label is missing is not known before it comes.
+    // A missing label is only known when it comes.
     fields.push(Field::new("label", class.clone(), !shape.numbers));
     if shape.has_predictions() {
         fields.push(per_step("predictions", "prediction", class));
@@ -318,12 +318,12 @@ fn fields(shape: Shape, options: &WriteOptions) -> Vec<Field> {
     fields
 }
 
-/// What a list holds, under the name that Parquet prescribes.
+/// The items of a list, under the name that Parquet prescribes.
 fn item(data_type: DataType) -> Arc<Field> {
     Arc::new(Field::new("element", data_type, false))
 }
 
-/// What a list of `probs` holds: as many probabilities as there are classes.
+/// The items of a list of `probs`: as many probabilities as there are classes.
 fn step_item(classes: usize) -> Arc<Field> {
     item(DataType::FixedSizeList(
         item(DataType::Float32),

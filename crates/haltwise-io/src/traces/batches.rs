@@ -1,4 +1,4 @@
-//! Columns of Arrow arrays, whatever file they came from, as sequences.
+//! Reads columns of Arrow arrays, from any file, as sequences.
 
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::{DataType, Schema};
@@ -18,7 +18,7 @@ use crate::problem::{Checked, Problem, listed};
 /// Reads batches of either layout.
 pub(super) struct Batches {
     layout: Layout,
-    /// The positions of the columns that are read; others are left alone.
+    /// The positions of the columns that are read; others are ignored.
     needed: Vec<usize>,
     /// How many rows were read so far.
     rows: u64,
@@ -29,7 +29,7 @@ enum Layout {
     PerStep(Steps),
 }
 
-/// The values of the row under way, used again for the next.
+/// The values of the current row; reused for the next.
 #[derive(Default)]
 struct Buffers {
     predictions: Vec<u32>,
@@ -40,7 +40,7 @@ struct Buffers {
     costs: Vec<f32>,
 }
 
-/// What a column holds.
+/// The kind of a column's content.
 #[derive(Clone, Copy)]
 enum Kind {
     Id,
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 impl Layout {
-    /// Told by the columns' names.
+    /// Decides the layout by the columns' names.
     fn of(schema: &Schema) -> Result<Self, Problem> {
         let has = |name: &str| schema.column_with_name(name).is_some();
         let steps = has("id") && has("t") && has("score");
@@ -68,8 +68,7 @@ impl Layout {
         }
     }
 
-    /// The columns that are read where they are there, what they hold, and
-    /// whether it is lists.
+    /// The columns that are read if present, their content, and whether they are lists.
     fn wanted<'c>(&self, columns: &'c Columns) -> Vec<(&'c str, Kind, bool)> {
         let (label, prediction) = match columns.numbers {
             true => (Kind::Number, Kind::Number),
@@ -98,7 +97,7 @@ impl Layout {
 }
 
 impl Batches {
-    /// Tells the layout by the columns' names, and checks their types.
+    /// Decides the layout by the columns' names, and checks their types.
     pub(super) fn find(schema: &Schema, columns: &Columns) -> Result<Self, Problem> {
         let layout = Layout::of(schema)?;
         let names = match layout {
@@ -123,7 +122,7 @@ impl Batches {
         })
     }
 
-    /// Counts rows from another than the first.
+    /// Counts rows from this one instead of the first.
     pub(super) fn after(mut self, rows: u64) -> Self {
         self.rows = rows;
         self
@@ -134,9 +133,8 @@ impl Batches {
         matches!(Layout::of(schema), Ok(Layout::PerStep(_)))
     }
 
-    /// Whether every row is a sequence that can be read without the rows
-    /// before it: not a step, and no class names, which are numbered as they
-    /// are met.
+    /// Whether every row is a sequence that can be read without the rows before it. This
+    /// excludes steps, and class names, which are numbered in the order of appearance.
     pub(super) fn rows_stand_alone(&self, schema: &Schema) -> bool {
         let named = |field: &arrow_schema::FieldRef| {
             let class = match field.name().as_str() {
@@ -190,7 +188,7 @@ fn check_type(kind: Kind, lists: bool, data_type: &DataType) -> Checked {
     let sound = |t: &DataType| match kind {
         Kind::Id => named(t),
         Kind::Step => t.is_integer(),
-        // A column in which no label is known may have no type.
+        // A column without any known label may have no type.
         Kind::Label => named(t) || matches!(t, DataType::Boolean | DataType::Null),
         Kind::Class | Kind::Name => named(t) || *t == DataType::Boolean,
         Kind::Float => t.is_floating(),
@@ -242,7 +240,7 @@ fn needed_column(batch: &RecordBatch, name: &str) -> At<ArrayRef> {
     column(batch, name)?.ok_or_else(|| (0, Problem::format("the column is missing").at(name)))
 }
 
-/// What the rows of a batch say of their sequences as wholes.
+/// The data of a batch's rows about whole sequences.
 struct Wholes {
     labels: Option<Vec<Option<u32>>>,
     /// The labels of a regression.
@@ -362,7 +360,7 @@ fn read_sequences(batch: &RecordBatch, buffers: &mut Buffers, intake: &mut Intak
     Ok(())
 }
 
-/// The numbers of a row, where there are lists of them.
+/// The numbers of a row, if there are lists of them.
 fn numbers_of<'a>(
     lists: &'a Option<Lists<f32>>,
     name: &str,

@@ -7,15 +7,16 @@ use std::sync::Arc;
 use crate::error::ErrorKind;
 use crate::problem::{Problem, quoted};
 
-/// The bytes that all names of classes may take, and what a name takes beside its text.
+/// The bytes that all names of classes may take, and the memory of a name in addition to
+/// its text.
 const MOST_NAMES: usize = 16 << 20;
 const PER_NAME: usize = 128;
 
 /// Turns the classes of a set of files into numbers.
 ///
-/// A set's classes are all numbers or all names. Were both allowed, a label
-/// `"cat"` beside predictions `0, 1, 2` would pass for a classifier that is
-/// never right, and a classifier that is never right has no gap.
+/// A set's classes are all numbers or all names. If both were allowed, a label `"cat"` with
+/// predictions `0, 1, 2` would look like a classifier that is never right, and a classifier
+/// that is never right has no gap.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     kind: Option<Kind>,
@@ -51,7 +52,7 @@ impl Classes {
         }
     }
 
-    /// A class given as a name, be it all digits.
+    /// A class given as a name, even if it is all digits.
     pub(super) fn name(&mut self, name: &str) -> Result<u32, Problem> {
         let name = name.trim();
         if let Some(&class) = self.numbers.get(name) {
@@ -77,22 +78,22 @@ impl Classes {
         Ok(class)
     }
 
-    /// Notes that classes are numbers, for a reader that converts in bulk.
+    /// Records that classes are numbers, for a reader that converts in bulk.
     pub(super) fn are_numbers(&mut self) -> Result<(), Problem> {
         self.all(Kind::Numbers, &"a class")
     }
 
-    /// Whether classes have names, which say nothing about a place in `probs`.
+    /// Whether classes have names, which do not give a place in `probs`.
     pub(super) fn are_names(&self) -> bool {
         self.kind == Some(Kind::Names)
     }
 
-    /// The name of a class, where classes have names.
+    /// The name of a class, if classes have names.
     pub(super) fn name_of(&self, class: u32) -> Option<&str> {
         self.names.get(class as usize).map(|name| &**name)
     }
 
-    /// The names in the order of their numbers; none where classes are numbers.
+    /// The names in the order of their numbers; none if classes are numbers.
     pub(super) fn into_names(self) -> Vec<String> {
         self.names
             .iter()
@@ -178,7 +179,7 @@ mod tests {
             refused.starts_with("there are more names of classes than 16 MiB hold"),
             "{refused}"
         );
-        // Those that were met stay known.
+        // Names that were met stay known.
         assert_eq!(classes.name(&format!("7{long}")).unwrap(), 7);
     }
 

@@ -1,11 +1,11 @@
-//! Which columns are read beside those that every trace has.
+//! The optional columns of traces.
 
 use haltwise::terms::{LABEL, Loss, Terms};
 
 use crate::problem::{Checked, Problem, listed};
 
-/// The columns to read, or to write, beside those that every trace has; by
-/// default none, and others are not looked at.
+/// The columns to read or write in addition to those that every trace has. By default there
+/// are none, and other columns are ignored.
 ///
 /// ```
 /// use haltwise_io::Columns;
@@ -18,8 +18,7 @@ use crate::problem::{Checked, Problem, listed};
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// The column of groups; `label` is the true class, by its name where
-    /// classes have names.
+    /// The column of groups; `label` is the true class, by its name if classes have names.
     pub group: Option<String>,
     /// The column of units.
     pub unit: Option<String>,
@@ -27,17 +26,17 @@ pub struct Columns {
     pub weight: Option<String>,
     /// The column of costs: one per step.
     pub costs: Option<String>,
-    /// Whether to read losses: `losses`, or `loss` where a row is a step. They
-    /// are written wherever sequences have them.
+    /// Whether to read losses: `losses`, or `loss` if a row is a step. They are written if
+    /// sequences have them.
     pub losses: bool,
-    /// Whether predictions and labels are numbers, not classes. They are written
-    /// wherever sequences have them.
+    /// Whether predictions and labels are numbers, not classes. They are written if
+    /// sequences have them.
     pub numbers: bool,
-    /// Whether files may lack the columns; then sequences lack the values.
+    /// Whether files may lack the columns. Then sequences lack the values.
     pub optional: bool,
 }
 
-/// What a file calls what every trace has.
+/// The names in a file of the columns that every trace has.
 pub(super) struct Names {
     /// Its word for a column.
     what: &'static str,
@@ -68,7 +67,7 @@ pub(super) const PER_STEP: Names = Names {
     losses: "loss",
 };
 
-/// Names with a meaning of their own in some format.
+/// Names that have a meaning of their own in some format.
 const TAKEN: [&str; 14] = [
     "id",
     "ids",
@@ -87,7 +86,7 @@ const TAKEN: [&str; 14] = [
 ];
 
 impl Columns {
-    /// What a promise speaks of.
+    /// The columns that a promise needs.
     pub fn of(terms: &Terms) -> Self {
         Self {
             group: terms.by.clone(),
@@ -100,7 +99,7 @@ impl Columns {
         }
     }
 
-    /// The same where files have them.
+    /// Makes the columns optional.
     pub fn where_there(self) -> Self {
         Self {
             optional: true,
@@ -113,7 +112,7 @@ impl Columns {
         self.group.as_deref() == Some(LABEL)
     }
 
-    /// The column of groups, where that is not the label itself.
+    /// The column of groups, if it is not the label itself.
     pub(super) fn group_column(&self) -> Option<&str> {
         self.group.as_deref().filter(|_| !self.by_label())
     }
@@ -146,7 +145,7 @@ impl Columns {
         Ok(())
     }
 
-    /// Refuses names under which nothing can be written.
+    /// Refuses names that cannot be written.
     pub(super) fn check_writable(&self) -> Result<(), String> {
         let named: Vec<&str> = self.named().collect();
         if let Some(taken) = named.iter().find(|name| TAKEN.contains(name)) {

@@ -153,7 +153,7 @@ fn read_step<'a>(
         number(cell(place)?, wanted).map_err(|p| p.at(place.1))
     };
     let asked = |place: Option<Place<'_>>| place.map(|at| float(at, "a number")).transpose();
-    // Through f64, so that text rounds as the same number in a binary file.
+    // Converted through f64, so that text rounds to the same number as in a binary file.
     let rounded = |place| Checked::Ok(asked(place)?.map(|value| value as f32));
     let id = cell(places.id)?;
     if id.is_empty() {
@@ -165,7 +165,7 @@ fn read_step<'a>(
         whole.number = rounded(places.label)?;
         values.number = rounded(places.prediction)?;
     } else {
-        // An empty label is one that is not known.
+        // An empty label is unknown.
         if let Some(label) = text(places.label)?.filter(|label| !label.is_empty()) {
             let class = intake.classes.text(label);
             whole.label = Some(class.map_err(|p| p.at("label"))?);
@@ -176,7 +176,7 @@ fn read_step<'a>(
         }
     }
     values.score = float(places.score, "a number in [0, 1]")? as f32;
-    // Most files are read for none of these.
+    // Most files are read without these columns.
     if places.any_asked {
         whole.group = text(places.group)?;
         whole.unit = text(places.unit)?;

@@ -1,4 +1,4 @@
-//! How much there is to read, before reading it.
+//! Estimates how much there is to read, before reading it.
 
 use std::path::PathBuf;
 
@@ -8,27 +8,26 @@ use super::steps::BYTES_PER_STEP;
 use super::{Format, size};
 use crate::error::Result;
 
-/// How many sequences and steps files hold, as far as can be told without
-/// reading them: exactly for Parquet with a row per sequence, at most about so
-/// many for others.
+/// How many sequences and steps files hold, as far as can be known without reading them:
+/// exactly for Parquet with a row per sequence, an approximate upper bound for others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Extent {
     /// Sequences.
     pub sequences: u64,
     /// Steps of all of them together.
     pub steps: u64,
-    /// Bytes that reading alone needs, beside what is made of the traces.
+    /// Bytes that reading alone needs, in addition to the result.
     pub reading: u64,
 }
 
 impl Extent {
-    /// What the files hold.
+    /// Estimates the content of the files.
     pub fn of(files: &[PathBuf]) -> Result<Self> {
         let mut extent = Self::default();
         for path in files {
             let bytes = size(path)?;
             let (sequences, steps, reading) = match Format::of_file(path)? {
-                // Its metadata say more than its size.
+                // Its metadata say more than its size does.
                 Format::Parquet => {
                     let opened = Opened::open(path).map_err(|p| p.in_file(path))?;
                     match opened.has_row_per_step() {

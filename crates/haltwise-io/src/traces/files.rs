@@ -1,4 +1,4 @@
-//! Which files a set of traces is in, and whether they stay as they are.
+//! Which files a set of traces consists of, and whether they change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,12 @@ use super::Format;
 use crate::error::{Error, ErrorKind, Result};
 use crate::problem::Problem;
 
-/// The trace files that paths stand for: files, folders of them (at any
-/// depth, in the order of their names; names that start with `.` or `_` are
-/// passed over, as engines mark what is not data), and patterns such as
-/// `day-*.parquet`.
+/// Finds the trace files that paths stand for: files, folders of them, and patterns such as
+/// `day-*.parquet`. Folders are searched at any depth, in the order of names. Names that
+/// start with `.` or `_` are skipped, because engines mark files without data that way.
 ///
-/// A file that is named twice, by whatever path, is refused: its sequences
-/// would count twice, and a guarantee that rests on the counts would be void.
+/// A file that is named twice, by any path, is refused: its sequences would count twice,
+/// and a guarantee that rests on the counts would be void.
 pub fn trace_files<P: AsRef<Path>>(paths: &[P]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
@@ -55,8 +54,7 @@ fn add_folder(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
             add_folder(&path, files)?;
             continue;
         }
-        // A file that would silently be left out might be the one with the
-        // hard sequences.
+        // A file that is silently left out might be the one with the hard sequences.
         Format::of(&path).map_err(|_| {
             let problem = "it is not a trace file; move it out of the folder, or name the files \
                            by a pattern";
@@ -67,7 +65,7 @@ fn add_folder(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a path that is not there is meant as a pattern.
+/// Whether a path that does not exist is meant as a pattern.
 fn is_pattern(path: &Path) -> bool {
     !path.exists() && path.to_string_lossy().contains(['*', '?', '['])
 }
@@ -88,7 +86,7 @@ fn add_matches(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// What files look like from outside, to notice that they change.
+/// The outside of files (such as size and time), to detect changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     paths: Vec<PathBuf>,
@@ -96,7 +94,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// What the files that paths stand for look like now.
+    /// Records the current state of the files that paths stand for.
     pub fn new<P: AsRef<Path>>(paths: &[P]) -> Result<Self> {
         let mut files = Vec::new();
         for path in trace_files(paths)? {
@@ -114,8 +112,8 @@ impl Snapshot {
         self.files.iter().map(|(path, ..)| path.clone()).collect()
     }
 
-    /// Refuses files that came, went or changed since: what was read is then
-    /// neither the set before nor the one after.
+    /// Refuses files that were added, removed or changed since: what was read is then
+    /// neither the old set nor the new one.
     pub fn check_unchanged(&self) -> Result<()> {
         let now = Self::new(&self.paths)?;
         let changed = "it changed while it was read; run again when nothing writes there";

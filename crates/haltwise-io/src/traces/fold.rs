@@ -1,5 +1,5 @@
-//! Reading traces on all cores, for consumers that need no order: each thread
-//! shows its sequences to a state of its own.
+//! Reads traces on all cores, for consumers that need no order: each thread shows its
+//! sequences to a state of its own.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -27,16 +27,16 @@ pub struct Place {
     pub position: u64,
 }
 
-/// Shows every sequence of the files to a visitor, on all cores where the
-/// files allow it (Parquet with a row per sequence and numbered classes), and
-/// returns the states that the threads ended with.
+/// Shows every sequence of the files to a visitor, and returns the final states of the
+/// threads. It uses all cores if the files allow it (Parquet with a row per sequence and
+/// numbered classes).
 ///
-/// Each thread starts a state and visits sequences with it: row groups of a
-/// file, each in its order, but the row groups of a thread may lie anywhere.
-/// So what is made of all states together must not depend on who saw what. The
-/// files are one set, as for [`visit_traces`](super::visit_traces); files that change meanwhile are
-/// not noticed here (see [`Snapshot`](super::Snapshot)). Reading takes no more than [`MEMORY`], which
-/// the threads share.
+/// Each thread starts a state and visits sequences with it: row groups of a file, each in
+/// its order, but the row groups of a thread may lie anywhere. So the result of combining
+/// all states must not depend on which thread saw which sequence. The files are one set, as
+/// for [`visit_traces`](super::visit_traces). Changes to the files during reading are not
+/// detected here (see [`Snapshot`](super::Snapshot)). Reading takes no more than
+/// [`MEMORY`], which the threads share.
 ///
 /// ```no_run
 /// use haltwise_io::{Columns, fold_traces};
@@ -59,7 +59,7 @@ pub fn fold_traces<S: Send>(
     fold_within(MEMORY, files, columns, progress, start, visit)
 }
 
-/// The same within so much memory.
+/// Does the same within this much memory.
 pub(crate) fn fold_within<S: Send>(
     memory: u64,
     files: &[PathBuf],
@@ -120,7 +120,7 @@ pub(crate) fn fold_within<S: Send>(
         return Err(error);
     }
     if Ids::any_twice(ids) {
-        // Once more in order, to be sure and to say where.
+        // Read once more in order, to confirm the error and its place.
         visit_in_order(files, columns, memory, progress, |_, _| Ok(()))?;
     }
     Ok(states)
@@ -186,19 +186,18 @@ fn pieces(files: &[PathBuf], columns: &Columns) -> Result<Option<Vec<Piece>>> {
     Ok((!pieces.is_empty()).then_some(pieces))
 }
 
-/// What the threads share.
+/// The data that the threads share.
 struct Reading<'a> {
     files: &'a [PathBuf],
     columns: &'a Columns,
-    /// What each thread may take.
+    /// The memory of each thread.
     memory: Memory,
     pieces: &'a [Piece],
-    /// The next piece that no one has begun.
+    /// The next piece that no thread has started.
     next: AtomicUsize,
     scores_given: Mutex<Option<bool>>,
-    /// The first piece that failed, and how. All pieces before it were begun
-    /// before it and are read to their end, so that the error is the same
-    /// whichever thread was faster.
+    /// The first piece that failed, and its error. All earlier pieces were started before
+    /// it and are read to their end, so the error is the same whichever thread was faster.
     failed: Mutex<Option<(usize, Error)>>,
 }
 
@@ -241,7 +240,7 @@ impl Reading<'_> {
         };
         let mut reported = 0;
         let mut report = |now: u64, _| {
-            // The one who listens may have gone: then no one needs to know.
+            // The receiver may be gone; then nobody needs the report.
             let _ = done.send(now - reported);
             reported = now;
         };
@@ -260,7 +259,7 @@ impl Reading<'_> {
         self.one_source(intake.scores_given())
     }
 
-    /// Within a piece the intake sees to it that scores are of one kind.
+    /// Within a piece, the intake ensures that scores are of one kind.
     fn one_source(&self, given: Option<bool>) -> Checked {
         let known = self.scores_given.lock();
         let mut known = known.unwrap_or_else(PoisonError::into_inner);

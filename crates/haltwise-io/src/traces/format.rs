@@ -1,4 +1,5 @@
-//! The formats of trace files: what tells each, what each has room for, and which reader it has.
+//! The formats of trace files: how each is recognised, what it can hold, and which reader
+//! it has.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
@@ -20,23 +21,23 @@ pub enum Format {
     Npz,
     /// `.parquet`.
     Parquet,
-    /// Arrow's own file or stream, `.arrow`, `.feather` or `.ipc`.
+    /// Arrow's file or stream, `.arrow`, `.feather` or `.ipc`.
     Arrow,
-    /// One JSON object per line, `.jsonl` or `.ndjson`, `.gz` after it or not.
+    /// One JSON object per line, `.jsonl` or `.ndjson`, optionally with `.gz`.
     Jsonl,
-    /// Comma-separated values, `.csv`, `.gz` after it or not.
+    /// Comma-separated values, `.csv`, optionally with `.gz`.
     Csv,
 }
 
-/// What there is to know of a format.
+/// The properties of a format.
 struct About {
     /// Its extensions, the usual one first.
     extensions: &'static [&'static str],
-    /// What to call a file that is named otherwise.
+    /// What to call a file with another extension.
     called: &'static str,
-    /// Whether it is text, which may be packed, and has no place for remarks.
+    /// Whether it is text, which may be packed and cannot hold remarks.
     is_text: bool,
-    /// Whether columns of values per step can be stored, as costs are.
+    /// Whether it can hold columns of values per step, such as costs.
     has_step_columns: bool,
     /// Whether a step has a row of its own.
     has_row_per_step: bool,
@@ -110,18 +111,19 @@ impl Format {
         usual.join(" ")
     }
 
-    /// Whether it has a place for remarks, such as who classified.
+    /// Whether it can hold remarks, such as the classifier.
     pub fn has_remarks(self) -> bool {
         !self.about().is_text
     }
 
-    /// Whether it has a place for costs per step.
+    /// Whether it can hold costs per step.
     pub fn has_costs(self) -> bool {
         self.about().has_step_columns
     }
 
-    /// The least bytes that a sequence takes, and a step, and whether the file is held while it is
-    /// read. A step takes at least four bytes, be it in digits or not.
+    /// The least number of bytes of a sequence and of a step, and whether the whole file is
+    /// in memory while it is read. A step takes at least four bytes, in digits or
+    /// otherwise.
     #[cfg(feature = "columnar")]
     pub(super) fn least_bytes(self) -> (u64, u64, bool) {
         match self.about().has_row_per_step {
@@ -130,7 +132,7 @@ impl Format {
         }
     }
 
-    /// The format that a file's extension stands for.
+    /// The format of a file extension.
     pub fn of(path: &Path) -> Result<Self> {
         let refused = |message: &str| Error::new(path, message).of_kind(ErrorKind::Unsupported);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -160,7 +162,7 @@ impl Format {
         Ok(format)
     }
 
-    /// Its usual extension, with the full stop.
+    /// Its usual extension, with the dot.
     fn ending(self) -> String {
         format!(
             ".{}",
@@ -168,14 +170,14 @@ impl Format {
         )
     }
 
-    /// This many bytes of a file tell its format.
+    /// This many bytes at the start of a file determine its format.
     pub(crate) const START: u64 = 256;
 
-    /// The format of a file that is there, which must not begin as those of another do.
+    /// The format of an existing file, which must not begin like a file of another format.
     pub(super) fn of_file(path: &Path) -> Result<Self> {
         let format = Self::of(path)?;
         let mut start = Vec::new();
-        // What cannot be read is told by whoever reads it.
+        // A file that cannot be opened is reported by its reader.
         if let Ok(file) = File::open(path) {
             let _ = file.take(Self::START).read_to_end(&mut start);
         }
@@ -184,7 +186,7 @@ impl Format {
         Ok(format)
     }
 
-    /// Refuses what begins as another format does: its name is wrong.
+    /// Refuses a file that begins like another format: its name is wrong.
     pub(super) fn refuse_another(self, start: &[u8]) -> Checked {
         match Self::seen(start) {
             Some(found) if found != self => Err(Problem::format(format_args!(
@@ -196,14 +198,14 @@ impl Format {
         }
     }
 
-    /// What to call a file of it that is named otherwise.
+    /// What to call a file of this format with another extension.
     pub(crate) fn called(self) -> &'static str {
         self.about().called
     }
 
-    /// The format that the first bytes of a file tell.
+    /// The format that the first bytes of a file show.
     pub(crate) fn seen(start: &[u8]) -> Option<Self> {
-        // A zip archive of other things is none of ours.
+        // A zip archive of other content is not a trace file.
         let first_entry = |length: &[u8]| {
             let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
             start.get(30..30 + length)

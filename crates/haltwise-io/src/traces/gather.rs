@@ -1,4 +1,4 @@
-//! Sequences that are in memory already, checked like those of a file.
+//! Checks sequences in memory like those of a file.
 
 use std::ops::Range;
 
@@ -12,12 +12,11 @@ use super::intake::Intake;
 use crate::memory::{MEMORY, Memory};
 use crate::stretches::in_stretches;
 
-/// What takes sequences one by one; it says what is wrong with one, and where.
+/// Takes sequences one by one; an error says what is wrong with one, and where.
 pub type Take<'a> = dyn FnMut(Sequence<'_>) -> Result<(), String> + 'a;
 
-/// Shows sequences that are in memory to a visitor, as [`visit_traces`] does
-/// with those of files. A problem says at which row and step it is; after one,
-/// nothing more should be taken.
+/// Shows sequences in memory to a visitor, as [`visit_traces`] does with those of files. A
+/// problem names its row and step. Take no further sequences after a problem.
 ///
 /// ```
 /// use haltwise::Sequence;
@@ -49,7 +48,7 @@ pub fn visit_given<E>(
     visit_from(0, &mut Ids::now(), feed, visit)
 }
 
-/// The same from a row on, counted from 0.
+/// Does the same from a row on, counted from 0.
 fn visit_from<E>(
     first: usize,
     ids: &mut Ids,
@@ -57,7 +56,7 @@ fn visit_from<E>(
     visit: &mut Visit<'_>,
 ) -> Result<(), E> {
     let mut no_progress = |_, _| {};
-    // Sequences bring with them what they have.
+    // Sequences in memory already have all their data.
     let none = Columns::default();
     let mut intake = Intake::new(&none, Memory::new(MEMORY), ids, visit, &mut no_progress, 0);
     let mut row = first;
@@ -68,11 +67,11 @@ fn visit_from<E>(
     })
 }
 
-/// Shows sequences that are in memory to visitors on all cores, and returns the states that they
-/// ended with. What is made of all states together must not depend on who saw what.
+/// Shows sequences in memory to visitors on all cores, and returns their final states. The
+/// result of combining all states must not depend on which visitor saw which sequence.
 ///
-/// `feed` hands in some of the `rows`; a visitor is told a sequence's row, counted from 0.
-/// `going_on` is asked now and then, by the thread that calls, whether all should go on.
+/// `feed` passes in some of the `rows`; a visitor receives a sequence's row, counted from
+/// 0. The calling thread asks `going_on` from time to time whether to continue.
 pub fn fold_given<S: Send, E: From<String> + Send>(
     rows: usize,
     going_on: &mut dyn FnMut() -> Result<(), E>,
@@ -96,7 +95,7 @@ pub fn fold_given<S: Send, E: From<String> + Send>(
     )?;
     let (states, ids): (Vec<S>, Vec<Ids>) = shown.into_iter().unzip();
     if Ids::any_twice(ids) {
-        // Once more in order, to be sure and to say where.
+        // Read once more in order, to confirm the error and its place.
         let (mut state, mut ids) = (start(), Ids::now());
         show(&mut state, &mut ids, 0..rows)?;
         return Ok(vec![state]);

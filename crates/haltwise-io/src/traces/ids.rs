@@ -5,23 +5,22 @@ use std::collections::HashSet;
 use rayon::prelude::*;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// How many lists the hashes of [`Ids::Later`] are in, by their first bits:
-/// each is sorted within a cache.
+/// How many lists the hashes of [`Ids::Later`] are in, by their first bits; each is sorted
+/// within a cache.
 const LISTS: usize = 64;
 
-/// How many bytes an id takes here, at most, whatever its length.
+/// The most bytes that an id takes here, whatever its length.
 pub(super) const BYTES_PER_ID: u64 = 16;
 
-/// Which ids were met.
+/// The ids met so far.
 #[derive(Debug)]
 pub(super) enum Ids {
-    /// A repeat is noticed as soon as it comes. Two of 10⁹ different ids share
-    /// a hash with probability 10⁻²¹.
+    /// Repeats are detected at once. Two of 10⁹ different ids share a hash with probability
+    /// 10⁻²¹.
     Now(HashSet<u128>),
-    /// Repeats are looked for in the end. Many ids do not fit a cache, and
-    /// looking each up would take longer than reading its sequence. Hashes are
-    /// shorter, so that two ids may share one: whoever finds a repeat must
-    /// look again.
+    /// Repeats are searched for at the end. Many ids do not fit a cache, and looking up
+    /// each would take longer than reading its sequence. Hashes are shorter, so two ids may
+    /// share one: a repeat found this way must be checked again.
     Later(Vec<Vec<u64>>),
 }
 
@@ -34,7 +33,7 @@ impl Ids {
         Self::Later(vec![Vec::new(); LISTS])
     }
 
-    /// Adds an id; `false` if it is known to have been there.
+    /// Adds an id; `false` if it is known to be a repeat.
     pub(super) fn insert(&mut self, id: &str) -> bool {
         match self {
             Self::Now(ids) => ids.insert(xxh3_128(id.as_bytes())),
@@ -46,8 +45,8 @@ impl Ids {
         }
     }
 
-    /// Whether an id seems to have been met twice later than now, be it by the
-    /// same or by two that looked.
+    /// Whether an id of [`Ids::Later`] seems to repeat, in one of the lists or across
+    /// several.
     pub(super) fn any_twice(all: Vec<Self>) -> bool {
         let mut lists = vec![Vec::new(); LISTS];
         for own in all {

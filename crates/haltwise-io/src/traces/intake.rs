@@ -1,5 +1,5 @@
-//! Where every reader hands in its sequences: the checks that hold for all
-//! formats, made once, by the heart.
+//! The place where every reader delivers its sequences. The checks for all formats are made
+//! here, once, by the heart.
 
 use haltwise::Sequence;
 use haltwise::traces::{Checker, SequenceError};
@@ -17,9 +17,9 @@ const REPORT_EVERY: u64 = 1 << 20;
 /// Takes sequences from readers, checks them and shows them to the visitor.
 pub(super) struct Intake<'v> {
     pub(super) classes: Classes,
-    /// What readers should read beside what every trace has.
+    /// The columns to read in addition to those that every trace has.
     pub(super) columns: &'v Columns,
-    /// What readers may take.
+    /// The memory of readers.
     pub(super) memory: Memory,
     visit: &'v mut Visit<'v>,
     seen: &'v mut Ids,
@@ -70,23 +70,22 @@ impl<'v> Intake<'v> {
         Ok(())
     }
 
-    /// Whether scores are given, as far as it was seen.
+    /// Whether scores are given; `None` before the first sequence.
     pub(super) fn scores_given(&self) -> Option<bool> {
         self.checker.scores_given()
     }
 
-    /// The size of the file under way in bytes.
+    /// The size of the current file in bytes.
     pub(super) fn file_size(&self) -> u64 {
         self.progress.file
     }
 
-    /// Reports how much of the file under way is done, in any unit.
+    /// Reports how much of the current file is done, in any unit.
     pub(super) fn done(&mut self, done: u64, of: u64) {
         self.progress.done(done, of);
     }
 
-    /// Takes one sequence. Problems say at which step, not in which row: that
-    /// the reader knows.
+    /// Takes one sequence. A problem names its step, not its row, which the reader adds.
     pub(super) fn take(&mut self, sequence: Sequence<'_>) -> Result<(), Problem> {
         if let Some(id) = sequence.id {
             self.unseen(id)?;
@@ -100,8 +99,8 @@ impl<'v> Intake<'v> {
         }
         let mut about = sequence.about;
         if let (Some(label), true) = (sequence.label, self.columns.by_label()) {
-            // Files may meet names in any order: the same number need not be the
-            // same class in all of them.
+            // Files may contain names in any order, so the same number may mean another
+            // class in another file.
             about.group = about.group.or(self.classes.name_of(label));
         }
         not_empty(
@@ -129,7 +128,7 @@ impl<'v> Intake<'v> {
     }
 }
 
-/// Refuses the text of a column that says nothing.
+/// Refuses an empty text in a column.
 fn not_empty(text: Option<&str>, column: &str) -> Result<(), Problem> {
     match text {
         Some("") => Err(Problem::new(EMPTY).at(column)),
@@ -137,10 +136,10 @@ fn not_empty(text: Option<&str>, column: &str) -> Result<(), Problem> {
     }
 }
 
-/// The fault of a value.
+/// The message for an empty value.
 pub(super) const EMPTY: &str = "it is empty; fill it in, or drop the sequence";
 
-/// The fault of a sequence, and its place in it.
+/// The problem of a sequence, and its place in it.
 pub(super) fn unsound(error: SequenceError) -> Problem {
     let what = error.problem();
     let problem = if error.is_conflict() {
@@ -156,7 +155,7 @@ pub(super) fn unsound(error: SequenceError) -> Problem {
     }
 }
 
-/// Tells the caller how far reading has come, in bytes of all files.
+/// Reports the progress of reading, in bytes of all files.
 struct Progress<'v> {
     report: &'v mut dyn FnMut(u64, u64),
     total: u64,

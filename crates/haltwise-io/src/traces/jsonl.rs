@@ -44,7 +44,7 @@ pub(super) fn read(mut text: Text<'_>, intake: &mut Intake<'_>) -> Result<(), Pr
     Ok(())
 }
 
-/// The message for a line that is longer than this.
+/// The message for a line that is longer than this many bytes.
 pub(super) fn too_long(longest: u64) -> Problem {
     Problem::new(format_args!(
         "the line is longer than {}; write one sequence per line, or allow more memory",
@@ -85,10 +85,10 @@ fn not_json(line: &[u8], error: serde_json::Error) -> Problem {
         Category::Syntax | Category::Eof | Category::Io => ErrorKind::Format,
     };
     let whole = error.to_string();
-    // The parser saw one line alone: only its column means something.
+    // The parser saw only one line, so only its column is meaningful.
     let place = format!(" at line {} column {}", error.line(), error.column());
     let what = whole.strip_suffix(&place).unwrap_or(&whole);
-    // It may quote the line, of whatever length.
+    // The message may quote a line of any length.
     let (what, more) = cut(what, 200);
     let remedy = match is_python_number(line, error.column()) {
         true => "; JSON has no NaN or Infinity, and neither is a score",
@@ -100,7 +100,7 @@ fn not_json(line: &[u8], error: serde_json::Error) -> Problem {
         .caused_by(error)
 }
 
-/// Whether the parser stopped at a `NaN` or `Infinity`, as Python writes them.
+/// Whether the parser stopped at `NaN` or `Infinity`, as Python writes them.
 fn is_python_number(line: &[u8], column: usize) -> bool {
     let rest = &line[column.saturating_sub(2).min(line.len())..];
     [&b"NaN"[..], b"Inf", b"-Inf"]
@@ -108,7 +108,7 @@ fn is_python_number(line: &[u8], column: usize) -> bool {
         .any(|word| rest.windows(word.len()).take(3).any(|w| w == *word))
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Default)]
 struct Fields<'a> {
     id: Option<Name<'a>>,
@@ -189,7 +189,7 @@ impl<'de> Visitor<'de> for Wanted<'_> {
     }
 }
 
-/// Reads a value, which may be null, unless there is one already.
+/// Reads a value, which may be null; refuses a second value.
 fn read_once<'de, M: MapAccess<'de>, T: Deserialize<'de>>(
     map: &mut M,
     name: &'static str,
@@ -203,7 +203,7 @@ fn read_once<'de, M: MapAccess<'de>, T: Deserialize<'de>>(
 }
 
 impl Fields<'_> {
-    /// A column that was asked for and has no value.
+    /// A requested column without a value.
     fn lacking<'c>(&self, columns: &'c Columns) -> Option<&'c str> {
         if columns.numbers && self.number.is_none() {
             return Some("label");
@@ -279,7 +279,7 @@ fn flat(steps: &[Vec<f32>]) -> Result<(Vec<f32>, usize), Problem> {
     Ok((steps.concat(), classes))
 }
 
-/// A name: text, or a number or boolean taken as text.
+/// A name: text, or a number or boolean read as text.
 #[derive(Clone)]
 struct Name<'a>(Cow<'a, str>);
 
@@ -293,7 +293,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Name<'a> {
     }
 }
 
-/// A class: an integer, or a name, which is in quotes.
+/// A class: an integer, or a name in quotes.
 enum Class<'a> {
     Number(i128),
     Boolean(bool),
@@ -381,7 +381,8 @@ impl Serialize for Line<'_> {
             let predictions = self.shape.predicts.then_some(row.predictions());
             entry(&mut line, "predictions", predictions)?;
         }
-        // Scores that follow from `probs` would, written out, be taken for given.
+        // Scores that follow from `probs` would be read as given scores if they were
+        // written.
         entry(&mut line, "scores", row.given_scores())?;
         let probs = row.probs().map(|probs| probs.chunks_exact(row.classes()));
         entry(&mut line, "probs", probs.map(Vec::from_iter))?;
@@ -516,7 +517,7 @@ mod tests {
         let rows =
             read(r#"{"label": "18", "predictions": ["7", "18"], "scores": [0, 1]}"#).unwrap();
         assert_eq!((rows[0].1, &rows[0].2[..]), (Some(0), &[1, 0][..]));
-        // A name says nothing about a place in `probs`.
+        // A name does not give a place in `probs`.
         let message = refused(r#"{"label": "1", "probs": [[0.5, 0.5]]}"#);
         assert!(message.contains("classes have names here"), "{message}");
         let remedy = "write all labels and predictions as numbers, or all as names";

@@ -19,11 +19,11 @@ use crate::memory::{MEMORY, Memory};
 use crate::npz::Archive;
 use crate::problem::{Checked, Problem};
 
-/// The remark that says whose traces they are: a JSON object of texts.
+/// The remark that names the classifier: a JSON object of texts.
 pub const CLASSIFIER: &str = "classifier";
 
-/// Reads the remarks of a trace file, as [`WriteOptions`](super::WriteOptions)
-/// stored them. JSONL and CSV have none.
+/// Reads the remarks of a trace file that [`WriteOptions`](super::WriteOptions) stored.
+/// JSONL and CSV have none.
 pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
     let format = Format::of_file(path)?;
     let read = || {
@@ -37,7 +37,7 @@ pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
     read().map_err(|problem| problem.in_file(path))
 }
 
-/// The same, of a file that is held in memory. `name` stands for it in messages.
+/// Does the same for a file in memory. Messages call it `name`.
 pub fn metadata_of_bytes(name: &str, bytes: &[u8]) -> Result<Vec<(String, String)>> {
     let path = Path::new(name);
     let format = Format::of(path)?;
@@ -57,7 +57,7 @@ pub(super) fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>>
     }
     let mut array = archive.array(NAME, &mut Memory::new(MEMORY))?;
     let mut text = String::new();
-    // Someone else's array of that name is no remark of ours.
+    // An array of that name with another shape is not ours.
     if array.rows() != 1 || array.row_values() != 1 || !array.is_text() {
         return Ok(Vec::new());
     }

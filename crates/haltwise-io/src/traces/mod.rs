@@ -1,10 +1,9 @@
-//! Trace files: reading and writing what a classifier said.
+//! Trace files: reads and writes the outputs of a classifier.
 //!
-//! Every reader hands its sequences, one at a time, to one [`Intake`], which
-//! has them checked and passes them on as a [`Trace`]. Nothing but the row under
-//! way is held, so a file may be larger than memory; the exception is the
-//! layout of one row per step, where a sequence is only known to be complete
-//! at the end of the file.
+//! Every reader passes its sequences, one at a time, to one [`Intake`], which has them
+//! checked and passes them on as a [`Trace`]. Only the current row is in memory, so a file
+//! may be larger than memory. The exception is the layout of one row per step, where a
+//! sequence is only known to be complete at the end of the file.
 
 #[cfg(feature = "columnar")]
 mod arrays;
@@ -64,24 +63,24 @@ use intake::Intake;
 pub use metadata::{CLASSIFIER, metadata_of_bytes, read_metadata};
 pub use writer::{Layout, TraceWriter, WriteOptions};
 
-/// Said where this crate was built without them.
+/// The message of a build without them.
 #[cfg(not(feature = "columnar"))]
 const NO_COLUMNS: &str = "this build knows neither Parquet nor Arrow";
 
-/// Any, where no reader needs chunks.
+/// Any type, because no reader needs chunks.
 #[cfg(not(feature = "columnar"))]
 trait ChunkReader {}
 
 #[cfg(not(feature = "columnar"))]
 impl<T> ChunkReader for T {}
 
-/// What a visitor does with a sequence; what it says went wrong becomes an
-/// error that names the place in the file.
+/// What a visitor does with a sequence. Its error becomes an error that names the place in
+/// the file.
 pub type Visit<'a> = dyn FnMut(&Trace<'_>) -> std::result::Result<(), String> + 'a;
 
 /// Reads files into one set of traces, in the order given.
 ///
-/// `progress` is told now and then how many bytes of how many are done.
+/// `progress` is called from time to time with how many bytes of how many are done.
 ///
 /// ```no_run
 /// let traces = haltwise_io::read_traces(&["monday.npz", "tuesday.npz"], &mut |_, _| {})?;
@@ -95,8 +94,8 @@ pub fn read_traces<P: AsRef<Path>>(
     read_traces_seeing(paths, &Columns::default(), MEMORY, progress, &mut |_| {})
 }
 
-/// The same within so much memory, and shows each sequence as it came to `see`, with what these
-/// columns say of it.
+/// Does the same within this much memory. Also shows each sequence as it came to `see`,
+/// with the values of these columns.
 pub fn read_traces_seeing<P: AsRef<Path>>(
     paths: &[P],
     columns: &Columns,
@@ -116,7 +115,7 @@ pub fn read_traces_seeing<P: AsRef<Path>>(
 
 /// Reserves the memory for a sequence, at a number of values for each of its steps.
 fn keep(memory: &mut Memory, trace: &Trace<'_>, numbers: usize) -> std::result::Result<(), String> {
-    // Sequences of unequal length are filled up, to twice their size at most.
+    // Sequences of unequal length are padded, to twice their size at most.
     let bytes = 64 + 8 * numbers as u64 * trace.len() as u64;
     let taken = memory.take("to keep the traces", bytes);
     taken.map_err(|problem| problem.to_string())
@@ -129,8 +128,8 @@ fn add(builder: &mut Option<TracesBuilder>, trace: &Trace<'_>) -> std::result::R
     Ok(())
 }
 
-/// Reads all that the files say, class probabilities included, for a score to
-/// be chosen or learned; refuses files of which that takes more than half of [`MEMORY`].
+/// Reads everything in the files, including class probabilities, so that a score can be
+/// chosen or learned. Refuses files that need more than half of [`MEMORY`] for that.
 pub fn read_outputs<P: AsRef<Path>>(
     paths: &[P],
     columns: &Columns,
@@ -148,15 +147,14 @@ pub fn read_outputs<P: AsRef<Path>>(
 
 /// Shows every sequence of the files to a visitor, in the order given.
 ///
-/// The files are one set: an id may occur once in all of them, class names
-/// mean the same in each, and either all scores are given or none is. Each must
-/// have the `columns`; others are not looked at. Rows may have been visited when
-/// an error is found: drop what was made of them.
+/// The files are one set: an id may occur once in all of them, class names mean the same in
+/// each, and either all scores are given or none is. Each must have the `columns`; others
+/// are ignored. Rows may have been visited when an error is found: discard the results.
 ///
-/// Reading takes no more than [`MEMORY`]; what the visitor keeps is not counted.
+/// Reading takes no more than [`MEMORY`]; the memory of the visitor is not counted.
 ///
-/// Returns the names of the classes in the order of their numbers; none where
-/// classes are numbers in the files.
+/// Returns the names of the classes in the order of their numbers; none if classes are
+/// numbers in the files.
 pub fn visit_traces<P: AsRef<Path>>(
     paths: &[P],
     columns: &Columns,
@@ -166,7 +164,7 @@ pub fn visit_traces<P: AsRef<Path>>(
     visit_places(paths, columns, MEMORY, progress, &mut |_, row| visit(row))
 }
 
-/// The same within so much memory, and with the number of the file, counted from 0.
+/// Does the same within this much memory, with the number of the file, counted from 0.
 fn visit_places<P: AsRef<Path>>(
     paths: &[P],
     columns: &Columns,
@@ -217,8 +215,8 @@ fn refuse_twice<P: AsRef<Path>>(paths: &[P]) -> Result<()> {
     Ok(())
 }
 
-/// Shows every sequence of a file that is held in memory to a visitor, and
-/// returns the names of its classes. `name` stands for the file in messages.
+/// Shows every sequence of a file in memory to a visitor, and returns the names of its
+/// classes. Messages call the file `name`.
 pub fn visit_bytes(
     name: &str,
     format: Format,

@@ -18,10 +18,10 @@ use crate::npy::{self, Array, Shape};
 use crate::npz::{Archive, Listed};
 use crate::problem::{Checked, Problem};
 
-/// How much of an array waits in memory before it is written.
+/// How much of an array is buffered before it is written.
 const BUFFER: usize = 1 << 17;
 
-/// What an array is for.
+/// The role of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Labels,
@@ -37,7 +37,7 @@ enum Role {
     Weight,
 }
 
-/// The arrays that are read where they are there, and what their axes are.
+/// The arrays that are read if present, and their axes.
 fn wanted(columns: &Columns) -> Vec<(Role, &str, &'static [&'static str])> {
     let per_sequence: &[&str] = &["n"];
     let per_step: &[&str] = &["n", "T"];
@@ -62,8 +62,8 @@ fn wanted(columns: &Columns) -> Vec<(Role, &str, &'static [&'static str])> {
     wanted
 }
 
-/// Reads an archive. It is opened once per array, so that all arrays can be
-/// read side by side.
+/// Reads an archive. It is opened once per array, so that all arrays can be read in
+/// parallel.
 pub(super) fn read<R: Read + Seek>(
     open: &dyn Fn() -> io::Result<R>,
     intake: &mut Intake<'_>,
@@ -168,8 +168,7 @@ impl<'a> Arrays<'a> {
     }
 
     fn read_row(&mut self, row: &mut Row, numbers: bool) -> Checked {
-        // What pads a short sequence is nobody's business: only the steps it
-        // has are decoded.
+        // The padding of a short sequence is ignored: only its own steps are decoded.
         let mut steps = self.steps;
         for (role, array) in &mut self.arrays {
             let read = array.advance().and_then(|()| match role {
@@ -236,10 +235,10 @@ fn check_shapes(arrays: &[(Role, Array<'_>)]) -> Checked {
     }
 }
 
-/// The values of the row under way; buffers are used again for the next.
+/// The values of the current row; buffers are reused for the next.
 #[derive(Default)]
 struct Row {
-    /// Which arrays there are.
+    /// Which arrays are present.
     there: Vec<Role>,
     length: Vec<u32>,
     label: Option<u32>,
@@ -309,8 +308,8 @@ impl Row {
     }
 }
 
-/// Writes an archive. The arrays' shapes are known only after the last
-/// sequence, so each array waits in a nameless file of its own until then.
+/// Writes an archive. The arrays' shapes are known only after the last sequence, so each
+/// array waits in an unnamed file until then.
 #[derive(Debug)]
 pub(super) struct NpzWriter<W: Write + Seek> {
     out: W,
@@ -483,7 +482,7 @@ impl<W: Write + Seek> NpzWriter<W> {
     }
 }
 
-/// Writes the labels, as far as there are any: −1 for one that is missing.
+/// Writes the labels, if there are any; −1 marks a missing one.
 fn write_labels<W: Write + Seek>(
     zip: &mut ZipWriter<W>,
     labels: &[Option<u32>],
@@ -534,7 +533,7 @@ fn write_text(out: &mut impl Write, text: &str, width: usize) -> io::Result<()> 
     out.write_all(&bytes)
 }
 
-/// Bytes that wait in a file without a name.
+/// Bytes buffered in a file without a name.
 #[derive(Debug)]
 struct Spool(io::BufWriter<File>);
 
@@ -581,7 +580,7 @@ impl Spool {
     }
 }
 
-/// Texts that wait, and how long they are.
+/// Buffered texts, and their lengths.
 #[derive(Debug)]
 struct Texts {
     spool: Spool,

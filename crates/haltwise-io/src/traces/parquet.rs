@@ -23,11 +23,11 @@ use super::intake::Intake;
 use crate::error::ErrorKind;
 use crate::problem::Problem;
 
-/// How many bytes of values a batch should have: enough to decode in bulk,
-/// little beside the traces themselves.
+/// How many bytes of values a batch should have: enough to decode in bulk, and little
+/// compared with the traces themselves.
 const BATCH_BYTES: u64 = 1 << 21;
 
-/// What a value of a list takes while it is decoded: itself and its levels.
+/// The memory of a list's value while it is decoded: the value and its levels.
 const BYTES_PER_VALUE: u64 = 8;
 
 /// Reads a Parquet file.
@@ -88,7 +88,7 @@ impl Opened {
         u64::try_from(self.0.metadata().row_group(group).compressed_size()).unwrap_or(0)
     }
 
-    /// Whether row groups can be read each on its own.
+    /// Whether each row group can be read on its own.
     pub(super) fn groups_stand_alone(&self, columns: &Columns) -> Result<bool, Problem> {
         let schema = self.0.schema();
         Ok(Batches::find(schema, columns)?.rows_stand_alone(schema))
@@ -103,8 +103,7 @@ impl Opened {
     pub(super) fn steps(&self) -> u64 {
         let mut steps = 0;
         for group in self.0.metadata().row_groups() {
-            // Lists of lists have a value per class, so the other columns are
-            // asked first.
+            // Lists of lists have a value per class, so the other columns are tried first.
             let values = |name: &str| {
                 let mut columns = group.columns().iter();
                 let found =
@@ -119,7 +118,7 @@ impl Opened {
         steps
     }
 
-    /// Refuses columns whose compression is not read here.
+    /// Refuses columns whose compression is not supported.
     fn check_compression(&self, groups: &[usize], needed: &[usize]) -> Result<(), Problem> {
         let metadata = self.0.metadata();
         let schema = metadata.file_metadata().schema_descr();
@@ -190,12 +189,12 @@ fn batch_rows(metadata: &ParquetMetaData) -> usize {
     (BATCH_BYTES / bytes_per_row(metadata)).clamp(1, 1 << 16) as usize
 }
 
-/// About how many bytes a row takes once it is decoded.
+/// The approximate number of bytes of a decoded row.
 fn bytes_per_row(metadata: &ParquetMetaData) -> u64 {
     let size = |size: i64| u64::try_from(size).unwrap_or(0);
     let groups = metadata.row_groups().iter();
     let bytes: u64 = groups.fold(0, |sum, group| {
-        // Values that repeat take next to nothing in the file.
+        // Repeated values take almost no space in the file.
         let values = group
             .columns()
             .iter()
@@ -208,20 +207,19 @@ fn bytes_per_row(metadata: &ParquetMetaData) -> u64 {
     bytes / row_count(metadata).max(1) + 1
 }
 
-/// A file whose content is not what it should be.
+/// A damaged file, or one with the wrong content.
 pub(super) fn damaged(what: impl Display) -> Problem {
     Problem::format(format_args!(
         "it cannot be decoded ({what}); if it is cut short or damaged, write or copy it again"
     ))
 }
 
-/// The same, as a decoder that is not ours says it.
+/// The same, for the error of an external decoder.
 pub(super) fn undecodable(error: impl Error + Send + Sync + 'static) -> Problem {
     damaged(&error).of_kind(kind_of(&error)).caused_by(error)
 }
 
-/// What a decoder's error is about: the machine, what it does not know, or the
-/// content.
+/// The kind of a decoder's error: the machine, an unsupported feature, or the content.
 fn kind_of(error: &(dyn Error + 'static)) -> ErrorKind {
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return ErrorKind::of_reading(error);
@@ -235,7 +233,7 @@ fn kind_of(error: &(dyn Error + 'static)) -> ErrorKind {
     }
 }
 
-/// Runs a decoder that is not ours, and that may panic on a damaged file.
+/// Runs an external decoder, which may panic on a damaged file.
 pub(super) fn unharmed<T>(decode: impl FnOnce() -> T) -> Result<T, Problem> {
     catch_unwind(AssertUnwindSafe(decode)).map_err(|_| damaged("its decoder gave up"))
 }

@@ -11,18 +11,18 @@ use super::intake::{Intake, unsound};
 use crate::memory::Memory;
 use crate::problem::{Checked, Problem, quoted};
 
-/// What a step takes in the lists of its sequence, which double as they grow: a score and a
-/// prediction, and what few files have.
+/// The memory of a step in the lists of its sequence, which double as they grow: a score, a
+/// prediction, and the values that few files have.
 pub(super) const BYTES_PER_STEP: u64 = 2 * 8;
 const BYTES_OF_MORE: u64 = 2 * 12;
 
-/// What a step takes that came before one that precedes it.
+/// The memory of a step that came before one that precedes it.
 const BYTES_PER_EARLY: u64 = 2 * size_of::<Early>() as u64;
 
-/// What a sequence takes beside its steps.
+/// The memory of a sequence in addition to its steps.
 const BYTES_PER_SEQUENCE: u64 = 2 * (size_of::<Open>() + size_of::<More>() + 48) as u64;
 
-/// What takes memory, for messages.
+/// What the memory is for, in messages.
 const WAITING: &str = "to wait for all rows of each sequence, which may be anywhere in the file,";
 
 /// One row of a file that has a row per step.
@@ -35,7 +35,7 @@ pub(super) struct Step<'a> {
     pub(super) values: Values,
 }
 
-/// What a row says of its whole sequence: the same in all its rows.
+/// The data of a row about its whole sequence: the same in all its rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Whole<'a> {
     pub(super) label: Option<u32>,
@@ -46,29 +46,29 @@ pub(super) struct Whole<'a> {
     pub(super) weight: Option<f64>,
 }
 
-/// What a row says of its step.
+/// The data of a row about its step.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Values {
     pub(super) score: f32,
     pub(super) prediction: Option<u32>,
-    /// What a regression predicted.
+    /// The prediction of a regression.
     pub(super) number: Option<f32>,
     pub(super) loss: Option<f32>,
     pub(super) cost: Option<f32>,
 }
 
-/// Collects steps into sequences: 8 bytes per step, and 4 for each further
-/// column of it, until the file ends.
+/// Collects steps into sequences until the file ends: 8 bytes per step, and 4 for each
+/// further column of it.
 ///
-/// Rows of different sequences may interleave, so that none is known to be
-/// complete before the end.
+/// Rows of different sequences may interleave, so no sequence is known to be complete
+/// before the end.
 #[derive(Debug)]
 pub(super) struct Steps {
-    /// What the file calls a row: "row" or "line".
+    /// The file's word for a row: "row" or "line".
     row_word: &'static str,
     sequences: Vec<Open>,
     by_id: HashMap<u128, usize>,
-    /// The sequence of the row before: the next row mostly has the same.
+    /// The sequence of the previous row; most rows have the same as the one before.
     current: usize,
 }
 
@@ -76,10 +76,10 @@ pub(super) struct Steps {
 struct Open {
     id: Box<str>,
     label: Option<u32>,
-    /// Steps 1, 2, … as far as they came in order.
+    /// Steps 1, 2, …, as far as they came in order.
     predictions: Vec<u32>,
     scores: Vec<f32>,
-    /// What few files have.
+    /// Data that few files have.
     more: Option<Box<More>>,
     /// Steps that came before one that precedes them.
     early: Vec<Early>,
@@ -97,10 +97,9 @@ struct More {
 }
 
 impl More {
-    /// What another row says differently.
+    /// The field in which another row differs.
     fn differs(&self, whole: &Whole<'_>) -> Option<&'static str> {
-        // By their bits: what is no number is equal to nothing, and is refused
-        // in the end.
+        // Compared by bits, because NaN is equal to nothing; it is refused at the end.
         if self.number.map(f32::to_bits) != whole.number.map(f32::to_bits) {
             Some("label")
         } else if self.group.as_deref() != whole.group {
@@ -165,8 +164,8 @@ impl Steps {
         Ok(&mut self.sequences[self.current])
     }
 
-    /// Hands in all sequences, in the order of their first rows, and lets go
-    /// of each as soon as it is handed in.
+    /// Delivers all sequences, in the order of their first rows, and frees each one at
+    /// once.
     pub(super) fn finish(self, intake: &mut Intake<'_>) -> Checked {
         for mut open in self.sequences {
             open.settle().map_err(|(row, problem)| match row {
@@ -208,7 +207,7 @@ impl Open {
         }
     }
 
-    /// Refuses a row that says something else of its sequence than the first.
+    /// Refuses a row that contradicts the first row of its sequence.
     fn check(&self, step: &Step<'_>) -> Checked {
         let same_label = self.label == step.whole.label;
         let what = match &self.more {
@@ -261,7 +260,7 @@ impl Open {
         }
     }
 
-    /// Puts the steps that came early in their places.
+    /// Moves the steps that came early to their places.
     fn settle(&mut self) -> Result<(), (Option<u64>, Problem)> {
         self.early.sort_by_key(|early| (early.t, early.row));
         for early in std::mem::take(&mut self.early) {
@@ -285,7 +284,7 @@ impl Open {
         Ok(())
     }
 
-    /// The sequence, all of whose steps are there.
+    /// The complete sequence.
     fn sequence(&self) -> Sequence<'_> {
         fn some<T>(values: &[T]) -> Option<&[T]> {
             (!values.is_empty()).then_some(values)

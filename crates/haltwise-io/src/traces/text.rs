@@ -1,5 +1,4 @@
-//! Text as bytes that come in order, packed or not, with a count of those
-//! read from the file.
+//! Text as bytes in order, packed or not, with a count of those read from the file.
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Error, Read, Result};
@@ -19,17 +18,17 @@ pub(super) struct Text<'a> {
     allowance: Allowance,
 }
 
-/// How many bytes may still be read: for parsers that have no bound of their own.
+/// How many bytes may still be read, for parsers without a bound of their own.
 #[derive(Clone)]
 pub(super) struct Allowance(Rc<Cell<u64>>);
 
 impl Allowance {
-    /// Lets this many more be read, and those that a buffer may hold already.
+    /// Allows this many more bytes, and those that a buffer may already hold.
     pub(super) fn allow(&self, bytes: u64) {
         self.0.set(bytes.saturating_add(BUFFER as u64));
     }
 
-    /// Whether all were read that were allowed.
+    /// Whether all allowed bytes were read.
     pub(super) fn is_used_up(&self) -> bool {
         self.0.get() == 0
     }
@@ -68,7 +67,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// What bounds reading.
+    /// The limit of reading.
     pub(super) fn allowance(&self) -> Allowance {
         self.allowance.clone()
     }

@@ -1,4 +1,4 @@
-//! Writing traces, one sequence at a time.
+//! Writes traces, one sequence at a time.
 
 use std::io::{BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -13,36 +13,34 @@ use super::{Columns, Format, csv, jsonl};
 use crate::error::{Cause, Error, Result};
 use crate::write::{WholeFile, cannot_write, failed, folder_of};
 
-/// What a row of a Parquet or Arrow file stands for.
+/// The meaning of a row of a Parquet or Arrow file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// A row is a sequence; predictions, scores and probabilities are lists.
     #[default]
     PerSequence,
-    /// A row is a step. There is no place for probabilities.
+    /// A row is a step. Probabilities cannot be stored.
     PerStep,
 }
 
-/// How traces are written.
+/// Options for writing traces.
 #[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
-    /// The layout, for Parquet and Arrow; CSV always has a row per step, the
-    /// others a sequence at a time.
+    /// The layout, for Parquet and Arrow. CSV always has a row per step; the others always
+    /// have a row per sequence.
     pub layout: Layout,
-    /// Remarks to store with the traces: in Parquet's and Arrow's metadata,
-    /// and in NPZ as a JSON object in the string `metadata`. JSONL and CSV
-    /// have no place for them.
+    /// Remarks to store with the traces: in Parquet's and Arrow's metadata, and in NPZ as a
+    /// JSON object in the string `metadata`. JSONL and CSV cannot hold them.
     pub metadata: Vec<(String, String)>,
-    /// The columns for groups, units, weights and costs: what has no name here
-    /// is not written.
+    /// The columns for groups, units, weights and costs; those without a name here are not
+    /// written.
     pub columns: Columns,
 }
 
-/// Writes traces to a file, one sequence at a time, in the format that the
-/// file's extension stands for.
+/// Writes traces to a file, one sequence at a time, in the format of the file's extension.
 ///
-/// The file appears under its name when [`finish`](Self::finish) succeeds, and
-/// a file of that name is untouched until then.
+/// The file appears under its name when [`finish`](Self::finish) succeeds. Until then, an
+/// existing file of that name is untouched.
 ///
 /// ```
 /// use haltwise::Sequence;
@@ -71,11 +69,12 @@ pub struct TraceWriter {
     state: State,
 }
 
-/// What the first sequence had, and all must have, and is written of each.
+/// The fields of the first sequence; all sequences must have them, and they are written for
+/// each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) id: bool,
-    /// How many classes `probs` has, where there is one.
+    /// How many classes `probs` has, if it is there.
     pub(super) classes: Option<usize>,
     scores_given: bool,
     /// Whether there are predictions of classes.
@@ -188,20 +187,20 @@ impl Shape {
             numbers: row.numbers().is_some(),
             losses: row.losses().is_some(),
             group: about.group.is_some() && columns.group_column().is_some(),
-            // Groups may be the units: then they are there already.
+            // Groups may be the units; then the column is already there.
             unit: about.unit.is_some() && columns.unit.is_some() && columns.unit != columns.group,
             weight: about.weight.is_some() && columns.weight.is_some(),
             costs: about.costs.is_some() && columns.costs.is_some(),
         }
     }
 
-    /// Whether scores are left out, because they follow from `probs`. Written
-    /// out, they would be taken for given.
+    /// Whether scores are left out because they follow from `probs`. If they were written,
+    /// they would be read as given scores.
     pub(super) fn scores_follow(self) -> bool {
         self.classes.is_some() && !self.scores_given
     }
 
-    /// Whether there are predictions, be it of classes or of numbers.
+    /// Whether there are predictions, of classes or of numbers.
     pub(super) fn has_predictions(self) -> bool {
         self.predicts || self.numbers
     }
@@ -289,8 +288,7 @@ impl<W: Write + Seek + Send> Encoder<W> {
     }
 }
 
-/// A row per step needs an id: the position, counted from 1, where a sequence
-/// has none.
+/// A row per step needs an id: the position, counted from 1, if a sequence has none.
 pub(super) fn id_or_position(row: &Trace<'_>, position: u64) -> String {
     row.id().map_or_else(|| position.to_string(), str::to_owned)
 }

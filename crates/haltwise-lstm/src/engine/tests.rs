@@ -1,4 +1,4 @@
-//! The kernels beside the plain reference, at every SIMD level of this machine.
+//! The kernels against the plain reference, at every SIMD level of this machine.
 
 use super::*;
 use crate::model::initial_parameters;
@@ -26,8 +26,7 @@ pub(crate) fn levels() -> Vec<Level> {
     vec![best]
 }
 
-/// Random sequences of unequal length, no number behind their ends, and a random
-/// network.
+/// Random sequences of unequal length, with NaN after their ends, and a random network.
 pub(crate) struct Sample {
     pub(crate) shape: Shape,
     pub(crate) values: Vec<f32>,
@@ -118,7 +117,7 @@ impl Sample {
             .collect()
     }
 
-    /// All there is to know, with new blocks, and the bits of it.
+    /// All results of the network, with new blocks, bit by bit.
     pub(crate) fn all(&self, level: Level) -> (Scored, LossSums, (LossSums, Vec<u32>)) {
         let engine = self.engine(level);
         let rows: Vec<usize> = (0..self.lengths.len()).collect();
@@ -238,7 +237,7 @@ fn a_sequence_scores_the_same_alone_or_among_others() {
     }
 }
 
-/// Leaves no number in a block but the hidden state before the first step.
+/// Fills a block with NaN, except for the hidden state before the first step.
 fn poison(block: &mut Block) {
     let nothing = Lanes([f32::NAN; LANES]);
     for layer in &mut block.layers {

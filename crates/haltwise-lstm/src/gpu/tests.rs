@@ -1,6 +1,6 @@
-//! What can be told without a GPU; and, under names that begin with `gpu`, the kernels beside the
-//! float64 reference. Where there is no GPU those are skipped, saying so; `make test-gpu` asks
-//! for them.
+//! Tests that need no GPU; and, with names that begin with `gpu`, tests of the kernels
+//! against the float64 reference. Without a GPU those are skipped with a message; `make
+//! test-gpu` requires them.
 
 use super::*;
 use crate::engine::tests::{GAMMA, Sample, shapes};
@@ -20,14 +20,15 @@ fn shape(features: usize, hidden: usize, layers: usize, classes: usize, gap_head
     }
 }
 
-/// Whether there is a GPU; if not, says what is skipped.
+/// Whether there is a GPU; if not, prints which test is skipped.
 fn gpu_there() -> bool {
     let there = Gpu::open(0);
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     if let Err(error) = &there {
         let asked = std::env::var_os("HALTWISE_REQUIRE_GPU").is_some();
         assert!(!asked, "{error}");
-        // Past the test runner, which keeps what passing tests print to itself.
+        // Written to stderr directly, because the test runner hides the output of passing
+        // tests.
         let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {error}");
     }
     there.is_ok()
@@ -57,7 +58,7 @@ fn a_padded_network_is_the_same_network() {
                 assert!((a - b).abs() < 1e-6, "{shape:?}: {a} {b}");
             }
         }
-        // The gradients of the padding are zero, so it stays what it is.
+        // The gradients of the padding are zero, so it stays unchanged.
         let (gradient, same) = (floats(&gradient), floats(&same));
         let mut unpadded = vec![0.0; gradient.len()];
         layout.unpad(&same, &mut unpadded);
@@ -94,7 +95,7 @@ fn a_gpu_that_is_not_there_is_an_error_or_the_cpu() {
     assert!(error.contains("600 units"), "{error}");
 }
 
-/// Loss and gradients on the GPU, `parts` parts of the batch after each other.
+/// Loss and gradients on the GPU, with the batch in `parts` consecutive parts.
 fn learn(sample: &Sample, parts: usize) -> (f64, Vec<f32>) {
     let mut engine = GpuEngine::open(0, &sample.shape).unwrap();
     engine.load(&sample.parameters).unwrap();
@@ -149,7 +150,7 @@ fn scores(sample: &Sample, device: Device) -> Scores {
     all
 }
 
-/// The bounds are those that the CPU's kernels are held to.
+/// The bounds are the same as for the CPU's kernels.
 fn equals_the_reference(sample: &Sample) {
     let parameters: Vec<f64> = sample.parameters.iter().map(|p| f64::from(*p)).collect();
     let reference = Reference {
@@ -223,7 +224,7 @@ fn gpu_large_networks_equal_the_reference() {
             let gap = hidden % 128 == 0;
             equals_the_reference(&Sample::new(shape(3, hidden, layers, 6, gap), 13, 9));
         }
-        // Wide slices, and more sequences than run together.
+        // Tests wide slices, and more sequences than run together.
         for (hidden, n) in [
             (96, 1300),
             (256, 70),
@@ -234,15 +235,16 @@ fn gpu_large_networks_equal_the_reference() {
         ] {
             equals_the_reference(&Sample::new(shape(2, hidden, 1, 5, true), n, 3));
         }
-        // Two layers at the same time, in narrow and wide slices, and in parts of them.
+        // Tests two layers at the same time, in narrow and wide slices, and in parts of
+        // them.
         for (features, n) in [(1, 60), (5, 100), (3, 250), (16, 300), (3, 500)] {
             equals_the_reference(&Sample::new(shape(features, 256, 2, 6, true), n, 5));
         }
     }
 }
 
-/// From this many on, blocks take their sequences through all layers by themselves. The CPU is held to
-/// the reference by its own tests.
+/// From this many on, each block takes its sequences through all layers by itself. The CPU
+/// has its own tests against the reference.
 #[test]
 fn gpu_many_sequences_equal_the_cpu() {
     if gpu_there() {
@@ -301,7 +303,8 @@ fn gpu_parts_of_a_batch_add_up_and_runs_repeat_to_the_bit() {
     }
 }
 
-/// Sequences whose first feature says which of three classes they are of, more clearly with time.
+/// Sequences whose first feature shows which of three classes they belong to, more clearly
+/// over time.
 fn learnable(n: usize) -> (Vec<f32>, Vec<u32>) {
     let labels: Vec<u32> = (0..n).map(|i| (i * 7 % 3) as u32).collect();
     let mut random = crate::random::Random::new(4, 0);
@@ -385,7 +388,7 @@ fn gpu_that_fails_loses_nothing() {
         return;
     }
     let (values, labels) = learnable(300);
-    // A weight beyond the range of its products: it refuses to go on.
+    // A weight too large for its products: training refuses to go on.
     let spoil = |trainer: &mut Trainer<'_>| trainer.state.parameters[5] = 2000.0;
     let mut asked = trainer(&values, &labels, Device::Cuda(0));
     asked.epoch().unwrap();

@@ -1,4 +1,4 @@
-//! Real data for tests, where the machine has it.
+//! Real data for tests, if the machine has it.
 #![allow(dead_code, unused_imports)] // not every test uses all of it
 
 #[allow(unreachable_pub)]
@@ -12,8 +12,7 @@ use haltwise_io::{Columns, read_integers, visit_traces};
 
 pub(crate) use data::data_folder;
 
-/// The rows of a dataset that `golden/NAME.rows.npz` lists under `part`,
-/// `limit` at the most.
+/// The rows of a dataset that `golden/NAME.rows.npz` lists under `part`; at most `limit`.
 pub(crate) fn rows(name: &str, part: &str, limit: usize) -> Option<SeriesSet> {
     let folder = data_folder()?;
     let all = read(

@@ -1,5 +1,5 @@
-//! What a rule does to traces: accuracy early and late, halt times, and the
-//! gap among the sequences halted by each step.
+//! The results of a rule on traces: accuracy early and late, halt times, and the gap among
+//! the sequences halted by each step.
 
 use std::collections::BTreeMap;
 
@@ -70,11 +70,11 @@ pub struct Evaluator {
     reads_on: bool,
     /// The number of steps of the rule, or of the longest sequence if that has more.
     t_max: usize,
-    /// What the rule promises.
+    /// The promise of the rule.
     terms: Terms,
     seed: u64,
     measure: Measure,
-    /// Where each sequence halts, in the order they came.
+    /// The halt of each sequence, in the order they came.
     halts: Vec<Halt>,
     /// How many steps the sequences have in all.
     available: usize,
@@ -453,7 +453,7 @@ impl Evaluator {
         }
     }
 
-    /// What a sequence lost.
+    /// The loss of a sequence.
     fn loss(&self, i: usize) -> f64 {
         let counted = || f64::from(u8::from(self.halts[i].loss > 0));
         self.losses.get(i).copied().unwrap_or_else(counted)
@@ -487,7 +487,7 @@ impl Evaluator {
     }
 
     /// Computes the mean loss of the ⌊share·n⌋ sequences that halted first (ties by input
-    /// order), and an interval for it. Where there are units, it is a mean over the units
+    /// order), and an interval for it. If there are units, it is a mean over the units
     /// that have any of these sequences, because the sequences of one unit are dependent.
     fn earliest(&self, judged: &dyn Fn(usize) -> bool, share: &str) -> (Option<f64>, (f64, f64)) {
         let share: f64 = share.parse().unwrap_or(0.0);

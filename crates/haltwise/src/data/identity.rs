@@ -185,8 +185,8 @@ impl std::iter::Sum for SetSummary {
     }
 }
 
-/// What is known about a classifier, as names and values. It is enough to tell it from
-/// another classifier, for which a rule would promise nothing.
+/// A description of a classifier, as names and values. It is enough to tell it from another
+/// classifier, for which a rule would promise nothing.
 pub type Classifier = BTreeMap<String, String>;
 
 /// A sample of a set that detects sequences that are also in another set: those with the

@@ -79,7 +79,7 @@ pub(super) enum Fault {
     HeavyWeight { weight: f64, bound: f64 },
     #[error("{found} values for {steps} steps; each step needs one")]
     PerStep { found: usize, steps: usize },
-    #[error("sets whose scores came about or were binned in different ways cannot be joined")]
+    #[error("these sets cannot be joined: their scores were computed or binned in different ways")]
     OtherKind,
 }
 

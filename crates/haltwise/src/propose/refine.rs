@@ -270,8 +270,8 @@ impl<'r> Stopping<'r> {
         now
     }
 
-    /// A bound on how sharply the cost may bend, at coefficients, with the share of each
-    /// row in the score; the lower triangle.
+    /// Estimates how sharply the cost may bend at these coefficients, from the pull of each
+    /// row; the lower triangle.
     fn curvature(&self, beta: &[f64]) -> Vec<f64> {
         let all = (0..self.sequences.len()).into_par_iter();
         let bends = all.flat_map_iter(|i| {

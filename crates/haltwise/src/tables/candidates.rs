@@ -13,7 +13,8 @@ use crate::numbers::thresholds::Thresholds;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AtNever {
-    /// Skip it: the rule equals the one before, so there is nothing to test.
+    /// Skip it: the rule is the same as the one before, whose hypothesis was already rejected,
+    /// so there is nothing to test.
     #[default]
     Skip,
     /// Test it anyway, as the paper's listing does. If no sequence has halted by that step,

@@ -67,7 +67,7 @@ pub enum EvidenceError {
     Twice(u64),
     /// The candidates were made from other sequences than those left out.
     #[error(
-        "other sequences were left out than those that the candidates were made from, so some of \
+        "the sequences left out are not those that the candidates were made from, so some of \
          those may have been counted, which voids the guarantee; {remedy}"
     )]
     Leak {

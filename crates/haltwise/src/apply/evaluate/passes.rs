@@ -5,7 +5,7 @@ use crate::data::identity::{Key, SetSummary};
 use crate::data::sequence::Trace;
 use crate::rule::Rule;
 
-/// What a rule did to a set.
+/// The results of a rule on a set.
 #[derive(Debug)]
 pub struct Evaluated {
     /// The evaluation of the set.

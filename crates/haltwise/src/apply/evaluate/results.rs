@@ -82,7 +82,7 @@ pub struct Accuracy {
     pub early_se: f64,
 }
 
-/// What reading cost on average.
+/// The mean cost of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CostResult {
     /// The cost until the sequences halted.
@@ -91,7 +91,7 @@ pub struct CostResult {
     pub full: f64,
 }
 
-/// What a rule did to the sequences of a group.
+/// The results of a rule on the sequences of a group.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GroupResult {
     /// The group.
@@ -108,7 +108,7 @@ pub struct GroupResult {
     pub by_step: Vec<StepResult>,
 }
 
-/// What a rule did to a set of traces.
+/// The results of a rule on a set of traces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// How many sequences.
@@ -144,7 +144,7 @@ pub struct Evaluation {
     /// How many further sequences the rule's weights leave out.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub thinned: usize,
-    /// What reading cost, if the rule minimises cost.
+    /// The mean cost of reading, if the rule minimises cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostResult>,
     /// The same for each group that the promise covers separately.

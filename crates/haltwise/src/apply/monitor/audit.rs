@@ -21,8 +21,8 @@ pub enum AuditError {
     Score(#[from] StepError),
     /// The trace belongs to a group that the promise does not cover.
     #[error(
-        "the group {0:?} is none that the rule was certified for; leave its sequences out, or \
-         calibrate with them"
+        "the rule was not certified for the group {0:?}; leave its sequences out, or calibrate \
+         with them"
     )]
     Group(String),
     /// The trace does not say which group it belongs to.
@@ -48,7 +48,7 @@ pub enum AuditError {
     SomeWeights(String),
 }
 
-/// What a rule did to a trace: the input of a [`Monitor`](super::Monitor).
+/// The effect of a rule on a trace: the input of a [`Monitor`](super::Monitor).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Audited {
     /// The step, counted from 1, at which it halts.
@@ -124,7 +124,7 @@ impl Auditor {
     }
 }
 
-/// What a rule does to a stream.
+/// Applies a rule to a stream.
 fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<Audited, AuditError> {
     let (found, t_max) = (trace.len(), rule.t_max());
     if found > t_max && !rule.reads_on() {

@@ -201,7 +201,7 @@ fn unknown_outcomes_widen_the_interval_on_both_sides() {
         let (pending, _) = monitor.halt(running, 2);
         monitor.settle(pending, true);
     }
-    // No step that is watched had them halted.
+    // They halted by no watched step.
     assert_eq!(monitor.verdict().by_step, known.by_step);
 }
 
@@ -404,7 +404,7 @@ fn streams_that_count_for_nothing_are_counted_and_nothing_is_all_clear() {
     monitor.close_units(1);
     assert_eq!(monitor.open_units(), 0);
     assert!(monitor.verdict().all_clear);
-    // A unit comes back after it was closed.
+    // A closed unit comes back.
     assert_eq!(monitor.begin_of_unit(9, 0, unit_name(3)), None);
     let of_closed = |of_closed_units| Unwatched {
         of_closed_units,
@@ -413,7 +413,7 @@ fn streams_that_count_for_nothing_are_counted_and_nothing_is_all_clear() {
     let verdict = monitor.verdict();
     assert_eq!((verdict.audits, verdict.unwatched), (400, of_closed(1)));
     assert!(!verdict.all_clear);
-    // A unit whose outcome is not known yet comes back.
+    // A unit comes back that was closed with an unknown outcome.
     let _running = monitor.begin_of_unit(9, 0, unit_name(400));
     monitor.close_unit(0, unit_name(400));
     assert_eq!(monitor.begin_of_unit(9, 0, unit_name(400)), None);

@@ -71,7 +71,7 @@ impl UnitKey {
     }
 }
 
-/// Which stream of which unit an audit is.
+/// The place of an audit: which stream of which unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
     pub(super) unit: UnitKey,
@@ -102,7 +102,7 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    /// What the unit adds to the row.
+    /// The row that the unit adds.
     pub(super) fn row(self) -> Row {
         let (halted, loss) = match self {
             Self::Open => (1, None),

@@ -1,4 +1,4 @@
-//! What a monitor knows at a moment.
+//! The verdict of a monitor.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub struct Alarm {
     pub since: u64,
 }
 
-/// What a monitor knows at a moment.
+/// The knowledge of a monitor at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// How many streams were audited.

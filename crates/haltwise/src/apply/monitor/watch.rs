@@ -1,5 +1,4 @@
-//! What a monitor watches: which loss is tolerated, by which steps, in which
-//! groups.
+//! The watch of a monitor: the tolerated loss, the steps and the groups.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +14,7 @@ const MOST_STEPS: usize = 64;
 /// the others share the rest.
 const LAST: f64 = 0.6;
 
-/// What a monitor watches; fixed before the first stream.
+/// What to watch; fixed before the first stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Watch {
     pub(super) alpha: Alpha,
@@ -73,8 +72,8 @@ impl Watch {
     /// late or never, and labels are wanted where early and full answer differ. So a group
     /// of labelled streams would hold only those that may have lost something. A promise
     /// that holds in every class holds for all, since E[(loss − α)·1{halted by t}] is then
-    /// a sum of terms that are at most 0. So an alarm is true, but no alarm says nothing
-    /// about any one class.
+    /// a sum of terms that are at most 0. So an alarm is true, but the lack of an alarm says
+    /// nothing about any one class.
     pub fn groups_of(rule: &Rule) -> &[String] {
         match rule.terms().by.as_deref() {
             Some(LABEL) | None => &[],
