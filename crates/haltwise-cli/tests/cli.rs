@@ -47,7 +47,7 @@ fn calibrate_says_what_is_guaranteed_to_whom_and_what_to_expect() {
         "On the certifying traces it reads 2.",
         "step 1 never",
         "rules passed their tests on 2,",
-        "the one that halts earliest was chosen",
+        "was chosen among those that passed",
         "Written to rule.json.",
     ] {
         assert!(
