@@ -478,7 +478,7 @@ fn looks_that_were_planned_add_up_and_no_others_are_made() {
         .stdout;
     assert_eq!(look("rule.json"), made(2, 1500));
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("It is from look 2 of 2"), "{said}");
+    assert!(said.contains("comes from look 2 of 2"), "{said}");
     work.done("inspect rule.json");
 
     // Before the first look there is nothing to certify.
