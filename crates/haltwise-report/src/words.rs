@@ -516,6 +516,6 @@ mod tests {
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.starts_with("  step 1          1\n"));
         assert!(text.contains("  step 200 "));
-        assert!(text.ends_with("the rule file has all)\n"));
+        assert!(text.ends_with("the rule file has all of them)\n"));
     }
 }

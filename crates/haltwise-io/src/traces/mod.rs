@@ -7,6 +7,7 @@
 
 #[cfg(feature = "columnar")]
 mod arrays;
+#[cfg(feature = "columnar")]
 mod arrow;
 #[cfg(feature = "columnar")]
 mod batch;
