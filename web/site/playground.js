@@ -76,6 +76,8 @@ function answered() {
 }
 
 async function open(role, name, bytes) {
+  // Results on their way are about other files: they must not cover what is said of this one.
+  number += 1;
   problem(null);
   say(`Reading ${name}…`);
   worker.postMessage({ kind: "open", role, name, bytes }, [bytes]);
@@ -134,9 +136,11 @@ const heard = {
       return;
     }
     at("progress").hidden = true;
-    at("results").setAttribute("aria-busy", "false");
-    document.documentElement.dataset.shown = of;
-    if (strokes !== null) askStroke();
+    if (of === number) {
+      at("results").setAttribute("aria-busy", "false");
+      document.documentElement.dataset.shown = of;
+      if (strokes !== null) askStroke();
+    }
     answered();
   },
   replayed({ decided: all }) {
