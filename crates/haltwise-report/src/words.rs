@@ -143,10 +143,15 @@ pub fn guarantee(rule: &Rule) -> String {
             true => "to train the classifier",
             false => "to train the classifier, to fit or to screen",
         };
+        // With units, those are the independent draws: `assumptions` says so.
+        let drawn = match rule.terms().unit {
+            None => "independent draws",
+            Some(_) => "draws",
+        };
         text += &format!(
-            " It covers new sequences drawn like the {} that certified it (independent draws from \
-             one source, none of them used {not_used}), read by the same classifier. It says \
-             nothing about a source that has changed.",
+            " It covers new sequences drawn like the {} that certified it ({drawn} from one \
+             source, none of them used {not_used}), read by the same classifier. It says nothing \
+             about a source that has changed.",
             count_of(sequences, "trace", "traces")
         );
         text += &assumptions(rule);
