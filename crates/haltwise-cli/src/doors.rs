@@ -126,8 +126,8 @@ impl DoorArgs {
     }
 }
 
-/// The token or keys in a variable of the environment, if it is set. Whoever sets one means to keep
-/// strangers out, so one that no client could show is refused.
+/// The token or keys in an environment variable, if it is set. A value that no client could send is
+/// refused: it was set to keep strangers out.
 pub(crate) fn secret(variable: &str) -> anyhow::Result<Option<String>> {
     let Some(text) = std::env::var_os(variable) else {
         return Ok(None);

@@ -44,7 +44,7 @@ impl Chosen for Levels {
     }
 }
 
-/// What is asked of the rule, and how to find it.
+/// The options of a calibration, as a verb takes them.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanArgs<C = Calibrating> {
     ask: Ask,
@@ -114,7 +114,7 @@ fn argument(option: &'static OptionSpec) -> Arg {
     }
 }
 
-/// What was given for an option.
+/// The value on the command line, if the option is there.
 fn value(option: &OptionSpec, given: &ArgMatches) -> Option<Value> {
     match option.kind {
         Kind::Number => given.get_one(option.name).copied().map(Value::Number),

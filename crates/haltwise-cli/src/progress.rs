@@ -18,8 +18,8 @@ pub(crate) fn journal_path(output: &Path) -> PathBuf {
     name.into()
 }
 
-/// Runs with a journal. Where the run fails or Ctrl-C ends it, the user learns what the next
-/// run need not ask again.
+/// Runs with a journal. If the run fails or Ctrl-C ends it, tells the user which answers the next
+/// run has already.
 pub(crate) fn with_journal<T>(
     bar: &Arc<Bar>,
     journal: &Path,

@@ -197,7 +197,7 @@ fn clients_that_take_no_answers_make_the_server_keep_few() {
         "{} MiB",
         with_sockets - with_bodies
     );
-    // Who does take the answers gets one for each line.
+    // A client that reads its answers gets one for each line.
     let mut heard = 0;
     while heard < lines.len() / 2 {
         let message = sockets[0].read().unwrap();

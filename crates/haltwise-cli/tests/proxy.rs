@@ -838,7 +838,7 @@ fn a_large_request_takes_little_more_than_its_bytes_while_it_is_voted_on() {
     let folder = rules();
     let silent = Server::start("vllm", |_, _| Response::Silence);
     let proxy = Proxy::start(folder.path(), "rule.json", &silent.url, &[]);
-    // Parsed, each number would take 32 bytes; sent for each vote, the whole so many times.
+    // Parsed, each number would take 32 bytes, and each vote would send its own copy.
     let numbers = "0,".repeat(7 << 20);
     let mut request = question(1).to_string();
     request.insert_str(1, &format!("\"numbers\":[{numbers}0],"));
@@ -854,7 +854,7 @@ fn a_large_request_takes_little_more_than_its_bytes_while_it_is_voted_on() {
     }
     let peak = peak_kib(&proxy.child);
     assert!(peak < 256 << 10, "{peak} kB");
-    // What is voted on has its share of the memory until it is over.
+    // A body holds its share of the memory until its votes are over.
     let (_, _, metrics) = proxy.ask("GET", "/metrics", "");
     let held = format!("haltwise_proxy_body_bytes {}\n", 4 * request.len());
     assert!(metrics.contains(&held), "{held}: {metrics}");

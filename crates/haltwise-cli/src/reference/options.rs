@@ -55,7 +55,7 @@ fn annotation(option: &OptionSpec) -> String {
     }
 }
 
-/// What is usual, as Python writes it.
+/// The default, as Python writes it.
 fn default(option: &OptionSpec, usual: &str) -> String {
     match option.kind {
         Kind::Word(_) => format!("{usual:?}"),
@@ -63,7 +63,7 @@ fn default(option: &OptionSpec, usual: &str) -> String {
     }
 }
 
-/// Lines of at most so many characters.
+/// Breaks a text into lines of limited length.
 fn wrapped(text: &str, indent: &str, out: &mut String) {
     let mut line = indent.to_owned();
     for word in text.split(' ') {

@@ -21,7 +21,7 @@ pub(super) fn lettered_options(text: &str) -> (&str, Vec<String>) {
     (question, options)
 }
 
-/// Where the lines of the options begin.
+/// The places at which the lines of the options begin.
 fn option_starts(text: &str, in_brackets: bool) -> Vec<usize> {
     let mut starts = Vec::new();
     let mut at = 0;

@@ -33,7 +33,7 @@ pub struct Question {
     pub answer: Option<String>,
 }
 
-/// What is wrong with a line of a file.
+/// A value read from a line, or the fault of the line.
 type Parsed<T> = std::result::Result<T, String>;
 
 /// Reads the questions of a JSONL file: QuALITY's (an article and its questions
