@@ -135,12 +135,12 @@ def classes_of(
 def _known_classes(
     labels: Any, predictions: Any, classes: Any, probs: bool
 ) -> tuple[NDArray[np.uint32], Array | None, Array | None, Array | None]:
-    label_array = _whole(as_array(labels))
+    label_array = whole(as_array(labels))
     check_axes(label_array, "labels", ["n"])
     prediction_array, lengths = None, None
     if predictions is not None:
         prediction_array, lengths = _rows(predictions, "predictions")
-        prediction_array = _whole(prediction_array)
+        prediction_array = whole(prediction_array)
         check_axes(prediction_array, "predictions", ["n", "T"])
     arrays = [label_array] + ([] if prediction_array is None else [prediction_array])
     arrays = [array for array in arrays if array.size]
@@ -188,7 +188,7 @@ def numbers_of(values: Array, names: Array, what: str) -> NDArray[np.uint32]:
     return found
 
 
-def _whole(array: Array) -> Array:
+def whole(array: Array) -> Array:
     """Floats that are whole numbers, as integers: networks often give such labels."""
     if array.dtype.kind == "f":
         if not np.isfinite(array).all():

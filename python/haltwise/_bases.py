@@ -202,7 +202,7 @@ class Function(EveryStep):
         # NaN counts as the largest difference.
         k = int(np.argmax(np.nan_to_num(np.abs(whole - cut), nan=np.inf)))
         return (
-            f"series {i}, time point {self.checkpoints[c]}: the function gives class "
+            f"series {i + 1}, time point {self.checkpoints[c]}: the function gives class "
             f"{self.classes[k].item()!r} {whole[k]:.6g} in the whole batch, but {cut[k]:.6g} if "
             f"the series is cut there, as a live one is; {tolerance:g} apart would pass as "
             "rounding. Let each answer depend only on the time points up to its own: no "

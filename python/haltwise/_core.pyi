@@ -48,7 +48,11 @@ class _Sequences(Protocol):
     def lengths(self) -> NDArray[np.uint32] | None: ...
 
 def calibrate(
-    traces: _Arrays, fit: _Arrays | None, screen: _Arrays | None, options: dict[str, Any]
+    traces: _Arrays,
+    fit: _Arrays | None,
+    screen: _Arrays | None,
+    options: dict[str, Any],
+    class_names: list[str] | None,
 ) -> tuple[Rule, list[tuple[bool, str]]]: ...
 def check_options(options: dict[str, Any]) -> None: ...
 def forecast(

@@ -126,7 +126,8 @@ def calibrate(
             raise ValueError(f"{name} must be haltwise.Traces")
     fit = None if fit is None else picking(fit, asked)
     screen = None if screen is None else picking(screen, asked)
-    return found(_core.calibrate(picking(traces, asked), fit, screen, asked))
+    names = traces._class_names()
+    return found(_core.calibrate(picking(traces, asked), fit, screen, asked, names))
 
 
 def asked_of(traces: Traces, options: Mapping[str, Any]) -> tuple[Traces, dict[str, Any]]:

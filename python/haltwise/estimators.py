@@ -338,7 +338,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not known.all():
             # Allowed, because data sets may have the same series twice.
             warnings.warn(
-                f"{known.sum()} of the {len(known)} series, series {known.argmax()} the first, "
+                f"{known.sum()} of the {len(known)} series, series {known.argmax() + 1} the first, "
                 f"were also given to fit; {risk}",
                 stacklevel=3,
             )
@@ -491,6 +491,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "function; call calibrate(X, y) with series that did not, or, if none of the "
                 "series given to fit trained it, set new_series=True before fit"
             )
+        first = first if hasattr(self, "estimators_") else "fit"
         raise NotFittedError(
             f"this EarlyClassifier is not ready; call {first} with appropriate arguments"
         )
@@ -512,7 +513,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(reached) and reached.min() == 0:
             i = int(reached.argmin())
             raise ValueError(
-                f"series {i} has {series.lengths[i]} time points; the first checkpoint is at "
+                f"series {i + 1} has {series.lengths[i]} time points; the first checkpoint is at "
                 f"{self.checkpoints_[0]}"
             )
         return reached.astype(np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
-from ._arrays import counts, floats
+from ._arrays import as_array, counts, floats
 from .traces import PathLike, Traces, traces_of
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class Evaluation:
     #: The accuracy of the early predictions, and its standard error.
     early_accuracy: float | None = None
     early_accuracy_se: float | None = None
+    #: Whether the rule was made from "all" or "some" of the sequences, which cannot test it;
+    #: None if it remembers none of them.
+    calibrated_on: str | None = None
     #: How many sequences have no label, and how many the rule's weights leave out.
     unlabelled: int = 0
     thinned: int = 0
@@ -176,8 +179,16 @@ class Rule:
     @property
     def promise(self) -> str | None:
         """``"conditional"`` or ``"marginal"``; None if nothing is promised."""
+        if self._fields.get("purpose") == "explore":
+            return None
         promise: str | None = self._fields["promise"]
         return promise
+
+    @property
+    def classes(self) -> list[str] | None:
+        """The names of the classes in the order of the probabilities, if they were given."""
+        names: list[str] | None = self._fields.get("class_names")
+        return None if names is None else list(names)
 
     @property
     def alpha(self) -> float:
@@ -237,7 +248,7 @@ class Rule:
         ----------
         scores : array of (n, T), or a list of rows of unequal length
             The scores that the rule judges. If it judges a learned score, the scores that
-            came with the traces, if any.
+            came with the traces, if any. Or :class:`Traces`, alone.
         probs : array of (n, T, K)
             The class probabilities; the rule computes the score from them.
         predictions : array of (n, T)
@@ -245,6 +256,8 @@ class Rule:
         lengths : array of (n)
             How many steps each sequence has, if not all have T.
         """
+        if isinstance(scores, Traces):
+            return self._inner.halt_traces(traces_of(scores, predictions, None, probs, lengths))
         if probs is None and predictions is None:
             array, ends = floats(scores, "scores", ["n", "T"])
             if lengths is not None:
@@ -275,16 +288,22 @@ class Rule:
         from, it warns."""
         terms = self.terms
         regression = isinstance(terms.get("loss"), dict)
+        names = self.classes
+        if names and classes is None and probs is not None:
+            classes = _alike(names, labels)
         traces = traces_of(
             scores, predictions, labels, probs, lengths, ids, classes, losses, regression
         )
-        traces = traces._with(**(columns or {}))._held_to(terms, lenient=True)
-        found, own, remembered = self._inner.evaluate(traces)
-        if own or remembered:
-            of = "these very" if own else "some of these"
-            warnings.warn(
-                f"the rule was made from {of} traces; the results flatter it", stacklevel=2
+        others = traces._class_names()
+        if names and others and names != others:
+            raise ValueError(
+                f"the rule was calibrated for the classes {', '.join(names)}, in this order, and "
+                f"these traces have {', '.join(others)}; number them alike"
             )
+        traces = traces._with(**(columns or {}))._held_to(terms, lenient=True)
+        found, remarks = self._inner.evaluate(traces)
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=2)
         return Evaluation(**json.loads(found))
 
     def stream(self) -> _core.Stream:
@@ -329,6 +348,16 @@ class Rule:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Rule._of, (self._inner,))
+
+
+def _alike(names: list[str], labels: Any) -> list[Any]:
+    """The names as numbers, if labels are numbers and the names can be."""
+    try:
+        numbers = [int(name) for name in names]
+    except ValueError:
+        return list(names)
+    known = [] if labels is None else as_array(labels).ravel().tolist()
+    return list(names) if any(isinstance(label, str) for label in known) else list(numbers)
 
 
 def _staircase(thresholds: NDArray[np.float32]) -> str:

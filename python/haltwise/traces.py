@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import _core
-from ._arrays import Array, classes_of, counts, floats, is_ragged
+from ._arrays import Array, classes_of, counts, floats, is_ragged, whole
 from ._progress import bytes_bar
 
 if TYPE_CHECKING:
@@ -172,6 +172,12 @@ class Traces:
         part.classes = self.classes
         part.columns = {name: values[which] for name, values in self.columns.items()}
         return part
+
+    def _class_names(self) -> list[str] | None:
+        """The names of the classes in the order of the probabilities, if they were given."""
+        if self.classes is None or self.probs is None:
+            return None
+        return [str(name) for name in whole(self.classes)]
 
     def _with(self, **more: Any) -> Traces:
         """The same traces, with these columns."""
@@ -479,8 +485,8 @@ def traces_of(
     labels: Any,
     probs: Any,
     lengths: Any,
-    ids: Any,
-    classes: Any,
+    ids: Any = None,
+    classes: Any = None,
     losses: Any = None,
     regression: bool = False,
 ) -> Traces:

@@ -464,6 +464,7 @@ impl Views<'_> {
                     .losses
                     .as_ref()
                     .map(|view| view.row(i, steps, &mut losses)),
+                class_names: None,
                 about: About {
                     group: self.groups.map(|groups| groups[i].as_str()),
                     unit: self.units.map(|units| units[i].as_str()),

@@ -88,7 +88,7 @@ pub(crate) fn found(calibrated: Calibrated) -> Found {
 }
 
 /// Finds a rule. `fit` and `screen` are other traces to fit to and to screen on. Without
-/// them the traces are split.
+/// them the traces are split. `class_names` are in the order of the probabilities.
 #[pyfunction]
 pub(crate) fn calibrate(
     py: Python<'_>,
@@ -96,6 +96,7 @@ pub(crate) fn calibrate(
     fit: Option<Arrays<'_>>,
     screen: Option<Arrays<'_>>,
     options: Options,
+    class_names: Option<Vec<String>>,
 ) -> PyResult<Found> {
     let plan = options.plan(fit.is_some(), screen.is_some())?;
     let traces = traces.views()?;
@@ -107,6 +108,7 @@ pub(crate) fn calibrate(
             fit: fit.as_ref(),
             screen: screen.as_ref(),
             classifier: None,
+            class_names,
         })
     })?;
     Ok(found(calibrated))

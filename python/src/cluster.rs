@@ -274,6 +274,7 @@ pub(crate) fn calibrate_cluster(
             fit: fit.as_ref(),
             screen: screen.as_ref(),
             classifier: None,
+            class_names: None,
         })
     })?;
     Ok(found(calibrated))

@@ -138,10 +138,8 @@ impl Rule {
         self.0.source().kind().word()
     }
 
-    /// What the rule does to traces, as JSON; whether it was made from these very
-    /// traces, so that the results flatter it; and if not, how many of the sequences
-    /// that it remembers are among them.
-    fn evaluate(&self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<(String, bool, u64)> {
+    /// What the rule does to traces, as JSON, and what the user should check.
+    fn evaluate(&self, py: Python<'_>, traces: Arrays<'_>) -> PyResult<(String, Vec<String>)> {
         let views = traces.views()?;
         let rule = &self.0;
         let found = py.detach(|| {
@@ -158,7 +156,8 @@ impl Rule {
             Stretches::finish(rule, seen).map_err(|e| Failure::Value(e.to_string()))
         })?;
         let json = serde_json::to_string(&found.evaluation).map_err(value_error)?;
-        Ok((json, found.own, found.remembered))
+        let warnings = found.warnings.iter().map(ToString::to_string);
+        Ok((json, warnings.collect()))
     }
 
     /// Why no more was certified, and what would help. `None` if no test failed.

@@ -351,7 +351,7 @@ def test_a_trained_function_is_not_calibrated_on_what_may_have_trained_it(walks)
     early.calibrate(X[400:700], y[400:700])
     assert early.evaluate(X[700:], y[700:]).gap <= 0.1
     # Calibrated on the series that trained the base, it would break its promise.
-    with pytest.warns(UserWarning, match="400 of the 401 series, series 0 the first, were"):
+    with pytest.warns(UserWarning, match="400 of the 401 series, series 1 the first, were"):
         early.calibrate(X[:401], y[:401])
     assert early.evaluate(X[700:], y[700:]).gap > 0.4
 

@@ -121,6 +121,8 @@ export interface Evaluation {
   by_step: { t: number; halted: number; halted_by: number; gap_by: number | null }[];
   /** Whether the rule was made from some of these traces. */
   flattered: boolean;
+  /** Whether the rule was made from all or some of these traces; left out if it remembers none of them. */
+  calibrated_on?: "all" | "some";
   [more: string]: unknown;
 }
 

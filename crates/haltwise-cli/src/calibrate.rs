@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use haltwise::corridor::Calibrated;
+use haltwise::plan::Purpose;
+use haltwise::rule::Conflict;
 use haltwise::{Inputs, Plan, Rule};
 use haltwise_io::{Columns, Files, read_rule, rule_json, trace_files, write_rule};
 use haltwise_report::words;
@@ -60,9 +62,21 @@ pub(crate) struct Args {
     #[command(flatten)]
     memory: MemoryArgs,
 
-    /// Print the rule as JSON instead of words
+    #[command(flatten)]
+    outcome: OutcomeArgs,
+}
+
+/// How a rule is shown, and what counts as success.
+#[derive(clap::Args)]
+pub(crate) struct OutcomeArgs {
+    /// Print the rule as JSON instead of words, with "certified": whether any rule that halts
+    /// early was certified
     #[arg(long)]
     json: bool,
+
+    /// Fail and write nothing unless a rule that halts early was certified
+    #[arg(long)]
+    require: bool,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -76,7 +90,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for warning in warnings {
         show::warn(warning);
     }
-    finish(&rule, &args.output, args.json)
+    finish(&rule, &args.output, &args.outcome)
 }
 
 fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
@@ -101,32 +115,54 @@ fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
             fit: fit.as_ref(),
             screen: screen.as_ref(),
             classifier,
+            class_names: None,
         })
     })
 }
 
 /// Writes a rule and says what it is.
-pub(crate) fn finish(rule: &Rule, output: &Path, json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn finish(
+    rule: &Rule,
+    output: &Path,
+    outcome: &OutcomeArgs,
+) -> anyhow::Result<ExitCode> {
+    if outcome.require && !rule.is_certified() {
+        bail!(
+            "nothing was certified, so {} is not written. {}",
+            show::file(output),
+            words::certification(rule)
+        );
+    }
     if let Ok(before) = read_rule(output)
-        && rule.looks_again(&before)
+        && let Some(conflict) = rule.conflict(&before)
     {
-        bail!(look_again(output, rule, &before));
+        bail!(refusal(output, conflict, rule, &before));
     }
     write_rule(output, rule)?;
-    if json {
-        show::print(&rule_json(rule)?)?;
+    if outcome.json {
+        let mut fields: serde_json::Map<_, _> = serde_json::from_str(&rule_json(rule)?)?;
+        fields.insert("certified".into(), rule.is_certified().into());
+        show::print_json(&fields)?;
     } else {
-        let written = format!("Written to {}.\n", show::file(output));
+        let nothing = match (rule.promise(), rule.is_certified()) {
+            (_, true) => "",
+            (Some(_), false) => " Nothing was certified: every sequence is read to its end.",
+            (None, false) => " It promises nothing.",
+        };
+        let written = format!("Written to {}.{nothing}\n", show::file(output));
         show::print(&(describe(rule) + &written))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What to do instead of looking twice at the same traces.
-fn look_again(output: &Path, rule: &Rule, before: &Rule) -> String {
+/// Why a rule must not replace the one at its place, and what to do instead.
+fn refusal(output: &Path, conflict: Conflict, rule: &Rule, before: &Rule) -> String {
     let output = show::file(output);
-    match (rule.looks(), before.looks()) {
-        (Some(looks), Some(made)) if looks.planned == made.planned => {
+    match (conflict, rule.looks(), before.looks()) {
+        (Conflict::LosesPromise, _, _) => format!(
+            "{output} promises something, and this rule promises nothing; write it to another file"
+        ),
+        (Conflict::TestedBefore, Some(looks), Some(made)) if looks.planned == made.planned => {
             let next = looks.planned.get(looks.made);
             let next = next.map_or("there is no other".into(), |next| {
                 format!("the next is due at {}", count(*next, "trace", "traces"))
@@ -138,11 +174,17 @@ fn look_again(output: &Path, rule: &Rule, before: &Rule) -> String {
                 made.planned.len()
             )
         }
-        _ => format!(
-            "{output} was certified on some of these traces already; to look at them again, \
-             together with others, spends delta twice. Plan to: `haltwise screen --looks \
-             500,1000,2000`, then `evidence` and `certify` as traces come in. Or certify on new \
-             traces alone. If the promise of {output} was never used, remove it first"
+        (Conflict::TestedBefore, _, _) if before.purpose() == Purpose::Explore => format!(
+            "{output} explored some of these traces, and a setting that was chosen on traces cannot \
+             be certified on them. Certify on new traces. If the setting was fixed before, remove \
+             {output} first"
+        ),
+        (Conflict::TestedBefore, _, _) => format!(
+            "{output} was certified on some of these traces already, and testing them again spends \
+             delta twice. To compare settings, give --purpose explore: such rules promise nothing. \
+             To add traces, plan for it: `haltwise screen --looks 500,1000,2000`, then `evidence` and \
+             `certify` as they come in. Or certify on new traces alone. If the promise of {output} was \
+             never used, remove it first"
         ),
     }
 }
@@ -176,11 +218,7 @@ fn describe(rule: &Rule) -> String {
     let mut text = heading("What is guaranteed") + "\n";
     text += &show::paragraph(&words::guarantee(rule));
     text += &format!("\n{}\n", heading("What to expect"));
-    let style = if rule.halts_early() && rule.promise().is_some() {
-        GOOD
-    } else {
-        CAREFUL
-    };
+    let style = if rule.is_certified() { GOOD } else { CAREFUL };
     text += &show::paragraph(&styled(style, words::expectation(rule)));
     text += &format!("\n{}\n", heading("Halt when the score reaches"));
     text += &words::thresholds(rule.thresholds());

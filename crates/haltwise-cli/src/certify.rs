@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use haltwise::corridor::Warning;
 use haltwise_io::{certify_parts, read_evidence};
 
+use crate::calibrate::OutcomeArgs;
 use crate::{calibrate, show};
 
 /// Certify a rule on the sum of evidence
@@ -28,9 +29,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "RULE")]
     output: PathBuf,
 
-    /// Print the rule as JSON instead of words
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    outcome: OutcomeArgs,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -44,5 +44,5 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if alike > 0 {
         show::warn(Warning::Alike(alike));
     }
-    calibrate::finish(&certified?, &args.output, args.json)
+    calibrate::finish(&certified?, &args.output, &args.outcome)
 }

@@ -92,23 +92,8 @@ fn evaluated(path: &Path, args: &Args) -> anyhow::Result<Evaluated> {
             show::file(path)
         )
     })?;
-    if found.own {
-        show::warn("the rule was made from these very traces; the results flatter it");
-    } else if found.remembered > 0 {
-        show::warn(format_args!(
-            "some of these traces are among those that the rule was made from ({} of the {} that it \
-             remembers); the results flatter it",
-            number(found.remembered),
-            Rule::REMEMBERED
-        ));
-    }
-    if found.longest < rule.t_max() {
-        show::warn(format_args!(
-            "none of these traces has more than {}, and the rule is for {}: they say nothing about \
-             the later ones",
-            count(found.longest as u64, "step", "steps"),
-            rule.t_max()
-        ));
+    for warning in found.warnings {
+        show::warn(warning);
     }
     Ok((path.to_path_buf(), rule, found.evaluation))
 }
@@ -246,7 +231,7 @@ fn groups(rule: &Rule, e: &Evaluation) -> String {
 fn verdict(rule: &Rule, e: &Evaluation) -> String {
     let judged = judge(rule, e);
     let style = match judged.standing {
-        Some(Standing::Within) => GOOD,
+        Some(Standing::Within) if e.calibrated_on.is_none() => GOOD,
         _ => CAREFUL,
     };
     styled(style, judged.words)

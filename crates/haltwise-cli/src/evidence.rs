@@ -62,6 +62,9 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if alike > 0 {
         show::warn(Warning::Alike(alike));
     }
+    for doubt in proposal.doubts(part.evidence()) {
+        show::warn(doubt);
+    }
     if args.json {
         show::print_json(&serde_json::json!({
             "files": part.inputs().len(), "sequences": read, "counted": counted, "alike": alike,

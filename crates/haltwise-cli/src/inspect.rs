@@ -126,6 +126,17 @@ fn describe_rule(path: &Path, rule: &Rule) -> String {
     text += &set("fitted on", rule.fitted_on());
     text += &set("screened on", rule.screened_on());
     text += &set("certified on", rule.certified_on());
+    let certifying = rule.certified_on().map_or(0, |set| set.sequences);
+    if let Some(fitted) = words::tested_on(rule)
+        .checked_sub(certifying)
+        .filter(|&n| n > 0)
+    {
+        text += &format!(
+            "  {:<16}and {} of the fitting ones\n",
+            "",
+            show::number(fitted)
+        );
+    }
     text += &format!("  {:<16}{}\n", "score", rule.source());
     text += &describe_classifier(rule.classifier());
     if let Some(expected) = rule.expected() {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use haltwise::Rule;
+use haltwise::evaluate::CalibratedOn;
 use haltwise::monitor::{Auditor, MOST_UNITS, Monitor, Verdict, Watch};
 use haltwise::plan::Delta;
 use haltwise::terms::Terms;
@@ -180,15 +181,17 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
             count(thinned, "audit", "audits")
         ));
     }
-    if rule.made_from(set) {
-        show::warn("the rule was made from these very traces: they are no audits, and flatter it");
-    } else if remembered > 0 {
-        show::warn(format_args!(
+    match CalibratedOn::of(rule, set, remembered) {
+        None => {}
+        Some(CalibratedOn::All) => show::warn(
+            "the rule was made from these very traces: they are no audits, and flatter it",
+        ),
+        Some(CalibratedOn::Some) => show::warn(format_args!(
             "some of these traces are among those that the rule was made from ({} of the {} that it \
              remembers): they are no audits, and flatter it",
             number(remembered),
             Rule::REMEMBERED
-        ));
+        )),
     }
     let worth = monitor.worth(waiting.iter().map(|(_, pending)| pending));
     let mut wanted: Vec<(f64, &Option<String>)> =

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use haltwise::Rule;
+use haltwise::plan::Purpose;
 use haltwise_llm::Mismatch;
 
 use crate::show;
@@ -35,8 +36,12 @@ pub(crate) fn check(
         ));
     }
     if rule.promise().is_none() {
+        let made = match rule.purpose() {
+            Purpose::Use => "screened, not certified",
+            Purpose::Explore => "made to compare settings",
+        };
         show::warn(format_args!(
-            "{file}: the rule was screened, not certified: nothing is promised"
+            "{file}: the rule was {made}: nothing is promised"
         ));
     }
     if voids.is_empty() {

@@ -369,9 +369,13 @@ impl<'a> Array<'a> {
 
     /// The row's single value as a class; −1 means unknown. Any other value goes to
     /// `refuse`.
-    pub(crate) fn class(&self, refuse: impl Fn(i128) -> Problem) -> Checked<Option<u32>> {
+    pub(crate) fn class(
+        &self,
+        missing: Option<i128>,
+        refuse: impl Fn(i128) -> Problem,
+    ) -> Checked<Option<u32>> {
         match (self.header.dtype.kind, self.whole()) {
-            ('i' | 'u' | 'b', Some(-1)) => Ok(None),
+            ('i' | 'u' | 'b', Some(number)) if Some(number) == missing => Ok(None),
             ('i' | 'u' | 'b', Some(number)) => match u32::try_from(number) {
                 Ok(class) => Ok(Some(class)),
                 Err(_) => Err(refuse(number)),

@@ -616,8 +616,9 @@ fn what_is_wrong_is_said_with_its_place_and_remedy() {
             Format::Npz,
             npz_with("labels", "|i1", &[2], vec![255, 254]),
             Columns::default(),
-            "row 2, labels: -2 is not a class; classes are integers from 0 to 4294967295, and -1 \
-             where there is no label",
+            "row 1, labels: -1 is not a class; classes are integers from 0 to 4294967295. If it stands \
+             for a label that is not known, say so by one more value in the archive: np.savez(..., \
+             missing=-1)",
         ),
         (
             Format::Npz,
@@ -713,7 +714,8 @@ fn files_give_the_rule_of_what_they_hold_whatever_is_promised() {
         assert_eq!(found.rule, expected.rule);
         // Evaluated in parts or one by one, by the columns that the rule needs.
         let evaluated = files.evaluate(&found.rule).unwrap();
-        assert!(evaluated.own);
+        let own = Some(haltwise::evaluate::CalibratedOn::All);
+        assert_eq!(evaluated.evaluation.calibrated_on, own);
         let mut evaluator = haltwise::evaluate::Evaluator::for_rule(&found.rule);
         let mut position = 0;
         visit_traces(&files.files(), &columns, &mut |_, _| {}, &mut |row| {
@@ -725,7 +727,9 @@ fn files_give_the_rule_of_what_they_hold_whatever_is_promised() {
                 .map_err(|e| e.to_string())
         })
         .unwrap();
-        assert_eq!(evaluated.evaluation, evaluator.finish().unwrap());
+        let mut expected = evaluator.finish().unwrap();
+        expected.calibrated_on = own;
+        assert_eq!(evaluated.evaluation, expected);
     }
     // The error names a file that lacks a needed column.
     let terms = Terms {

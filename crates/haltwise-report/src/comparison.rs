@@ -6,7 +6,7 @@ use haltwise::rule::Promise;
 use maud::{Markup, html};
 
 use crate::evaluation::{
-    alpha_name, gap_point, highest, lone, readout, row, single, unit_axis, worst_step,
+    alpha_name, gap_point, highest, lone, made_from, readout, row, single, unit_axis, worst_step,
 };
 use crate::figure::Figure;
 use crate::format::{count, fit, interval, level, percent, threshold};
@@ -56,7 +56,10 @@ pub fn report_comparison(rules: &[Compared], context: &Context) -> String {
         }
         h2 { "What each promises" }
         @for compared in rules {
-            p { b { (compared.name) } ". " (words::promise(&compared.rule)) }
+            p {
+                b { (compared.name) } ". " (made_from(&compared.evaluation))
+                (words::promise(&compared.rule))
+            }
         }
     };
     page(context, "Rules compared on the same traces", &body)

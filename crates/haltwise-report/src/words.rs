@@ -3,11 +3,13 @@
 //! styling and name no option of any program.
 
 use haltwise::corridor::Counts;
-use haltwise::plan::{Delta, Word};
+use haltwise::evaluate::CONFIDENCE;
+use haltwise::plan::{Delta, Purpose, Word};
 use haltwise::rule::{
     FamilyKind, Lengths, Promise, Proof, Test, TestedFamily, Thresholds, halted_needed,
 };
 use haltwise::score::ScoreSource;
+use haltwise::stats::clopper_pearson;
 use haltwise::terms::Loss;
 use haltwise::{Method, Rule};
 
@@ -40,7 +42,10 @@ pub(crate) fn title(rule: &Rule) -> String {
             format!("Stopping early, {loss} at most {alpha} by every step")
         }
         Some(Promise::Marginal) => format!("Stopping early, {loss} at most {alpha} on average"),
-        None => "Stopping early by a rule that was only screened".into(),
+        None => match rule.purpose() {
+            Purpose::Use => "Stopping early by a rule that was only screened".into(),
+            Purpose::Explore => "Stopping early by a rule that promises nothing".into(),
+        },
     }
 }
 
@@ -67,7 +72,11 @@ pub fn family(kind: FamilyKind) -> &'static str {
 pub fn promise(rule: &Rule) -> String {
     let sure = confidence(rule.delta().get());
     let Some(promise) = rule.promise() else {
-        return "Nothing: the rule was only screened, not certified.".into();
+        return match rule.purpose() {
+            Purpose::Use => "Nothing: the rule was only screened, not certified.",
+            Purpose::Explore => "Nothing: the rule was made to compare settings.",
+        }
+        .into();
     };
     let whom = match promise {
         Promise::Marginal => "all sequences, on average over halt times",
@@ -135,10 +144,8 @@ pub fn guarantee(rule: &Rule) -> String {
         );
     }
     let mut text = promise(rule);
-    if let Some(set) = rule.certified_on() {
-        // Rules that depend on no trace are also tested on the fitting traces.
-        let chosen = rule.chosen_family();
-        let sequences = chosen.map_or(set.sequences, |family| family.sequences);
+    if let Some(set) = rule.certified_on().filter(|_| rule.promise().is_some()) {
+        let sequences = tested_on(rule);
         let not_used = match sequences > set.sequences {
             true => "to train the classifier",
             false => "to train the classifier, to fit or to screen",
@@ -158,6 +165,32 @@ pub fn guarantee(rule: &Rule) -> String {
         text += &lengths(rule);
     }
     text
+}
+
+/// How many traces tested the rule that was chosen. A rule that depends on no trace is also tested
+/// on the fitting traces.
+pub fn tested_on(rule: &Rule) -> u64 {
+    let certifying = rule.certified_on().map_or(0, |set| set.sequences);
+    let chosen = rule.chosen_family();
+    chosen.map_or(certifying, |family| family.sequences)
+}
+
+/// How many sequences certified the rule, and which; `None` if it was not certified.
+pub fn certified_on(rule: &Rule) -> Option<String> {
+    let certifying = rule.certified_on()?.sequences;
+    let tested = tested_on(rule);
+    let all = count_of(tested, "sequence", "sequences");
+    Some(
+        match tested.checked_sub(certifying).filter(|&fitted| fitted > 0) {
+            None => all,
+            Some(fitted) => format!(
+                "{all}: {} set aside for it, and {} of the fitting ones, which may also test a rule that \
+             was not fitted",
+                count(certifying),
+                count(fitted)
+            ),
+        },
+    )
 }
 
 /// Which of the planned looks at the evidence made the rule.
@@ -223,12 +256,21 @@ fn lengths(rule: &Rule) -> String {
 
 /// What the rule saves and costs on the certifying traces.
 pub fn expectation(rule: &Rule) -> String {
-    if rule.promise().is_none() {
+    let Some(set) = rule.certified_on() else {
         return "Certify the thresholds before you rely on them.".into();
-    }
+    };
+    let tested = tested_on(rule);
+    // The accuracy is that of the traces that nothing was fitted to.
+    let of_those = match tested > set.sequences {
+        true => format!(
+            " of the {} that were set aside to certify",
+            count(set.sequences)
+        ),
+        false => String::new(),
+    };
     let accuracy = rule.late_accuracy().map_or_else(String::new, |accuracy| {
         format!(
-            " With every sequence read to its end, the classifier is right for {}.",
+            " With every sequence read to its end, the classifier is right for {}{of_those}.",
             percent(accuracy)
         )
     });
@@ -250,8 +292,12 @@ pub fn expectation(rule: &Rule) -> String {
     let spends = expected.cost.map_or_else(String::new, |cost| {
         format!(", at a mean cost of {}", short(cost))
     });
+    let those = match tested > set.sequences {
+        true => format!("the {} certifying traces", count(tested)),
+        false => "the certifying traces".into(),
+    };
     format!(
-        "On the certifying traces it reads {:.1} of {t_max} steps on average ({}){spends}, and \
+        "On {those} it reads {:.1} of {t_max} steps on average ({}){spends}, and \
          {costs}.{accuracy}",
         expected.t_avg * t_max as f64,
         percent(expected.t_avg),
@@ -306,7 +352,7 @@ pub fn thresholds(thresholds: &Thresholds) -> String {
 
 /// How the rule was certified. If little or nothing was: why, and what would help.
 pub fn certification(rule: &Rule) -> String {
-    if rule.promise().is_none() {
+    if rule.certified_on().is_none() {
         return "No test was made.".into();
     }
     let sequences = rule.certified_on().map_or(0, |set| set.sequences);
@@ -417,10 +463,14 @@ pub fn groups_needed(rule: &Rule) -> Vec<String> {
                 count(needed)
             ),
             None => format!(
-                "{group}: {} losses among {} halted by step {} are not below alpha; more traces would not help",
+                "{group}: {} losses among {} halted by step {} are not below alpha; {}",
                 count(test.gaps),
                 count(test.halted),
-                test.step
+                test.step,
+                match may_be_below(rule, seen) {
+                    true => "these are too few to tell whether more traces would help",
+                    false => "more traces would not help",
+                }
             ),
         };
         if !lines.contains(&line) {
@@ -435,6 +485,12 @@ pub fn groups_needed(rule: &Rule) -> Vec<String> {
 fn needed(rule: &Rule, seen: Counts, level: f64) -> Option<u64> {
     let delta = Delta::try_from(level).unwrap_or(rule.delta());
     halted_needed(seen, rule.alpha(), delta)
+}
+
+/// Whether the true share of gaps may be below the tolerated one although that of these is not.
+fn may_be_below(rule: &Rule, seen: Counts) -> bool {
+    let (low, _) = clopper_pearson(seen.gaps, seen.halted, CONFIDENCE);
+    low < rule.alpha().get()
 }
 
 /// Why a test failed, and what would help.
@@ -474,6 +530,13 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
             "{found} Nothing had halted by then, so there is no evidence. At least {} must halt, \
              without a gap.",
             count(needed)
+        ),
+        None if may_be_below(rule, seen) => format!(
+            "{found} That is {}, not below {}, but {} too few to tell the true share. Certify on more \
+             traces.",
+            percent(seen.gap().unwrap_or(0.0)),
+            level(rule.alpha().get()),
+            count_of(seen.halted, "is", "are"),
         ),
         None => format!(
             "{found} That is {}, not below {}. More traces would not help. A better score or a \

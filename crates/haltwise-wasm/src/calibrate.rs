@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use haltwise::corridor::{CalibrateError, Fold};
-use haltwise::evaluate::{Evaluation, Evaluator};
+use haltwise::evaluate::{CalibratedOn, Evaluation, Evaluator};
 use haltwise::plan::{OPTIONS, PlanError, Section, Value, camel_case};
 use haltwise::traces::{Key, SetSummary, Trace};
 use haltwise::{Ask, Inputs, Outputs, Plan};
@@ -133,6 +133,7 @@ pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
         fit: None,
         screen: None,
         classifier: traces.classifier.clone(),
+        class_names: None,
     });
     let found = found.map_err(error)?;
     Ok(Calibrated {
@@ -172,8 +173,10 @@ fn evaluated(rule: &haltwise::Rule, traces: &Traces) -> Result<(Evaluation, bool
         set += seen;
         remembered += known;
     }
-    let evaluation = all.finish().map_err(error)?;
-    Ok((evaluation, rule.made_from(set) || remembered > 0))
+    let mut evaluation = all.finish().map_err(error)?;
+    evaluation.calibrated_on = CalibratedOn::of(rule, set, remembered);
+    let flattered = evaluation.calibrated_on.is_some();
+    Ok((evaluation, flattered))
 }
 
 /// Evaluates a rule on traces and returns JSON. `flattered` says whether the rule was made

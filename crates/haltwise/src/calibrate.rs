@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use crate::certify::evidence::Evidence;
 use crate::certify::source::{Drawn, Parts, Room, Share, Source, Wanted};
+use crate::data::agreement::Doubt;
 use crate::data::identity::{Classifier, Others, SetAside, SetSummary, Sketch};
 use crate::data::roles::{Fitting, Screening};
 use crate::data::score::ScoreSource;
@@ -31,6 +32,8 @@ pub struct Inputs<'s, S> {
     pub screen: Option<&'s S>,
     /// The classifier that produced all of them, if known.
     pub classifier: Option<Classifier>,
+    /// The names of its classes, in the order of the probabilities, if they are given.
+    pub class_names: Option<Vec<String>>,
 }
 
 impl<'s, S> Inputs<'s, S> {
@@ -41,6 +44,7 @@ impl<'s, S> Inputs<'s, S> {
             fit: None,
             screen: None,
             classifier: None,
+            class_names: None,
         }
     }
 
@@ -86,6 +90,8 @@ pub enum Warning {
         /// The shortest and longest length that certify.
         certifying: (usize, usize),
     },
+    /// Labels and predictions may number the classes in different ways.
+    Labels(Doubt),
     /// Only this share of the sequences was screened on: the share that fits into memory.
     Sampled(f64),
 }
@@ -123,6 +129,7 @@ impl std::fmt::Display for Warning {
                     ""
                 }
             ),
+            Self::Labels(doubt) => doubt.fmt(f),
             Self::Sampled(share) => write!(
                 f,
                 "screened on {:.1}% of the traces, which fits into memory",
@@ -164,6 +171,8 @@ impl Plan {
         if evidence.alike() > 0 {
             warnings.push(Warning::Alike(evidence.alike()));
         }
+        let doubts = proposal.doubts(&evidence).into_iter();
+        warnings.extend(doubts.map(Warning::Labels));
         let rule = proposal
             .certify(&evidence)
             .map_err(|e| traces.refuse(e.into()))?;
@@ -242,7 +251,8 @@ impl Plan {
         let (sketch, named) = made_from;
         let proposal = proposal
             .without_sequences(Others::new(sketch, named))
-            .with_classifier(given.classifier);
+            .with_classifier(given.classifier)
+            .with_class_names(given.class_names);
         Ok((proposal, warnings))
     }
 
@@ -390,7 +400,8 @@ impl Plan {
             proposal: proposal
                 .of_all(survey.set, aside)
                 .without_sequences(others)
-                .with_classifier(given.classifier),
+                .with_classifier(given.classifier)
+                .with_class_names(given.class_names),
             parts: parts.filter(|_| keep || self.method() == Method::ScreenOnly),
             warnings,
         })
@@ -539,6 +550,7 @@ impl Proposal {
     fn count_parts_at_hand(&self, parts: Parts) -> Result<Evidence, CalibrateError> {
         let mut evidence = Evidence::none(self)?;
         evidence.survey = parts.survey;
+        evidence.agreement = parts.agreement;
         evidence.sketch = parts.sample;
         evidence.left_out = parts.left_out;
         evidence.overlap = parts.overlap;

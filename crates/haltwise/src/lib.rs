@@ -30,6 +30,7 @@ pub use rule::Rule;
 /// Sequences and sets of them: how they are checked, scored and identified, and the roles
 /// they play.
 pub mod traces {
+    pub use crate::data::agreement::Doubt;
     pub use crate::data::checker::{Checker, check_score};
     pub use crate::data::identity::{Classifier, Fingerprint, Key, SetAside, SetSummary};
     pub use crate::data::roles::Fitting;

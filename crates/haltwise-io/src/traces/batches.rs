@@ -348,6 +348,7 @@ fn read_sequences(batch: &RecordBatch, buffers: &mut Buffers, intake: &mut Intak
                     })
                 }),
                 losses: numbers_of(&losses, "losses", i, &mut buffers.losses)?,
+                class_names: None,
                 about: About {
                     group: row.group,
                     unit: row.unit,

@@ -68,7 +68,7 @@ pub(super) const PER_STEP: Names = Names {
 };
 
 /// Names that have a meaning of their own in some format.
-const TAKEN: [&str; 14] = [
+const TAKEN: [&str; 15] = [
     "id",
     "ids",
     "t",
@@ -78,6 +78,7 @@ const TAKEN: [&str; 14] = [
     "loss",
     "losses",
     "metadata",
+    "missing",
     "prediction",
     "predictions",
     "probs",

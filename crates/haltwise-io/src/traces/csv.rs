@@ -1,9 +1,9 @@
 //! Comma-separated values: one row per step.
 
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::rc::Rc;
 
-use ::csv::{ByteRecord, ErrorKind as Kind, ReaderBuilder};
+use ::csv::{ByteRecord, ErrorKind as Kind, ReaderBuilder, Terminator};
 use haltwise::traces::Trace;
 
 use super::columns::{Columns, PER_STEP};
@@ -15,7 +15,7 @@ use super::writer::Shape;
 use crate::error::ErrorKind;
 use crate::problem::{Checked, NOT_TEXT, Problem, listed, quoted};
 
-pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Checked {
+pub(super) fn read(mut text: Text<'_>, intake: &mut Intake<'_>) -> Checked {
     let size = intake.file_size();
     let longest = intake.memory.longest_line();
     let (read, allowance) = (Rc::clone(&text.read), text.allowance());
@@ -24,7 +24,9 @@ pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Checked {
         false => damaged(error),
     };
     allowance.allow(longest);
-    let mut reader = ReaderBuilder::new().from_reader(text.reader);
+    let mut reader = ReaderBuilder::new()
+        .terminator(terminator(&mut *text.reader)?)
+        .from_reader(text.reader);
     let header = reader.byte_headers().map_err(|e| refused(e, 0))?;
     let places = Places::find(header, intake.columns)?;
     let mut steps = Steps::new("line");
@@ -44,6 +46,16 @@ pub(super) fn read(text: Text<'_>, intake: &mut Intake<'_>) -> Checked {
         intake.done(read.get(), size);
     }
     steps.finish(intake)
+}
+
+/// What ends a line. The parser's own choice ends one at either character of `\\r\\n`, and so counts
+/// one line too few. Cells are trimmed, so the `\\r` does no harm.
+fn terminator(reader: &mut dyn BufRead) -> Checked<Terminator> {
+    let start = reader.fill_buf().map_err(Problem::unreadable)?;
+    Ok(match start.contains(&b'\n') {
+        true => Terminator::Any(b'\n'),
+        false => Terminator::CRLF,
+    })
 }
 
 /// A column's place and name.

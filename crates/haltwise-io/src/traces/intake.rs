@@ -108,7 +108,17 @@ impl<'v> Intake<'v> {
             self.columns.group.as_deref().unwrap_or("group"),
         )?;
         not_empty(about.unit, self.columns.unit.as_deref().unwrap_or("unit"))?;
-        let sequence = Sequence { about, ..sequence };
+        let last = sequence.predictions.and_then(|steps| steps.last());
+        let names = [sequence.label.as_ref(), last].map(|class| self.classes.name_of(*class?));
+        let class_names = match names {
+            [Some(label), Some(predicted)] => Some([label, predicted]),
+            _ => None,
+        };
+        let sequence = Sequence {
+            about,
+            class_names,
+            ..sequence
+        };
         let trace = self.checker.check(sequence).map_err(unsound)?;
         self.taken += 1;
         (self.visit)(&trace).map_err(Problem::new)

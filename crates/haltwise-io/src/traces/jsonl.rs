@@ -246,6 +246,7 @@ impl Fields<'_> {
                 })
             }),
             losses: self.losses.as_deref(),
+            class_names: None,
             about: About {
                 group: self.group.as_ref().map(|group| &*group.0),
                 unit: self.unit.as_ref().map(|unit| &*unit.0),

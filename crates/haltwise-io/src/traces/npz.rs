@@ -21,6 +21,9 @@ use crate::problem::{Checked, Problem};
 /// How much of an array is buffered before it is written.
 const BUFFER: usize = 1 << 17;
 
+/// The array that names the value in place of labels that are not known.
+const MISSING: &str = "missing";
+
 /// The role of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
@@ -80,6 +83,10 @@ pub(super) fn read<R: Read + Seek>(
         }
     }
     let mut memory = intake.memory;
+    let missing = match found.iter().any(|name| name == MISSING) {
+        true => read_missing(&mut archive()?, &mut memory).map_err(|p| p.at(MISSING))?,
+        false => None,
+    };
     let arrays = archives
         .iter_mut()
         .map(|(role, name, axes, archive)| {
@@ -87,7 +94,7 @@ pub(super) fn read<R: Read + Seek>(
             Ok((*role, array))
         })
         .collect::<Checked<Vec<_>>>()?;
-    Arrays::new(arrays)?.read(intake)
+    Arrays::new(arrays)?.read(missing, intake)
 }
 
 fn check_names(found: &[String]) -> Checked {
@@ -143,7 +150,7 @@ impl<'a> Arrays<'a> {
         })
     }
 
-    fn read(&mut self, intake: &mut Intake<'_>) -> Checked {
+    fn read(&mut self, missing: Option<i128>, intake: &mut Intake<'_>) -> Checked {
         let numbers = intake.columns.numbers;
         let of_classes = |role| matches!(role, Role::Labels | Role::Predictions);
         let mut arrays = self.arrays.iter().filter(|(role, _)| of_classes(*role));
@@ -153,6 +160,7 @@ impl<'a> Arrays<'a> {
         }
         let mut row = Row {
             there: self.arrays.iter().map(|(role, _)| *role).collect(),
+            missing,
             ..Row::default()
         };
         for i in 0..self.rows {
@@ -205,9 +213,24 @@ fn check_length(steps: usize, all_steps: usize) -> Checked {
 
 fn no_label(number: i128) -> Problem {
     Problem::new(format_args!(
-        "{number} is not a class; classes are integers from 0 to {}, and -1 where there is no label",
+        "{number} is not a class; classes are integers from 0 to {}. If it stands for a label that is \
+         not known, say so by one more value in the archive: np.savez(..., missing={number})",
         u32::MAX
     ))
+}
+
+/// Reads the value in place of labels that are not known: one integer. An array of that name with
+/// another shape is not ours.
+fn read_missing<R: Read + Seek>(
+    archive: &mut Archive<R>,
+    memory: &mut Memory,
+) -> Checked<Option<i128>> {
+    let mut array = archive.array(MISSING, memory)?;
+    if array.rows() != 1 || array.row_values() != 1 || array.is_text() {
+        return Ok(None);
+    }
+    array.advance()?;
+    Ok(array.whole())
 }
 
 fn check_shapes(arrays: &[(Role, Array<'_>)]) -> Checked {
@@ -242,6 +265,8 @@ struct Row {
     there: Vec<Role>,
     length: Vec<u32>,
     label: Option<u32>,
+    /// The value in place of a label that is not known, if the archive names one.
+    missing: Option<i128>,
     /// The label of a regression.
     number: Option<f32>,
     predictions: Vec<u32>,
@@ -267,7 +292,7 @@ impl Row {
     ) -> Checked {
         match role {
             Role::Labels if numbers => self.number = Some(array.number()? as f32),
-            Role::Labels => self.label = array.class(no_label)?,
+            Role::Labels => self.label = array.class(self.missing, no_label)?,
             Role::Predictions if numbers => array.numbers(steps, &mut self.numbers)?,
             Role::Predictions => array.integers(steps, &mut self.predictions, no_class)?,
             Role::Scores => array.floats(steps, &mut self.scores)?,
@@ -298,6 +323,7 @@ impl Row {
                 label,
             }),
             losses: has(Role::Losses).then_some(&self.losses),
+            class_names: None,
             about: About {
                 group: has(Role::Group).then_some(&self.group),
                 unit: has(Role::Unit).then_some(&self.unit),
@@ -482,7 +508,7 @@ impl<W: Write + Seek> NpzWriter<W> {
     }
 }
 
-/// Writes the labels, if there are any; −1 marks a missing one.
+/// Writes the labels, if there are any. −1 marks one that is not known, and the archive says so.
 fn write_labels<W: Write + Seek>(
     zip: &mut ZipWriter<W>,
     labels: &[Option<u32>],
@@ -505,6 +531,8 @@ fn write_labels<W: Write + Seek>(
         for label in labels {
             zip.write_all(&label.map_or(-1, i64::from).to_le_bytes())?;
         }
+        start(zip, MISSING, "<i8", &[])?;
+        zip.write_all(&(-1_i64).to_le_bytes())?;
     }
     Ok(())
 }

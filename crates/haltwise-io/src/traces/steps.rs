@@ -303,6 +303,7 @@ impl Open {
                 })
             }),
             losses: more.and_then(|m| some(&m.losses)),
+            class_names: None,
             about: more.map_or_else(About::default, |m| About {
                 group: m.group.as_deref(),
                 unit: m.unit.as_deref(),

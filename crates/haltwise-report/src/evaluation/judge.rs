@@ -1,7 +1,7 @@
 //! Compares the measured losses with the promise, in plain words.
 
 use haltwise::Rule;
-use haltwise::evaluate::{Evaluation, StepResult};
+use haltwise::evaluate::{CalibratedOn, Evaluation, StepResult};
 use haltwise::rule::Promise;
 
 use crate::chance::{Losses, beyond_chance};
@@ -23,7 +23,8 @@ pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
     let alpha = rule.alpha().get();
     let loss = words::loss(rule);
     let overall = format!(
-        "Over all {} the {loss} is {} ({})",
+        "{}Over all {} the {loss} is {} ({})",
+        made_from(evaluation),
         count_of(evaluation.n as u64, "sequence", "sequences"),
         percent(evaluation.gap),
         interval(evaluation.gap_interval)
@@ -69,6 +70,21 @@ pub fn judge(rule: &Rule, evaluation: &Evaluation) -> Judgement {
             words: format!("{overall}.{halted}."),
             standing: None,
         },
+    }
+}
+
+/// A warning, if the rule was made from the evaluated sequences.
+pub(crate) fn made_from(evaluation: &Evaluation) -> &'static str {
+    match evaluation.calibrated_on {
+        None => "",
+        Some(CalibratedOn::All) => {
+            "The rule was made from these very sequences, so they flatter it and do not test its \
+             promise. "
+        }
+        Some(CalibratedOn::Some) => {
+            "The rule was made from some of these sequences, so they flatter it and do not test its \
+             promise. "
+        }
     }
 }
 

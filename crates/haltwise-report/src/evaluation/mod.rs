@@ -14,8 +14,8 @@ pub use figures::{
     halting_figure, readout, row, single, thresholds_figure,
 };
 pub(crate) use figures::{gap_point, highest, lone, readout_at, unit_axis};
-pub(crate) use judge::worst_step;
 pub use judge::{Judgement, Standing, judge};
+pub(crate) use judge::{made_from, worst_step};
 
 use crate::format::{capital, count, interval, level, percent, short};
 use crate::page::{Context, page};
@@ -59,7 +59,8 @@ pub fn report_evaluation(rule: &Rule, evaluation: &Evaluation, context: &Context
 
 pub(crate) fn verdict(rule: &Rule, evaluation: &Evaluation) -> Markup {
     let judged = judge(rule, evaluation);
-    let warn = matches!(judged.standing, None | Some(Standing::BeyondChance));
+    let warn = evaluation.calibrated_on.is_some()
+        || matches!(judged.standing, None | Some(Standing::BeyondChance));
     html! {
         section.verdict.warn[warn] {
             p.lead { strong { "Promised. " } (words::promise(rule)) }

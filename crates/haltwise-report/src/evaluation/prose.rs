@@ -88,7 +88,7 @@ pub(crate) fn certified(rule: &Rule) -> Markup {
             "Score: " (rule.source()) ". "
             @if let Some(set) = rule.fitted_on() { "Fitted on " (sequences(set.sequences)) ". " }
             @if let Some(set) = rule.screened_on() { "Screened on " (sequences(set.sequences)) ". " }
-            @if let Some(set) = rule.certified_on() { "Certified on " (sequences(set.sequences)) ". " }
+            @if let Some(set) = words::certified_on(rule) { "Certified on " (set) ". " }
             @if let Some(split) = rule.split() {
                 "They were split from one set by seed " (split.seed) ": "
                 @if let Some(share) = split.fit_fraction { (level(share)) " to fit, " }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use haltwise::Rule;
+use haltwise::plan::Purpose;
 use haltwise::stream::Streams;
 
 use super::{Effects, ReplacedRule, RuleState};
@@ -34,7 +35,10 @@ impl RuleState {
             |problem: String, remedy| Err(Fault::new(FaultKind::Unusable, problem, remedy));
         let next = self.next_delta();
         if rule.promise().is_none() {
-            let problem = "the rule was screened, not certified: it promises nothing";
+            let problem = match rule.purpose() {
+                Purpose::Use => "the rule was screened, not certified: it promises nothing",
+                Purpose::Explore => "the rule was made to compare settings: it promises nothing",
+            };
             return refused(problem.into(), "calibrate one with another method");
         }
         let new_digest = digest(&json);

@@ -14,13 +14,16 @@ use crate::numbers::counts::Counts;
 use crate::numbers::thresholds::Thresholds;
 use crate::rule::Rule;
 use crate::tables::halting::{Halt, halts};
+use haltwise_stream::StepError;
 
 mod passes;
 mod results;
 mod spread;
 
-pub use passes::{Evaluated, Stretches};
-pub use results::{Accuracy, CostResult, EvaluateError, Evaluation, GroupResult, StepResult};
+pub use passes::{EvaluateWarning, Evaluated, Stretches};
+pub use results::{
+    Accuracy, CalibratedOn, CostResult, EvaluateError, Evaluation, GroupResult, StepResult,
+};
 use spread::{Sums, mean_time, standard_error, standard_error_by_unit};
 
 /// The confidence of the intervals around every gap.
@@ -93,6 +96,8 @@ pub struct Evaluator {
     losses: Vec<f64>,
     /// The total cost in millionths: until sequences halted, and of reading them in full.
     total: Option<[u128; 2]>,
+    /// How many class probabilities a step must have, if known.
+    classes: Option<usize>,
     /// The score that is judged.
     source: ScoreSource,
     /// Buffers that are reused: the levels of one sequence, and the bytes of its
@@ -126,6 +131,7 @@ impl Evaluator {
             units: Vec::new(),
             losses: Vec::new(),
             total: None,
+            classes: None,
             source: ScoreSource::default(),
             levels: Vec::new(),
             bytes: Vec::new(),
@@ -142,6 +148,7 @@ impl Evaluator {
             terms: who.terms.clone(),
             seed: who.seed,
             measure,
+            classes: rule.classes(),
             source: rule.source().clone(),
             ..Self::new(rule.thresholds().clone())
         }
@@ -158,6 +165,12 @@ impl Evaluator {
         let (found, t_max) = (trace.len(), self.thresholds.t_max());
         if found > t_max && !self.reads_on {
             return Err(EvaluateError::TooLong { found, t_max });
+        }
+        if let Some(expected) = self.classes.filter(|_| trace.probs().is_some())
+            && trace.classes() != expected
+        {
+            let found = trace.classes();
+            return Err(StepError::Classes { found, expected }.into());
         }
         let about = trace.about();
         let lenient = Terms {
@@ -366,6 +379,7 @@ impl Evaluator {
             gap_interval: all.interval,
             gap_earliest: earliest.map(|(q, c)| (q.into(), c.0)).into(),
             gap_earliest_interval: earliest.map(|(q, c)| (q.into(), c.1)).into(),
+            calibrated_on: None,
             unlabelled: self.unlabelled.len(),
             thinned: self.thinned,
             cost: self.total.map(|[early, full]| CostResult {

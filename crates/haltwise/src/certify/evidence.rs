@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::data::agreement::Agreement;
 use crate::data::identity::{Fingerprint, Key, Overlap, SetSummary, Sketch};
 use crate::data::outputs::Outputs;
 use crate::data::score::ScoreSource;
@@ -36,6 +37,9 @@ pub struct Evidence {
     /// How many of the counted sequences have no label.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) unlabelled: u64,
+    /// How labels and full predictions agree, in all sequences that were shown.
+    #[serde(default, skip_serializing_if = "Agreement::is_empty")]
+    pub(crate) agreement: Agreement,
     /// The units that were counted, each once, if sequences come in units.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) units: BTreeSet<Key>,
@@ -69,6 +73,7 @@ impl Evidence {
             left_out: SetSummary::default(),
             full_right: 0,
             unlabelled: 0,
+            agreement: Agreement::default(),
             units: BTreeSet::new(),
             overlap: Overlap::default(),
             recognised: 0,
@@ -90,6 +95,7 @@ impl Evidence {
         }
         self.units.extend(&other.units);
         self.unlabelled += other.unlabelled;
+        self.agreement.add(&other.agreement);
         self.survey.add(&other.survey);
         self.counted += other.counted;
         self.left_out += other.left_out;
@@ -218,6 +224,7 @@ impl Counting {
             let had_to_be = proposal.others().had_to_be_left_out(own, print, named);
             self.evidence.recognised += u64::from(had_to_be);
         }
+        self.evidence.agreement.note(trace);
         self.evidence.survey.note(trace, print, group.as_deref());
         self.evidence.sketch.push(own, print, named);
         Ok(Some(print))

@@ -1,6 +1,7 @@
 //! The end of the corridor: turns evidence into a rule, or says why there is none.
 
 use crate::certify::evidence::Evidence;
+use crate::data::agreement::{Doubt, LabelCheck};
 use crate::data::identity::SetSummary;
 use crate::data::loss::TOP;
 use crate::numbers::counts::{Counts, add_counts};
@@ -41,6 +42,13 @@ impl Proposal {
         if self.needs_labels() && evidence.survey.unlabelled > 0 {
             return Err(EvidenceError::Unlabelled);
         }
+        let plan = self.plan();
+        if plan.label_check() == LabelCheck::Refuse
+            && plan.terms().loss.needs_label()
+            && let Some(doubt) = evidence.agreement.refusal()
+        {
+            return Err(EvidenceError::Labels(doubt));
+        }
         let (counted, left_out) = (evidence.counted.sequences, evidence.left_out.sequences);
         for (family, tables) in self.tables(evidence) {
             let with_fitted = family.kind.is_same_for_all_data() && self.is_split();
@@ -73,6 +81,14 @@ impl Proposal {
             return Err(EvidenceError::Leak { remedy });
         }
         Ok(())
+    }
+
+    /// What to ask about the labels: whether they number the classes as the predictions do.
+    pub fn doubts(&self, evidence: &Evidence) -> Vec<Doubt> {
+        match self.plan().terms().loss.needs_label() {
+            true => evidence.agreement.questions(),
+            false => Vec::new(),
+        }
     }
 
     /// Certifies the candidates on all the evidence for them, and returns the rule that
@@ -184,7 +200,7 @@ impl Proposal {
         record.late_accuracy = (labelled > 0).then_some(right);
         record.certified_on = Some(evidence.counted);
         record.looks = Looks::of(plan.looks(), most);
-        record.sketch = evidence.sketch.clone().finish();
+        (record.sketch, record.sketch_by_chance) = evidence.sketch.clone().finish();
         record.seal = Some(record.digest());
         Rule::from_record(record)
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use crate::certify::evidence::{Counting, Evidence};
+use crate::data::agreement::Agreement;
 use crate::data::identity::{Key, Others, Overlap, SetAside, SetSummary, Sketch};
 use crate::data::loss::Measure;
 use crate::data::outputs::Outputs;
@@ -176,6 +177,8 @@ pub struct Parts {
     pub(crate) sketch: Sketch,
     /// A sample of the whole set.
     pub(crate) sample: Sketch,
+    /// How labels and full predictions agree in the whole set.
+    pub(crate) agreement: Agreement,
     /// The survey of the whole set.
     pub(crate) survey: Survey,
 }
@@ -259,6 +262,7 @@ impl<F: Fold> Source for F {
             overlap: Overlap::default(),
             sketch: Sketch::new(Sketch::OF_A_PROPOSAL),
             sample: Sketch::new(Sketch::OF_EVIDENCE),
+            agreement: Agreement::default(),
             survey,
         };
         let mut sets: BTreeMap<String, [TracesBuilder; 2]> = BTreeMap::new();
@@ -268,6 +272,7 @@ impl<F: Fold> Source for F {
             parts.overlap += state.overlap;
             parts.sketch.add(&state.sketch);
             parts.sample.add(&state.sample);
+            parts.agreement.add(&state.agreement);
             let mut own: Vec<_> = state.sets.into_iter().map(Some).collect();
             for (group, place) in state.places {
                 let Some([screens, certifies]) = own[place].take() else {
@@ -411,6 +416,7 @@ impl Eq for OneDrawn {}
 /// What one visitor keeps.
 struct Keeping {
     survey: Survey,
+    agreement: Agreement,
     screens: SetSummary,
     left_out: SetSummary,
     overlap: Overlap,
@@ -428,6 +434,7 @@ impl Default for Keeping {
     fn default() -> Self {
         Self {
             survey: Survey::default(),
+            agreement: Agreement::default(),
             screens: SetSummary::default(),
             left_out: SetSummary::default(),
             overlap: Overlap::default(),
@@ -481,6 +488,7 @@ impl Keeping {
             }
         }
         self.sample.push(own, print, named);
+        self.agreement.note(trace);
         self.survey.note(trace, print, group.as_deref());
         Ok(())
     }
@@ -576,6 +584,7 @@ impl Fold for Traces {
                     predicts: true,
                     numbers: None,
                     losses: None,
+                    class_names: None,
                     about: About::default(),
                 };
                 visit(state, block.keys[i], &trace)

@@ -82,6 +82,7 @@ impl Checker {
             predicts,
             numbers: given.numbers,
             losses: given.losses,
+            class_names: given.class_names,
             about: given.about,
         })
     }
@@ -161,6 +162,9 @@ fn not_probabilities(step: &[f32], sum: f32) -> Fault {
     let Some(&value) = step.iter().find(|p| !inside.contains(*p)) else {
         return Fault::Sum(sum);
     };
+    if step.iter().all(|&p| p >= 0.0) {
+        return Fault::Sum(sum);
+    }
     if step.iter().all(|&p| p <= 0.0) {
         return Fault::Logarithm(value);
     }

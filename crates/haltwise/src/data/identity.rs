@@ -270,19 +270,28 @@ impl Sketch {
         }
     }
 
-    /// Returns what a rule keeps: the first sequences whose content is unique. If more than
-    /// one content in ten repeats, even a content that occurred once may occur again by
-    /// chance in any other set, so nothing is kept.
-    pub(crate) fn finish(self) -> Sketched {
+    /// Returns what a rule keeps: the first sequences whose content is unique, and the share of
+    /// them that chance repeats in another set of the same size. Nothing is kept if that share is
+    /// large.
+    ///
+    /// The share is that of Good and Turing: contents that occurred once occur again as often as
+    /// others occurred twice, times two. What occurred a hundred times says nothing about them.
+    pub(crate) fn finish(self) -> (Sketched, f64) {
+        const MOST_BY_CHANCE: f64 = 0.2;
         let all = self.sorted();
-        if 10 * all.contents().count() < 9 * all.0.len() {
-            return Sketched::default();
+        let occurred = |times: usize| {
+            let contents = all.contents().filter(move |same| same.len() == times);
+            contents.filter_map(|same| same.first().copied())
+        };
+        let singles = occurred(1).count();
+        let by_chance = 2.0 * occurred(2).count() as f64 / singles.max(1) as f64;
+        if singles == 0 || by_chance > MOST_BY_CHANCE {
+            return (Sketched::default(), 0.0);
         }
-        let singles = all.contents().filter_map(|same| match same {
-            [single] => Some(*single),
-            _ => None,
-        });
-        Sketched(singles.take(Self::OF_A_RULE).collect())
+        (
+            Sketched(occurred(1).take(Self::OF_A_RULE).collect()),
+            by_chance,
+        )
     }
 
     /// How many sequences were pushed more than once, beyond what chance explains. Two are
@@ -348,6 +357,11 @@ pub(crate) struct Sketched(Vec<(u64, u64)>);
 impl Sketched {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// How many sequences it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// The share of the smaller sample that is also in the other; the sets may differ in
@@ -514,14 +528,14 @@ mod tests {
         sum.add(&sketch(64, 0..300));
         sum.add(&sketch(64, 300..700));
         assert_eq!(sum, whole);
-        let stored = serde_json::to_string(&whole.finish()).unwrap();
+        let stored = serde_json::to_string(&whole.finish().0).unwrap();
         let back: Sketched = serde_json::from_str(&stored).unwrap();
-        assert_eq!(back, sum.finish());
+        assert_eq!((back, 0.0), sum.finish());
     }
 
     #[test]
     fn a_sequence_is_met_by_what_it_says_and_by_its_id() {
-        let known = sketch(100, 0..50).finish();
+        let (known, _) = sketch(100, 0..50).finish();
         let print = Fingerprint::of(&7_u64.to_le_bytes());
         let (key, other) = (Key::new(Some("7"), 0), Key::new(Some("b"), 0));
         assert_eq!(known.meet(key, print, true), Met::Same);
@@ -602,7 +616,25 @@ mod tests {
             let print = Fingerprint::of(&[(i % 10) as u8]);
             nameless.push(Key::new(None, i), print, false);
         }
-        assert!(nameless.finish().is_empty());
+        assert!(nameless.finish().0.is_empty());
+    }
+
+    #[test]
+    fn a_rule_remembers_what_is_unique_although_other_contents_repeat_often() {
+        let (known, by_chance) = saturated(1_000, 300, 0..1_000, "May").finish();
+        assert_eq!((known.0.len(), by_chance), (Sketch::OF_A_RULE, 0.0));
+        // If some contents come twice, others may come again by chance.
+        let twice = |n: u64| {
+            let mut sketch = saturated(1_000, 0, 0..1_000 - n, "May");
+            sketch.add(&saturated(1_000, 0, 0..n, "May"));
+            sketch.finish()
+        };
+        let (known, by_chance) = twice(50);
+        assert_eq!(
+            (known.0.len(), by_chance),
+            (Sketch::OF_A_RULE, 100.0 / 900.0)
+        );
+        assert!(twice(100).0.is_empty());
     }
 
     #[test]

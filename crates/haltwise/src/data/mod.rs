@@ -1,6 +1,7 @@
 //! Sequences and sets of them: the losses of stopping them, the terms of a promise, and the
 //! roles of sets.
 
+pub(crate) mod agreement;
 pub(crate) mod checker;
 pub(crate) mod gap_score;
 pub(crate) mod identity;

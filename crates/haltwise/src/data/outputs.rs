@@ -205,6 +205,7 @@ impl Outputs {
             predicts: self.predicts,
             numbers: more.and_then(More::numbers),
             losses: more.and_then(|more| more.losses.as_deref()),
+            class_names: None,
             about: more.map(More::about).unwrap_or_default(),
         }
     }

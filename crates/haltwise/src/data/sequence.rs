@@ -26,6 +26,9 @@ pub struct Sequence<'a> {
     pub numbers: Option<Numbers<'a>>,
     /// What stopping at each step would cost, in [0, 1], in any sense of cost.
     pub losses: Option<&'a [f32]>,
+    /// The names of the label and of the full prediction, if classes have names. The numbers of
+    /// named classes may differ from file to file.
+    pub class_names: Option<[&'a str; 2]>,
     /// Other data about it.
     pub about: About<'a>,
 }
@@ -67,6 +70,7 @@ pub struct Trace<'a> {
     pub(crate) predicts: bool,
     pub(crate) numbers: Option<Numbers<'a>>,
     pub(crate) losses: Option<&'a [f32]>,
+    pub(crate) class_names: Option<[&'a str; 2]>,
     pub(crate) about: About<'a>,
 }
 
@@ -174,6 +178,7 @@ impl<'a> Trace<'a> {
             probs: self.probs.map(|probs| (probs, self.classes)),
             numbers: self.numbers,
             losses: self.losses,
+            class_names: self.class_names,
             about: self.about,
         }
     }

@@ -41,7 +41,10 @@ pub(super) enum Fault {
     Logarithm(f32),
     #[error("{0} is not a probability; these look like logits: apply softmax")]
     Logit(f32),
-    #[error("the probabilities sum to {0}, not to 1; normalise them (softmax over the classes)")]
+    #[error(
+        "the probabilities sum to {0}, not to 1; divide them by their sum, or apply softmax if they \
+         are logits"
+    )]
     Sum(f32),
     #[error(
         "{predictions} predictions but {scores} scores{}; each step needs one of each",

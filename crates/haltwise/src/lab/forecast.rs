@@ -202,6 +202,7 @@ impl Units {
             fit: plan.fits().then_some(&fit),
             screen: plan.screens().then_some(&screen),
             classifier: None,
+            class_names: None,
         })?;
         Ok(found.rule)
     }

@@ -15,10 +15,13 @@ mod stored;
 mod value;
 
 pub use error::PlanError;
-pub use options::{Ask, Method, OPTIONS, OptionSpec, ScreenBy, Section, camel_case, spelt};
+pub use options::{
+    Ask, Method, OPTIONS, OptionSpec, Purpose, ScreenBy, Section, camel_case, spelt,
+};
 use stored::StoredPlan;
 pub use value::{Kind, Value};
 
+pub use crate::data::agreement::LabelCheck;
 pub use crate::data::words::{UnknownWord, Word};
 pub use crate::numbers::alpha_delta::{Alpha, Delta, OutOfRange};
 pub use crate::numbers::grid::{Grid, GridError};
@@ -40,6 +43,8 @@ pub struct Plan {
     screen_by: ScreenBy,
     terms: Terms,
     looks: Vec<u64>,
+    label_check: LabelCheck,
+    purpose: Purpose,
 }
 
 /// How one set of traces is split into parts; the last part certifies.
@@ -175,6 +180,8 @@ impl Plan {
             screen_by: ask.screen_by.unwrap_or_default(),
             terms,
             looks: ask.looks,
+            label_check: ask.label_check.unwrap_or_default(),
+            purpose: ask.purpose.unwrap_or_default(),
         })
     }
 
@@ -281,6 +288,16 @@ impl Plan {
     /// What screening asks of a threshold.
     pub(crate) fn screen_by(&self) -> ScreenBy {
         self.screen_by
+    }
+
+    /// What to do if labels and predictions hardly ever agree.
+    pub(crate) fn label_check(&self) -> LabelCheck {
+        self.label_check
+    }
+
+    /// What the rule is for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     /// The score to judge, if one was requested.

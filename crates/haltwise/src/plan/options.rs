@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PlanError;
 use super::value::{Field, Kind, Value};
+use crate::data::agreement::LabelCheck;
 use crate::data::score::ScoreSource;
 use crate::data::terms::{Cost, Loss, Terms, Weight};
 use crate::data::words::{Word, words};
@@ -64,6 +65,29 @@ words! { Method, "method":
          any step";
     ScreenOnly = "screen-only",
         "The conditional method without its tests: promises nothing, for comparison";
+}
+
+/// What a rule is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// To be used, with its promise.
+    #[default]
+    Use,
+    /// To compare settings on the same traces.
+    Explore,
+}
+
+words! { Purpose, "purpose":
+    Use = "use", "To be used: the promise is meant";
+    Explore = "explore",
+        "To compare settings on the same traces, as cross-validation does: the rule promises nothing";
+}
+
+impl Purpose {
+    pub(crate) fn is_use(&self) -> bool {
+        *self == Self::Use
+    }
 }
 
 impl Method {
@@ -229,6 +253,14 @@ options! {
     screen_by: Option<ScreenBy> = "risk"
         where |ask| ask.method().screens()
             => "goes with the methods conditional and screen-only only";
+
+    /// What to do if labels and predictions agree less often than chance.
+    label_check: Option<LabelCheck> = "refuse";
+
+    /// What the rule is for.
+    purpose: Option<Purpose> = "use"
+        where |ask| ask.method() != Method::ScreenOnly
+            => "goes with methods that promise something";
 
     Promise:
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Ask, AtNever, Method, Plan, PlanError, Promise, ScreenBy, Terms};
+use super::{Ask, AtNever, LabelCheck, Method, Plan, PlanError, Promise, Purpose, ScreenBy, Terms};
 use crate::data::score::ScoreSource;
 
 /// The stored form of a plan.
@@ -32,6 +32,10 @@ pub(super) struct StoredPlan {
     terms: Terms,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     looks: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label_check: Option<LabelCheck>,
+    #[serde(default, skip_serializing_if = "Purpose::is_use")]
+    purpose: Purpose,
 }
 
 impl From<Plan> for StoredPlan {
@@ -52,6 +56,8 @@ impl From<Plan> for StoredPlan {
             screen_by: plan.method.screens().then_some(plan.screen_by),
             terms: plan.terms,
             looks: plan.looks,
+            purpose: plan.purpose,
+            label_check: Some(plan.label_check).filter(|&check| check != LabelCheck::default()),
         }
     }
 }
@@ -72,6 +78,8 @@ impl TryFrom<StoredPlan> for Plan {
             grid_step: record.grid_step,
             screen_by: record.screen_by,
             looks: record.looks,
+            label_check: record.label_check,
+            purpose: Some(record.purpose).filter(|purpose| !purpose.is_use()),
             ..Ask::of_terms(record.terms)
         };
         // Without a share to set aside, other traces were given.

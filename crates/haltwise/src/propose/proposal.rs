@@ -63,6 +63,9 @@ pub(crate) struct StoredProposal {
     score: ScoreSource,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     classifier: Option<Classifier>,
+    /// The names of the classes, in the order of the probabilities, if they were given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    class_names: Option<Vec<String>>,
     /// The sequences that were fitted to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     fitted_on: Option<SetSummary>,
@@ -259,6 +262,7 @@ impl Proposal {
             plan: plan.clone(),
             score,
             classifier: None,
+            class_names: None,
             fitted_on,
             screened_on: screening.map(|groups| groups.iter().map(|g| g.record()).sum()),
             all: None,
@@ -290,6 +294,12 @@ impl Proposal {
     /// Records the classifier that produced the traces, if known.
     pub fn with_classifier(mut self, classifier: Option<Classifier>) -> Self {
         self.record.classifier = classifier;
+        Self::of(self.record)
+    }
+
+    /// Records the names of the classes, in the order of the probabilities, if they are known.
+    pub fn with_class_names(mut self, names: Option<Vec<String>>) -> Self {
+        self.record.class_names = names;
         Self::of(self.record)
     }
 
@@ -460,6 +470,7 @@ impl Proposal {
         RuleRecord {
             method: plan.method(),
             promise: plan.promise(),
+            purpose: plan.purpose(),
             terms: plan.terms().clone(),
             groups: self.groups().to_vec(),
             proof: self.proof().clone(),
@@ -481,10 +492,12 @@ impl Proposal {
             certified_on: None,
             split: (self.is_split() || plan.terms().weight.is_some()).then(|| *plan.split()),
             classifier: self.record.classifier.clone(),
+            class_names: self.record.class_names.clone(),
             families: Vec::new(),
             chosen: None,
             seal: None,
             sketch: Sketched::default(),
+            sketch_by_chance: 0.0,
             trail: Vec::new(),
         }
     }

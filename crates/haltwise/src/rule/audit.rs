@@ -45,6 +45,9 @@ impl RuleRecord {
         if self.promise != self.method.promise() && !either {
             return Some("its method does not give the promise it states".into());
         }
+        if !(0.0..=1.0).contains(&self.sketch_by_chance) {
+            return Some("a share of its sample that is none".into());
+        }
         if self.promise.is_none() {
             return (!self.trail.is_empty()).then(|| "tests, but no promise".into());
         }

@@ -11,7 +11,7 @@ use crate::numbers::grid::Grid;
 mod audit;
 
 pub use crate::numbers::thresholds::{ThresholdError, Thresholds};
-use crate::plan::{Method, ScreenBy, Split};
+use crate::plan::{Method, Purpose, ScreenBy, Split};
 use crate::tables::candidates::AtNever;
 pub use crate::tables::candidates::FamilyKind;
 pub use crate::testing::betting::Profile;
@@ -92,6 +92,8 @@ pub struct Rule(RuleRecord);
 pub(crate) struct RuleRecord {
     pub(crate) method: Method,
     pub(crate) promise: Option<Promise>,
+    #[serde(default, skip_serializing_if = "Purpose::is_use")]
+    pub(crate) purpose: Purpose,
     #[serde(default, skip_serializing_if = "Terms::is_default")]
     pub(crate) terms: Terms,
     /// The groups that the promise holds for.
@@ -129,6 +131,9 @@ pub(crate) struct RuleRecord {
     pub(crate) split: Option<Split>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) classifier: Option<Classifier>,
+    /// The names of the classes, in the order of the probabilities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) class_names: Option<Vec<String>>,
     /// The families; their tests follow each other in the trail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) families: Vec<TestedFamily>,
@@ -143,6 +148,9 @@ pub(crate) struct RuleRecord {
     /// A sample of the sequences that the rule was made from.
     #[serde(default, skip_serializing_if = "Sketched::is_empty")]
     pub(crate) sketch: Sketched,
+    /// The share of that sample that chance repeats in another set of the same size.
+    #[serde(default, skip_serializing_if = "is_zero_share")]
+    pub(crate) sketch_by_chance: f64,
     pub(crate) trail: Vec<Test>,
 }
 
@@ -178,6 +186,19 @@ impl Looks {
         let due = Self::of(&self.planned, self.sequences);
         due.as_ref() == Some(self) && self.made > 0 && self.planned.is_sorted_by(|a, b| a < b)
     }
+}
+
+fn is_zero_share(share: &f64) -> bool {
+    *share == 0.0
+}
+
+/// Why a rule must not replace another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// Some of its traces tested the other rule already.
+    TestedBefore,
+    /// The other rule promises something, and this one does not.
+    LosesPromise,
 }
 
 /// Why a stored rule cannot be trusted.
@@ -229,9 +250,19 @@ impl Rule {
     }
 
     /// The promise, which holds with probability 1 − δ; `None` if the rule was only
-    /// screened.
+    /// screened, or was made to explore.
     pub fn promise(&self) -> Option<Promise> {
-        self.0.promise
+        self.0.promise.filter(|_| self.0.purpose.is_use())
+    }
+
+    /// What the rule is for.
+    pub fn purpose(&self) -> Purpose {
+        self.0.purpose
+    }
+
+    /// Whether it promises something and halts some sequence before its end.
+    pub fn is_certified(&self) -> bool {
+        self.promise().is_some() && self.halts_early()
     }
 
     /// What the promise is about, and which sequences it covers.
@@ -306,26 +337,51 @@ impl Rule {
         self.0.sketch.meet(nobody, fingerprint, false) != Met::No
     }
 
-    /// Whether replacing an earlier rule by this one would be an unplanned look at that
-    /// rule's sequences together with others. Then δ is spent twice.
-    pub fn looks_again(&self, before: &Self) -> bool {
+    /// How many sequences of another set of this size the rule may remember by chance: three
+    /// standard deviations more than are expected.
+    pub fn remembered_by_chance(&self, sequences: u64) -> u64 {
+        let size = sequences as f64 / self.made_from_all().sequences.max(1) as f64;
+        let expected = self.0.sketch_by_chance * self.0.sketch.len() as f64 * size;
+        (expected + 3.0 * expected.sqrt()) as u64
+    }
+
+    /// Why this rule must not replace an earlier one.
+    ///
+    /// A rule may replace itself, a rule of an earlier planned look, and a rule that was made from
+    /// other traces. Any other replacement chooses between rules that the same traces tested, so
+    /// δ is spent twice. A rule that promises nothing may replace another such rule.
+    pub fn conflict(&self, before: &Self) -> Option<Conflict> {
         let (new, old) = (&self.0, &before.0);
-        let asked =
-            |record: &RuleRecord| (record.method, record.promise, record.alpha, record.delta);
-        let same = asked(new) == asked(old) && new.terms == old.terms && new.promise.is_some();
+        if new == old {
+            return None;
+        }
+        if self.promise().is_none() {
+            return before.promise().map(|_| Conflict::LosesPromise);
+        }
+        if old.promise.is_none() {
+            return None;
+        }
         let later = match (&new.looks, &old.looks) {
             (Some(new), Some(old)) => new.planned == old.planned && new.made > old.made,
             _ => false,
         };
-        same && !later && new.sketch != old.sketch && new.sketch.shared(&old.sketch) > 0.03
+        let of_same_set = self.made_from_all() == before.made_from_all();
+        let by_chance = 0.03 + 2.0 * new.sketch_by_chance;
+        let shares = of_same_set || new.sketch.shared(&old.sketch) > by_chance;
+        (shares && !later).then_some(Conflict::TestedBefore)
+    }
+
+    /// All sequences that the rule was made from.
+    fn made_from_all(&self) -> SetSummary {
+        let parts = [self.fitted_on(), self.screened_on(), self.certified_on()];
+        parts.into_iter().flatten().sum()
     }
 
     /// Whether these are exactly the sequences that the rule was made from, or one of the
     /// parts that they were split into.
     pub fn made_from(&self, set: SetSummary) -> bool {
         let parts = [self.fitted_on(), self.screened_on(), self.certified_on()];
-        let all: SetSummary = parts.into_iter().flatten().sum();
-        set == all || parts.contains(&Some(set))
+        set == self.made_from_all() || parts.contains(&Some(set))
     }
 
     /// The traces that the score, or the candidates, were fitted to.
@@ -351,6 +407,11 @@ impl Rule {
     /// The classifier whose traces the rule was made from, if known.
     pub fn classifier(&self) -> Option<&Classifier> {
         self.0.classifier.as_ref()
+    }
+
+    /// The names of the classes, in the order of the probabilities, if they were given.
+    pub fn class_names(&self) -> Option<&[String]> {
+        self.0.class_names.as_deref()
     }
 
     /// Every test that was made.

@@ -1,6 +1,7 @@
 //! Reasons to refuse counts.
 
 use super::table::MOST_CELLS;
+use crate::data::agreement::Doubt;
 use crate::data::score::ScoreSource;
 
 /// Why traces cannot be counted, or counts cannot be trusted.
@@ -115,6 +116,12 @@ pub enum EvidenceError {
          --method adaptive from sequences of which a random part has labels"
     )]
     Unlabelled,
+    /// Labels and predictions hardly ever agree.
+    #[error(
+        "{0}. If they are right and the classifier is that weak, say so: --label-check skip \
+         (label_check=\"skip\" in Python)"
+    )]
+    Labels(Doubt),
     /// The traces lack a column that the terms need.
     #[error(
         "these traces keep scores and gaps only; for other losses, groups, units or weights give \

@@ -1,6 +1,7 @@
 //! Evaluates a set in one pass by several threads, and restores the order of the set.
 
-use super::{EvaluateError, Evaluation, Evaluator};
+use super::{CalibratedOn, EvaluateError, Evaluation, Evaluator};
+use crate::data::agreement::{Agreement, Doubt};
 use crate::data::identity::{Key, SetSummary};
 use crate::data::sequence::Trace;
 use crate::rule::Rule;
@@ -10,14 +11,52 @@ use crate::rule::Rule;
 pub struct Evaluated {
     /// The evaluation of the set.
     pub evaluation: Evaluation,
-    /// Whether these are exactly the sequences that the rule was made from, or one of the
-    /// parts that they were split into.
-    pub own: bool,
-    /// How many of them are known to be among those that the rule was made from; see
+    /// Points to check.
+    pub warnings: Vec<EvaluateWarning>,
+}
+
+/// Something to check.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum EvaluateWarning {
+    /// These are exactly the sequences that the rule was made from, or one of the parts that
+    /// they were split into.
+    Own,
+    /// So many of them are known to be among those that the rule was made from; see
     /// [`Rule::remembers`].
-    pub remembered: u64,
-    /// The number of steps of the longest sequence.
-    pub longest: usize,
+    Remembered(u64),
+    /// Labels and predictions may number the classes in different ways.
+    Labels(Doubt),
+    /// The sequences are shorter than the rule.
+    Short {
+        /// The steps of the longest.
+        longest: usize,
+        /// The steps of the rule.
+        t_max: usize,
+    },
+}
+
+impl std::fmt::Display for EvaluateWarning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Own => {
+                f.write_str("the rule was made from these very traces; the results flatter it")
+            }
+            Self::Remembered(n) => write!(
+                f,
+                "the rule was made from some of these traces ({n} of the {} that it remembers are \
+                 among them); the results flatter it",
+                Rule::REMEMBERED
+            ),
+            Self::Labels(doubt) => doubt.fmt(f),
+            Self::Short { longest, t_max } => write!(
+                f,
+                "none of these traces has more than {longest} {}, and the rule is for {t_max}: they \
+                 say nothing about the later ones",
+                if *longest == 1 { "step" } else { "steps" }
+            ),
+        }
+    }
 }
 
 /// What one thread has seen of a set: stretches of consecutive sequences.
@@ -28,6 +67,7 @@ pub struct Stretches<'r> {
     set: SetSummary,
     remembered: u64,
     longest: usize,
+    agreement: Agreement,
 }
 
 /// Consecutive sequences.
@@ -47,6 +87,7 @@ impl<'r> Stretches<'r> {
             set: SetSummary::default(),
             remembered: 0,
             longest: 0,
+            agreement: Agreement::default(),
         }
     }
 
@@ -70,6 +111,7 @@ impl<'r> Stretches<'r> {
         self.longest = self.longest.max(trace.len());
         let key = Key::new(trace.id(), position);
         if let Some(print) = stretch.evaluator.push(key, trace)? {
+            self.agreement.note(trace);
             self.set += SetSummary::one(print);
             self.remembered += u64::from(self.rule.remembers(print));
         }
@@ -84,8 +126,10 @@ impl<'r> Stretches<'r> {
     ) -> Result<Evaluated, EvaluateError> {
         let mut evaluator = Evaluator::for_rule(rule);
         let (mut set, mut remembered, mut longest) = (SetSummary::default(), 0, 0);
+        let mut agreement = Agreement::default();
         let mut stretches = Vec::new();
         for seen in all {
+            agreement.add(&seen.agreement);
             stretches.extend(seen.stretches);
             set += seen.set;
             remembered += seen.remembered;
@@ -95,11 +139,24 @@ impl<'r> Stretches<'r> {
         for stretch in stretches {
             evaluator.append(stretch.evaluator)?;
         }
+        let mut evaluation = evaluator.finish()?;
+        let mut warnings = Vec::new();
+        evaluation.calibrated_on = CalibratedOn::of(rule, set, remembered);
+        warnings.extend(evaluation.calibrated_on.map(|share| match share {
+            CalibratedOn::All => EvaluateWarning::Own,
+            CalibratedOn::Some => EvaluateWarning::Remembered(remembered),
+        }));
+        if rule.terms().loss.needs_label() {
+            let doubts = agreement.questions().into_iter();
+            warnings.extend(doubts.map(EvaluateWarning::Labels));
+        }
+        let t_max = rule.t_max();
+        if longest < t_max {
+            warnings.push(EvaluateWarning::Short { longest, t_max });
+        }
         Ok(Evaluated {
-            evaluation: evaluator.finish()?,
-            own: rule.made_from(set),
-            remembered,
-            longest,
+            evaluation,
+            warnings,
         })
     }
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use haltwise_stream::StepError;
 use serde::{Deserialize, Serialize};
 
+use crate::data::identity::SetSummary;
 use crate::data::sequence_error::SequenceError;
 use crate::numbers::counts::is_zero;
+use crate::rule::Rule;
 
 /// Why a rule cannot be applied to traces.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -108,6 +110,27 @@ pub struct GroupResult {
     pub by_step: Vec<StepResult>,
 }
 
+/// How many of the evaluated sequences the rule was made from. They cannot test its promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CalibratedOn {
+    /// All of them.
+    All,
+    /// Some of them.
+    Some,
+}
+
+impl CalibratedOn {
+    /// Compares the set that a rule is evaluated on with what the rule remembers; this many
+    /// sequences of the set are known to it.
+    pub fn of(rule: &Rule, set: SetSummary, remembered: u64) -> Option<Self> {
+        if rule.made_from(set) {
+            return Some(Self::All);
+        }
+        (remembered > rule.remembered_by_chance(set.sequences)).then_some(Self::Some)
+    }
+}
+
 /// The results of a rule on a set of traces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
@@ -138,6 +161,9 @@ pub struct Evaluation {
     /// 95% intervals of those gaps, as if the sequences had been picked without
     /// looking at their halt steps.
     pub gap_earliest_interval: BTreeMap<String, (f64, f64)>,
+    /// Whether the rule was made from these sequences; `None` if it remembers none of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated_on: Option<CalibratedOn>,
     /// How many sequences have no label and so say nothing about the gap.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unlabelled: usize,
