@@ -188,17 +188,18 @@ fn any_method_can_judge_any_score() {
     let folder = folder();
     for method in ["adaptive", "marginal", "conditional"] {
         for score in ["max-probability", "margin", "gap"] {
+            let name = &format!("{method}-{score}.json");
             run(
                 &folder,
-                &format!("calibrate cal.parquet --method {method} --score {score} -o rule.json"),
+                &format!("calibrate cal.parquet --method {method} --score {score} -o {name}"),
             );
-            let rule = rule(&folder, "rule.json");
+            let rule = rule(&folder, name);
             assert_eq!(rule["method"], method);
             match score {
                 "gap" => assert!(rule["score"]["gap"].is_object() && rule["split"].is_object()),
                 plain => assert_eq!(rule["score"], plain),
             }
-            evaluated(&folder, "rule.json");
+            evaluated(&folder, name);
         }
     }
     let args = "calibrate cal.parquet --score confidence -o rule.json";

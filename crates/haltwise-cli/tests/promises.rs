@@ -86,6 +86,8 @@ fn every_promise_says_what_it_is_and_for_whom() {
             "for every site",
         ),
     ] {
+        // The same traces are tested for another promise.
+        let _ = fs::remove_file(folder.join("rule.json"));
         let said = done(folder, &format!("calibrate t.jsonl {options} -o rule.json"));
         let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(expected), "{options}: {words}");
@@ -165,6 +167,9 @@ fn three_verbs_give_the_rule_of_one() {
         "--unit patient",
         "--weight w --weight-bound 1",
     ] {
+        for rule in ["whole.json", "parts.json"] {
+            let _ = fs::remove_file(folder.join(rule));
+        }
         done(
             folder,
             &format!("calibrate t.jsonl {options} -o whole.json"),

@@ -43,6 +43,13 @@ impl Work {
         ran.stderr
     }
 
+    /// Removes rules, if they are there, so that the same traces may be tested again.
+    fn remove(&self, rules: &[&str]) {
+        for rule in rules {
+            let _ = std::fs::remove_file(self.path(rule));
+        }
+    }
+
     fn text(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
@@ -148,6 +155,7 @@ fn one_rule_however_the_traces_are_read_and_cut() {
         ("marginal", ""),
     ] {
         let how = format!("--method {method} {options}");
+        work.remove(&["whole.json", "cut.json", "parts.json"]);
         work.done(&format!("calibrate all.parquet {how} -o whole.json"));
         let whole = work.text("whole.json");
         assert!(whole.contains("\"rejected\": true"), "{method}: {whole}");
@@ -181,6 +189,7 @@ fn what_does_not_fit_is_read_twice_and_gives_the_same_rule() {
         ("--method marginal", false),
         ("--method conditional --screen-fraction 0.9", true),
     ] {
+        work.remove(&["kept.json", "streamed.json"]);
         let ran = work.done(&format!("calibrate traces {options} -o kept.json"));
         assert!(!ran.stderr.contains("read twice"), "{}", ran.stderr);
         let ran = work.done(&format!(
@@ -424,6 +433,7 @@ fn other_traces_and_learned_scores_stay_within_memory() {
         "--method conditional --score gap --fit other.parquet",
         "--method conditional --screen other.parquet",
     ] {
+        work.remove(&["kept.json", "streamed.json"]);
         work.done(&format!("calibrate traces {options} -o kept.json"));
         let ran = work.done(&format!(
             "calibrate traces {options} --memory 256.6MiB -o streamed.json"
