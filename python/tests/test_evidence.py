@@ -79,7 +79,7 @@ def test_what_does_not_add_up_is_refused(traces):
 
 
 def test_sequences_without_a_label_are_no_evidence_of_small_gaps(traces):
-    without = np.where(np.arange(len(traces)) % 5 == 0, np.array(traces.labels), -1)
+    without = np.where(np.arange(len(traces)) % 5 == 0, np.array(traces.labels), np.nan)
     some = Traces(np.array(traces.scores), np.array(traces.predictions), without)
     every = [
         Candidates.backward(traces[:2000]),

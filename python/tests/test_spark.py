@@ -135,7 +135,7 @@ def test_any_number_of_executors_gives_the_rule_of_one_machine(executors, traces
                 assert there.to_json() == here.to_json(), asked
             # A gap cannot be counted without a label, on one machine or on many.
             some = df.withColumn("label", f.when(number % 5 == 0, f.col("label"))).cache()
-            labels = np.where(numbers % 5 == 0, np.array(traces.labels), -1)
+            labels = np.where(numbers % 5 == 0, np.array(traces.labels), np.nan)
             for method in ("conditional", "marginal"):
                 with pytest.raises(ValueError, match="label"):
                     haltwise.calibrate(

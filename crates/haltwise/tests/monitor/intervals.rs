@@ -122,12 +122,12 @@ type Drift = fn(u64, u32, usize) -> f64;
 
 const DRIFTS: [Drift; 4] = [
     // Good for long, then above α.
-    |i, _, _| if i < 900 { 0.02 } else { 0.13 },
+    |i, _, _| if i < 1400 { 0.02 } else { 0.13 },
     // Bad at first, then good.
     |i, _, _| if i < 300 { 0.3 } else { 0.01 },
     // Only one group drifts, and only by the first step.
     |i, t, group| match (t, group) {
-        (1, 1) => 0.02 + 0.2 * i as f64 / 1500.0,
+        (1, 1) => 0.02 + 0.2 * i as f64 / 2000.0,
         _ => 0.04,
     },
     |i, _, _| if i / 60 % 2 == 0 { 0.2 } else { 0.01 },
@@ -168,7 +168,7 @@ struct Shown {
     late_start: bool,
 }
 
-const STREAMS: u64 = 1500;
+const STREAMS: u64 = 2000;
 
 /// Streams of two groups that halt at one of three steps, of which two are watched. Three
 /// moments are looked at.
@@ -178,11 +178,11 @@ fn shown(rng: &mut SmallRng, drift: Drift, late: Late, delta: Delta) -> Shown {
     let mut truths = vec![vec![(0.0, 0.0)]; 4];
     let mut due: Vec<Vec<(Running, u32, bool)>> = Vec::new();
     due.resize_with(STREAMS as usize, Vec::new);
-    let moments: Vec<u64> = (0..3).map(|_| rng.random_range(700..STREAMS)).collect();
+    let moments: Vec<u64> = (0..3).map(|_| rng.random_range(1000..STREAMS)).collect();
     let mut shown = Shown::default();
     for now in 0..STREAMS {
         let t = [1, 1, 1, 2, 3][rng.random_range(0..5)];
-        let group = usize::from(rng.random_bool(0.25));
+        let group = usize::from(rng.random_bool(0.4));
         let chance = drift(now, t, group);
         let loss = rng.random_bool(chance);
         for (row, truth) in truths.iter_mut().enumerate() {
@@ -260,6 +260,6 @@ fn all_intervals_of_all_steps_groups_and_starts_hold_at_once() {
         "of 200: {clear} ever all clear, {late} with a late start; without unknown outcomes \
          {of_known:?} intervals miss"
     );
-    assert!(clear > 20 && late > 180, "{clear} {late}");
+    assert!(clear > 20 && late > 100, "{clear} {late}");
     assert!(of_known.iter().all(|&missed| missed > 100), "{of_known:?}");
 }
