@@ -267,7 +267,7 @@ impl Monitor {
     /// by itself.
     ///
     /// Returns `None` if no outcome of the stream could count any more. A stream of a
-    /// closed unit, or of a new unit beyond [`MOST_UNITS`], is [unwatched](Unwatched).
+    /// closed unit, or of a new unit beyond [`MOST_UNITS`], is [unwatched](super::Unwatched).
     pub fn begin_of_unit(&mut self, key: u64, group: usize, unit: UnitKey) -> Option<Running> {
         if !self.watch.by_unit {
             return self.begin(key, group);
