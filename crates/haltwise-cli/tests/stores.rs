@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +52,9 @@ fn a_full_disk_is_waited_for_and_nothing_that_was_acknowledged_is_lost() {
     let server = Server::start_after(limited, folder.path(), words, None);
     let mut labelled = Vec::new();
     let times = std::env::var("HALTWISE_FULL_DISKS").map_or(3, |n| n.parse().unwrap());
+    let mut memory = Vec::new();
     for round in 0..times {
+        memory.push(server.memory() >> 10);
         let refused = loop {
             let id = format!("s{}", labelled.len());
             let said = server.post("/rule/streams", &stream(&id, 0, 1));
@@ -112,6 +115,11 @@ fn a_full_disk_is_waited_for_and_nothing_that_was_acknowledged_is_lost() {
             .unwrap();
         server.limit(&format!("--fsize={}:unlimited", longest + 50_000));
     }
+    let _ = writeln!(
+        std::io::stderr(),
+        "{times} full disks: {} labels, none of those acknowledged lost; MiB before each: {memory:?}",
+        labelled.len()
+    );
     let before = server.status();
     server.kill();
     let server = Server::start(folder.path(), words);

@@ -74,7 +74,8 @@ struct Numbers {
 impl Numbers {
     fn of(served: &ServedRule) -> Self {
         let (status, counts) = (served.status(), served.counts());
-        let log_bytes = served.log_bytes();
+        // These hold the state as well.
+        let (log_bytes, ready) = (served.log_bytes(), served.ready().is_ok());
         served.with_state(|state| {
             let audits = state.unlabelled_audits();
             Self {
@@ -88,7 +89,7 @@ impl Numbers {
                 log_bytes,
                 errors: counts.errors.load(Ordering::Relaxed),
                 lost: counts.lost.load(Ordering::Relaxed),
-                ready: served.ready().is_ok(),
+                ready,
                 alarm: state.alarm_at().is_some(),
                 status,
             }

@@ -24,6 +24,7 @@ use rand::rngs::SmallRng;
 use crate::log_record::{LogRecord, RunningAudit, Totals};
 use crate::unlabelled_audits::UnlabelledAudits;
 
+pub(crate) use audits::MOST_UNFILED;
 pub(crate) use renewal::digest;
 use renewal::share;
 pub use settings::{OnAlarm, Settings};
@@ -89,11 +90,14 @@ pub(crate) struct RuleState {
     alarm_at: Option<u64>,
     /// Audited streams that are under way, by id.
     running: HashMap<Box<str>, RunningAudit>,
-    /// About how many bytes the traces in `running` take that are not thinned.
+    /// About how many bytes `running` takes, and how many of these thinning could save.
     running_bytes: usize,
+    whole_bytes: usize,
     unlabelled: UnlabelledAudits,
     /// Labelled audits that are in no trace file yet: when they began, and the line.
     unfiled: Vec<(u64, String)>,
+    /// About how many bytes they take.
+    unfiled_bytes: usize,
     /// Until then, an unknown stream must say that it begins.
     careful_until: u64,
     totals: Totals,
@@ -127,8 +131,10 @@ impl RuleState {
             alarm_at: None,
             running: HashMap::new(),
             running_bytes: 0,
+            whole_bytes: 0,
             unlabelled: UnlabelledAudits::default(),
             unfiled: Vec::new(),
+            unfiled_bytes: 0,
             careful_until: 0,
             totals: Totals::default(),
             totals_at_start: Totals::default(),
@@ -231,14 +237,14 @@ impl RuleState {
         &self.unlabelled
     }
 
-    /// How many audits have a trace in memory: those that run or wait for a label.
+    /// How many audits are in memory: those that run, wait for a label, or wait for a trace file.
     pub(crate) fn audits_in_memory(&self) -> usize {
-        self.running.len() + self.unlabelled.len()
+        self.running.len() + self.unlabelled.len() + self.unfiled.len()
     }
 
-    /// About how many bytes these traces take.
+    /// About how many bytes they take.
     pub(crate) fn audit_bytes_in_memory(&self) -> usize {
-        self.running_bytes + self.unlabelled.bytes()
+        self.running_bytes + self.unlabelled.bytes() + self.unfiled_bytes
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -288,11 +294,7 @@ impl RuleState {
         if self.monitor.as_ref().is_some_and(|m| m.alarm().is_some()) {
             self.alarm_at = self.alarm_at.filter(|&at| at > 0).or(Some(now));
         }
-        self.running_bytes = self
-            .running
-            .values()
-            .map(|audit| audit.trace.whole_bytes())
-            .sum();
+        self.weigh_running();
         self.totals.thinned = 0;
         self.totals_at_start = self.totals;
     }

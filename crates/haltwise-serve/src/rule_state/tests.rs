@@ -548,6 +548,29 @@ fn what_is_kept_of_all_audits_is_bounded() {
     assert_eq!(all.state.unfiled.len(), 1);
 }
 
+#[test]
+fn what_running_audits_take_is_bounded_also_where_no_trace_is_left_to_thin() {
+    let mut all = Logged::new(1.0);
+    // Thinned, an audit still has its last prediction.
+    let class = "x".repeat(4000);
+    for id in 0..20_000 {
+        let line = format!(r#"{{"id": {id}, "score": 0.1, "prediction": "{class}"}}"#);
+        all.say(&line).unwrap();
+        assert!(all.state.running_bytes <= super::audits::MOST_RUNNING);
+        all.log.clear();
+    }
+    let running = all.state.running.len();
+    assert!((10_000..17_000).contains(&running), "{running}");
+    known(&all.state);
+    // The log says which audits were given up.
+    let line = format!(r#"{{"id": "last", "score": 0.1, "prediction": "{class}"}}"#);
+    all.say(&line).unwrap();
+    assert!(all.log.iter().any(|record| record.contains("lost")));
+    // Their streams go on.
+    let said = all.say(r#"{"id": "last", "score": 0.9, "prediction": 1}"#);
+    assert!(said.unwrap().contains("\"t\":2"));
+}
+
 /// What must be the same after the log was read back.
 #[derive(Debug, PartialEq)]
 struct Known {
@@ -564,16 +587,18 @@ struct Known {
 fn known(state: &RuleState) -> Known {
     let waiting = state.unlabelled.iter();
     let waiting = waiting.map(|(id, w)| format!("{id} {w:?}")).collect();
-    let live = state
-        .running
-        .values()
-        .map(|audit| audit.trace.whole_bytes());
-    assert_eq!(state.running_bytes, live.sum::<usize>());
-    let bytes = state
-        .unlabelled
-        .iter()
-        .map(|(_, audit)| audit.trace.bytes());
+    let running = state.running.iter();
+    let bytes = running.map(|(id, audit)| audit.bytes(id));
+    assert_eq!(state.running_bytes, bytes.sum::<usize>());
+    let running = state.running.values();
+    let whole = running.map(|audit| audit.trace.whole_bytes());
+    assert_eq!(state.whole_bytes, whole.sum::<usize>());
+    let unlabelled = state.unlabelled.iter();
+    let bytes = unlabelled.map(|(id, audit)| audit.bytes(id));
     assert_eq!(state.unlabelled.bytes(), bytes.sum::<usize>());
+    let unfiled = state.unfiled.iter();
+    let bytes = unfiled.map(|(_, trace)| size_of::<(u64, String)>() + trace.len());
+    assert_eq!(state.unfiled_bytes(), bytes.sum::<usize>());
     let wanted = state
         .unlabelled
         .iter()
