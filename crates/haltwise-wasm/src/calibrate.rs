@@ -129,10 +129,8 @@ impl Calibrated {
 pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
     let plan = plan(options)?;
     let found = plan.calibrate(Inputs {
-        traces: &Told(&traces.outputs),
-        fit: None,
-        screen: None,
         classifier: traces.classifier.clone(),
+        ..Inputs::one(&Told(&traces.outputs))
     });
     let found = found.map_err(error)?;
     Ok(Calibrated {
