@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use haltwise::corridor::{Admission, Share, Source};
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise::terms::Terms;
 use haltwise::{Ask, Inputs, Method, Plan, Sequence};
 use haltwise_io::{
@@ -14,7 +14,7 @@ use haltwise_io::{
 
 /// Writes a range of made-up sequences, with or without ids.
 fn write(path: &Path, numbers: std::ops::Range<u64>, ids: bool) {
-    let synthetic = StandIn::new(4, 9, 3);
+    let synthetic = SyntheticClassifier::new(4, 9, 3);
     let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
     let mut sequence = DrawnSequence::default();
     for number in numbers {

@@ -480,7 +480,7 @@ impl Gathered {
 
     /// All sequences of the certifying set that do not certify.
     fn set_aside(&self) -> SetSummary {
-        let fit = self.own_fit().map(|drawn| drawn.fitting.record());
+        let fit = self.own_fit().map(|drawn| drawn.fitting.summary());
         let own = self.parts.as_ref().filter(|_| self.screen.is_some());
         fit.unwrap_or_default() + own.map_or_else(SetSummary::default, |parts| parts.screens)
     }
@@ -637,7 +637,7 @@ impl Proposal {
                 true => 0,
                 false => self.place_of(Some(group))?,
             };
-            evidence.counted += traces.record();
+            evidence.counted += traces.summary();
             evidence.unlabelled += traces.len() as u64 - traces.labelled();
             self.count_tally(&mut evidence, Role::Certify, place, traces)?;
         }

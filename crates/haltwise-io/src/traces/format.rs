@@ -113,7 +113,7 @@ impl Format {
     }
 
     /// Whether it can hold metadata, such as the classifier.
-    pub fn has_remarks(self) -> bool {
+    pub fn has_metadata(self) -> bool {
         !self.about().is_text
     }
 
@@ -228,7 +228,7 @@ impl Format {
 
     /// The metadata that is stored with traces.
     #[cfg(feature = "columnar")]
-    pub(super) fn remarks(
+    pub(super) fn metadata(
         self,
         reader: impl io::BufRead + io::Seek,
         chunks: impl ChunkReader + 'static,
@@ -243,7 +243,7 @@ impl Format {
 
     /// The metadata that is stored with traces.
     #[cfg(not(feature = "columnar"))]
-    pub(super) fn remarks(
+    pub(super) fn metadata(
         self,
         reader: impl io::Read + io::Seek,
         _: impl ChunkReader,

@@ -24,7 +24,7 @@ pub const CLASSIFIER: &str = "classifier";
 /// Reads the metadata of a trace file that [`WriteOptions`](super::WriteOptions) stored.
 /// JSONL and CSV have none.
 pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
-    if !Format::of(path)?.has_remarks() {
+    if !Format::of(path)?.has_metadata() {
         return Ok(Vec::new());
     }
     let (format, file) = Format::open(path)?;
@@ -33,7 +33,7 @@ pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
             return Err(Problem::format("it is empty"));
         }
         let again = file.try_clone().map_err(Problem::unreadable)?;
-        format.remarks(BufReader::new(file), again)
+        format.metadata(BufReader::new(file), again)
     };
     read().map_err(|problem| problem.in_file(path))
 }
@@ -45,7 +45,7 @@ pub fn metadata_of_bytes(name: &str, bytes: &[u8]) -> Result<Vec<(String, String
     let read = || {
         format.refuse_another(bytes)?;
         let chunks = bytes::Bytes::copy_from_slice(bytes);
-        format.remarks(Cursor::new(bytes), chunks)
+        format.metadata(Cursor::new(bytes), chunks)
     };
     read().map_err(|problem| problem.in_file(path))
 }

@@ -122,7 +122,7 @@ impl Outputs {
     }
 
     /// The number of sequences, and their fingerprint.
-    pub fn record(&self) -> SetSummary {
+    pub fn summary(&self) -> SetSummary {
         self.prints.iter().copied().map(SetSummary::one).sum()
     }
 
@@ -381,11 +381,11 @@ mod tests {
         let outputs = outputs(5);
         for source in [ScoreSource::MaxProbability, ScoreSource::Margin] {
             assert_eq!(
-                outputs.traces(&source).unwrap().record(),
-                outputs.record()
+                outputs.traces(&source).unwrap().summary(),
+                outputs.summary()
             );
         }
-        assert_ne!(outputs.select(0..4).record(), outputs.record());
+        assert_ne!(outputs.select(0..4).summary(), outputs.summary());
     }
 
     #[test]
