@@ -129,10 +129,11 @@ fn broken_as(
 ) -> u64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let fit = outputs(&draw(&mut rng, n));
-    let given = Inputs::one(&fit);
-    let (proposal, _) = plan
-        .propose_for_others(given, STEPS, Some(n as u64))
-        .unwrap();
+    let given = Inputs::one(&fit).to_certify(ToCertify {
+        t_max: STEPS,
+        sequences: Some(n as u64),
+    });
+    let (proposal, _) = plan.propose(given).unwrap();
     broken_by(population, held, |rng| {
         let evidence = outputs(&draw(rng, n)).count(&proposal).unwrap();
         vec![proposal.certify(&evidence).unwrap()]
@@ -415,9 +416,12 @@ fn looks_that_were_planned_share_delta() {
             ..Ask::default()
         })
         .unwrap();
-        let (proposal, _) = plan
-            .propose_for_others(Inputs::one(&outputs(&all[..1])), STEPS, None)
-            .unwrap();
+        let one = outputs(&all[..1]);
+        let given = Inputs::one(&one).to_certify(ToCertify {
+            t_max: STEPS,
+            sequences: None,
+        });
+        let (proposal, _) = plan.propose(given).unwrap();
         broken_by(&all, &Held::to(&plan, &terms), |rng| {
             let batch = |rng: &mut Xoshiro256PlusPlus| {
                 outputs(&simple(&all)(rng, 150)).count(&proposal).unwrap()

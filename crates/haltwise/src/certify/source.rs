@@ -4,6 +4,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
@@ -71,6 +72,9 @@ pub struct Share<'w> {
     pub seed: u64,
     /// Which sequences are admitted.
     pub who: Admission<'w>,
+    /// Whether the whole set is needed again, and may be held for that: see
+    /// [`Fold::may_hold`].
+    pub again: bool,
 }
 
 /// Sequences to fit to.
@@ -82,6 +86,8 @@ pub struct Drawn {
     pub aside: SetAside,
     /// The survey of the whole set.
     pub survey: Survey,
+    /// The whole set, if it was held in memory.
+    pub(crate) held: Option<Held>,
 }
 
 impl Drawn {
@@ -92,9 +98,19 @@ impl Drawn {
         wanted: Share<'_>,
         whole: Option<Survey>,
     ) -> Result<Self, F::Error> {
-        let states = rows.fold(Smallest::default, |state, key, trace| {
+        let most = match wanted.again {
+            true => rows.may_hold(),
+            false => 0,
+        };
+        let (start, bytes) = (|| (Smallest::default(), Outputs::new()), AtomicU64::new(0));
+        let states = rows.fold(start, |(state, held), key, trace| {
+            if most > 0 {
+                hold(held, key, trace, &bytes, most);
+            }
             state.visit(&wanted, key, trace)
         })?;
+        let (states, held): (Vec<Smallest>, Vec<Outputs>) = states.into_iter().unzip();
+        let held = (most > 0 && bytes.into_inner() <= most).then_some(Held(held));
         // Past the smallest draw that a visitor let go of, some sequences of a unit may be
         // missing.
         let known = states.iter().filter_map(|state| state.let_go).min();
@@ -127,7 +143,47 @@ impl Drawn {
                 below,
             },
             survey,
+            held,
         })
+    }
+}
+
+/// Holds one more sequence, unless that takes the set past `most` bytes.
+fn hold(held: &mut Outputs, key: Key, trace: &Trace<'_>, bytes: &AtomicU64, most: u64) {
+    // A vector that grows takes up to twice its size.
+    let more = 2 * Outputs::bytes_of(trace);
+    let fits = bytes
+        .fetch_add(more, Ordering::Relaxed)
+        .saturating_add(more)
+        <= most;
+    // A sequence unlike the others is refused by the visitor.
+    if !fits || held.add(key, trace).is_err() {
+        bytes.fetch_max(most.saturating_add(1), Ordering::Relaxed);
+        *held = Outputs::new();
+    }
+}
+
+/// A whole set that is held in memory, in parts.
+#[derive(Debug)]
+pub(crate) struct Held(Vec<Outputs>);
+
+impl Fold for Held {
+    type Error = CalibrateError;
+
+    fn refuse(&self, error: CalibrateError) -> CalibrateError {
+        error
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, CalibrateError> {
+        let mut states = Vec::new();
+        for part in &self.0 {
+            states.extend(part.fold(&start, &visit)?);
+        }
+        Ok(states)
     }
 }
 
@@ -200,6 +256,12 @@ pub trait Fold {
     /// Returns how much of the set may be kept, at one byte per score of a grid.
     fn room(&self, _grid: &Grid) -> Result<Room, Self::Error> {
         Ok(Room::All)
+    }
+
+    /// Returns how many bytes of sequences may be held in memory so that the set need not be
+    /// gone through again; 0 if that costs little.
+    fn may_hold(&self) -> u64 {
+        0
     }
 
     /// Shows every sequence to a visitor, with its [key](Key), and returns the final states

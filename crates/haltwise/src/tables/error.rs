@@ -135,9 +135,7 @@ pub enum EvidenceError {
 impl EvidenceError {
     pub(crate) fn other_score(found: &ScoreSource, expected: &ScoreSource) -> Self {
         // Two learned scores can have the same description and differ.
-        let are_learned = [found, expected]
-            .iter()
-            .all(|s| matches!(s, ScoreSource::Gap(_)));
+        let are_learned = [found, expected].iter().all(|s| s.learned().is_some());
         let expected = if are_learned {
             "another such fit".into()
         } else {
