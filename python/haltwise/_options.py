@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, TypedDict
 Method = Literal["adaptive", "marginal", "conditional", "screen-only"]
 Score = Literal["confidence", "max-probability", "margin", "gap"]
 ScreenBy = Literal["risk", "p-value"]
+LabelCheck = Literal["refuse", "skip"]
+Purpose = Literal["use", "explore"]
 Promise = Literal["halted-by", "average"]
 Loss = Literal["gap", "disagreement", "given", "absolute"]
 
@@ -28,6 +30,8 @@ class Options(TypedDict, total=False):
     delta: float | None
     grid_step: float | None
     screen_by: ScreenBy | None
+    label_check: LabelCheck | None
+    purpose: Purpose | None
     promise: Promise | None
     loss: Loss | None
     scale: float | None
@@ -139,6 +143,28 @@ screen_by : str, default "risk"
     alpha.
     ``"p-value"``: The smallest threshold whose p-value on the screening traces is at most
     delta.
+""",
+    ),
+    "label_check": Option(
+        "LabelCheck | None",
+        "refuse",
+        """\
+label_check : str, default "refuse"
+    What to do if labels and predictions agree less often than chance.
+    ``"refuse"``: Refuse traces whose labels agree with the predictions less often than
+    chance: they are probably numbered in another way.
+    ``"skip"``: Use them: the classifier is that weak.
+""",
+    ),
+    "purpose": Option(
+        "Purpose | None",
+        None,
+        """\
+purpose : str, default "use"
+    What the rule is for.
+    ``"use"``: To be used: the promise is meant.
+    ``"explore"``: To compare settings on the same traces, as cross-validation does: the
+    rule promises nothing.
 """,
     ),
     "promise": Option(

@@ -95,6 +95,10 @@ export interface Options {
   gridStep?: number;
   /** With the methods conditional and screen-only: what screening asks of a threshold. By default risk. */
   screenBy?: "risk" | "p-value";
+  /** What to do if labels and predictions agree less often than chance. By default refuse. */
+  labelCheck?: "refuse" | "skip";
+  /** What the rule is for. By default use. */
+  purpose?: "use" | "explore";
   /** With the method adaptive: which sequences the promise covers. By default halted-by. */
   promise?: "halted-by" | "average";
   /** What stopping early may lose. By default gap. */
