@@ -137,7 +137,8 @@ pub(crate) struct WatchArgs {
     delta: f64,
 
     /// How many servers share the streams of the rule, each with a store of its own; each has the
-    /// share delta/(N + 1), and the sum of all stores has the same
+    /// share delta/(N + 1), and the sum of all stores has the same. A store that exists takes a
+    /// smaller share from then on, and never a larger one before its next rule
     #[arg(long, value_name = "N", default_value = "1", requires = "store")]
     servers: std::num::NonZeroU32,
 

@@ -317,6 +317,41 @@ fn a_server_says_which_rule_it_serves_and_takes_no_other_by_the_way() {
 }
 
 #[test]
+fn a_store_takes_a_smaller_share_of_delta_and_sums_are_checked_for_it() {
+    let folder = folder();
+    let folder = folder.path();
+    let says = |words: &str, part: &str| {
+        let (is_ready, said) = started(folder, &format!("rule.json {words}"));
+        assert!(is_ready && said.contains(part), "{words}: {said}");
+        said
+    };
+    let monitored = |stores: &str| {
+        let words = format!("monitor rule.json {stores}");
+        let ran = ran(haltwise()
+            .current_dir(folder)
+            .args(words.split_whitespace()));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr
+    };
+    for store in ["a", "b"] {
+        let said = says(&format!("--store {store}"), "the store is new");
+        assert!(!said.contains("from now on"), "{said}");
+    }
+    let said = monitored("a b");
+    assert!(said.contains("--servers 2"), "{said}");
+    for store in ["a", "b"] {
+        says(&format!("--store {store} --servers 2"), "from now on");
+        let said = says(&format!("--store {store} --servers 2"), "serving");
+        assert!(!said.contains("from now on"), "{said}");
+        // The share of a store never rises.
+        says(&format!("--store {store}"), "keeps its delta");
+    }
+    for stores in ["a b", "a"] {
+        assert_eq!(monitored(stores), "");
+    }
+}
+
+#[test]
 fn files_of_a_store_are_for_its_user_alone() {
     let folder = folder();
     let server = Server::start_after(

@@ -155,7 +155,7 @@ impl<'a> Line<'a> {
                 )
             })?;
         }
-        let learned = matches!(rule.source(), ScoreSource::Gap(_));
+        let learned = rule.source().learned().is_some();
         let prediction = self.prediction.filter(|_| learned);
         Ok(Step {
             prediction: prediction.map(|raw| class(raw.get())).transpose()?,

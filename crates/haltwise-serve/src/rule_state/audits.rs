@@ -215,10 +215,11 @@ impl RuleState {
         let (group, unit) = of;
         let groups = Watch::groups_of(&self.rule);
         let place = groups.iter().position(|g| Some(g) == group.as_ref());
-        let (block, place) = (at / CALENDAR, place.unwrap_or(0));
+        // Past the groups, if an older log does not say which: such a stream is unwatched.
+        let (block, place) = (at / CALENDAR, place.unwrap_or(groups.len()));
         let mut alarm = None;
         let running = self.monitor.as_mut().and_then(|monitor| match &unit {
-            None => Some(monitor.begin(block, place)),
+            None => monitor.begin(block, place),
             Some(unit) => {
                 let before = block.saturating_sub(UNIT_LASTS);
                 if before > self.units_closed {

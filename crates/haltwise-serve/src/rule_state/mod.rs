@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use haltwise::Rule;
-use haltwise::monitor::{Monitor, Watch};
+use haltwise::monitor::{Monitor, Watch, WatchError};
 use haltwise::plan::Delta;
 use haltwise::stream::Streams;
 use rand::SeedableRng;
@@ -37,6 +37,11 @@ pub(crate) const PART: usize = 1000;
 
 /// The column of costs, unless the rule names another.
 pub(crate) const COSTS: &str = "cost";
+
+/// Why the stored monitor of another version does not go on.
+const OTHER_COUNTS: &str = "the monitor in this store counts other steps, groups or units than this \
+                            version does for the same rule, so its alarm would not be about the \
+                            promise; name another store";
 
 /// What lines lead to. Clients hear of it once the records are on the disk.
 #[derive(Debug, Default)]
@@ -144,14 +149,49 @@ impl RuleState {
         state
     }
 
-    /// Starts a monitor for the rule in use.
-    fn watch(&mut self) {
+    /// The watch that the settings ask for, if the rule in use can be watched.
+    fn wanted_watch(&self) -> Option<Watch> {
         // A share of a number in (0, 1) is in (0, 1).
         let delta = self.settings.delta.get() * share(self.renewal);
         let delta = Delta::try_from(delta).unwrap_or(self.settings.delta);
-        let watch = Watch::of(&self.rule, delta);
-        let servers = self.settings.servers;
-        self.monitor = watch.map(|watch| Monitor::new(watch.shared_by(servers)));
+        let watch = Watch::of(&self.rule, delta)?;
+        Some(watch.shared_by(self.settings.servers))
+    }
+
+    /// Goes on, with the monitor that was stored, at the share of delta that the settings ask
+    /// for. Returns what an operator should know of it, or why the monitor cannot go on.
+    pub(crate) fn take_settings(&mut self) -> Result<Option<String>, String> {
+        let wanted = self.wanted_watch();
+        let (monitor, wanted) = match (&mut self.monitor, wanted) {
+            (Some(monitor), Some(wanted)) => (monitor, wanted),
+            (Some(_), None) => return Err(OTHER_COUNTS.into()),
+            (None, wanted) => {
+                self.monitor = wanted.map(Monitor::new);
+                return Ok(None);
+            }
+        };
+        let (own, asked) = (monitor.watch().delta().get(), wanted.delta().get());
+        match monitor.take_watch(&wanted) {
+            Ok(false) => Ok(None),
+            Ok(true) => Ok(Some(format!(
+                "from now on the monitor has a delta of {asked}, as --delta and --servers ask; so \
+                 far it was {own}"
+            ))),
+            Err(WatchError::SmallerDelta) => Ok(Some(format!(
+                "the monitor keeps its delta of {own}, although --delta and --servers ask for \
+                 {asked}: a delta never rises while a rule is watched"
+            ))),
+            Err(WatchError::AlarmStands) => Ok(Some(format!(
+                "the alarm stands: it was raised at a delta of {own}, and --delta and --servers \
+                 ask for {asked} now"
+            ))),
+            Err(_) => Err(OTHER_COUNTS.into()),
+        }
+    }
+
+    /// Starts a monitor for the rule in use.
+    fn watch(&mut self) {
+        self.monitor = self.wanted_watch().map(Monitor::new);
         self.alarm_at = None;
         self.halted_at = vec![0; self.rule.t_max() + 1];
     }

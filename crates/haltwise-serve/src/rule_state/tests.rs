@@ -618,7 +618,7 @@ fn known(state: &RuleState) -> Known {
         alarm_at: state.alarm_at,
         rules: (*renewal, digests.clone(), alarmed.clone(), *first_delta),
         totals: Totals {
-            // Of the process.
+            // These say what the process saw, and begin at 0 with it: no record tells them.
             observations: 0,
             streams: 0,
             faults: 0,
@@ -1074,4 +1074,75 @@ fn a_unit_is_over_a_day_after_its_first_stream() {
     assert_eq!((verdict.audits, verdict.unwatched.of_closed_units), (2, 1));
     assert!(!verdict.all_clear);
     assert_eq!(known(&all.again()), known(&all.state));
+}
+
+#[test]
+fn a_store_goes_on_at_the_share_of_delta_that_is_asked_for() {
+    let mut all = Logged::new(1.0);
+    all.stream(1, 1, 1);
+    let log = all.state.records(true);
+    let share = |all: &RuleState| all.monitor().unwrap().watch().delta().get();
+    let opened = |log: &[String], servers| {
+        let (rule, json) = all.first.clone();
+        let settings = Settings {
+            servers,
+            ..settings(1.0)
+        };
+        let mut state = RuleState::new(rule, json, settings, 1);
+        for record in log {
+            state.replay(record).unwrap();
+        }
+        let said = state.take_settings();
+        (state, said)
+    };
+    let (first, said) = opened(&log, 1);
+    assert_eq!(said, Ok(None));
+    let alone = share(&first);
+    // Three servers and their sum: each has a quarter.
+    let (mut shared, said) = opened(&log, 3);
+    assert!(said.unwrap().unwrap().contains("from now on"));
+    assert_eq!(share(&shared), alone / 4.0);
+    assert_eq!(shared.monitor().unwrap().watch().servers(), 3);
+    assert_eq!(shared.monitor().unwrap().audits(), 1);
+    // It never rises again.
+    let log = shared.records(true);
+    let (back, said) = opened(&log, 1);
+    assert!(said.unwrap().unwrap().contains("keeps its delta"));
+    assert_eq!(share(&back), alone / 4.0);
+    assert_eq!(opened(&log, 3).1, Ok(None));
+}
+
+#[test]
+fn a_store_whose_monitor_counts_something_else_is_refused() {
+    let mut all = Logged::of(state_about(About::Machines, 1.0));
+    let of_streams = r#""by_unit":true"#;
+    let log: Vec<String> = all.state.records(true);
+    let old: Vec<String> = log
+        .iter()
+        .map(|record| record.replace(of_streams, r#""by_unit":false"#))
+        .collect();
+    assert_ne!(log, old);
+    for (log, is_refused) in [(log, false), (old, true)] {
+        let (rule, json) = all.first.clone();
+        let mut state = RuleState::new(rule, json, settings(1.0), 1);
+        for record in &log {
+            state.replay(record).unwrap();
+        }
+        assert_eq!(state.take_settings().is_err(), is_refused);
+    }
+}
+
+/// As logs did before groups and units were told apart.
+#[test]
+fn streams_of_an_old_log_that_name_no_unit_or_group_count_for_nothing() {
+    for about in [About::Machines, About::Sites] {
+        let mut all = Logged::of(state_about(about, 1.0));
+        for id in 0..60 {
+            let begin = format!(r#"{{"begin":{{"id":"{id}","at":{}}}}}"#, all.now);
+            all.state.replay(&begin).unwrap();
+        }
+        let verdict = all.state.status().verdict.unwrap();
+        assert_eq!((verdict.audits, verdict.unwatched.streams()), (0, 60));
+        assert!(!verdict.all_clear);
+    }
 }

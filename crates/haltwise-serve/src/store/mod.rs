@@ -167,6 +167,9 @@ impl Store {
         }
         store.start(log);
         notices.push(store.choose_rule(&mut state, is_new, rule, json, how.replace)?);
+        let said = state.take_settings();
+        let said = said.map_err(|problem| Error::file(folder, problem))?;
+        notices.extend(said.map(|said| format!("{}: {said}", folder.display())));
         // From a log that begins with all of it, nothing is read twice.
         store.rotate(&mut state, clock.now())?;
         Ok(OpenedStore {
