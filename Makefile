@@ -270,7 +270,8 @@ SIZES ?= 250000x100 500000x100 1000000x100 2000000x100 250000x200 250000x400 100
 bench-scale:
 	$(CARGO) bench -p haltwise-io --bench scale -- $(SIZES)
 
-# The server under load from another process.
+# The server under load from another process: lines on a few connections, WebSockets, and 64 connections
+# with one observation a request.
 bench-serve:
 	$(CARGO) bench -p haltwise-cli --bench serve
 
