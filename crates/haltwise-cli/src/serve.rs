@@ -112,15 +112,6 @@ pub(crate) struct Args {
         help_heading = "Limits"
     )]
     idle: NonZeroU32,
-
-    /// Seconds to wait for another server to let go of the store, as in a rolling restart
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = haltwise_serve::WAIT_FOR_STORE.as_secs() as u32,
-        help_heading = "Limits"
-    )]
-    wait_for_store: u32,
 }
 
 /// How what is served is audited and watched.
@@ -146,7 +137,8 @@ pub(crate) struct WatchArgs {
     delta: f64,
 
     /// How many servers share the streams of the rule, each with a store of its own; each has the
-    /// share delta/(N + 1), and the sum of all stores has the same
+    /// share delta/(N + 1), and the sum of all stores has the same. A store that exists takes a
+    /// smaller share from then on, and never a larger one before its next rule
     #[arg(long, value_name = "N", default_value = "1", requires = "store")]
     servers: std::num::NonZeroU32,
 
@@ -188,6 +180,16 @@ pub(crate) struct WatchArgs {
     #[arg(long, requires = "store")]
     replace: bool,
 
+    /// Seconds to wait for another server to let go of the store, as in a rolling restart
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = haltwise_serve::WAIT_FOR_STORE.as_secs() as u32,
+        help_heading = "Limits",
+        requires = "store"
+    )]
+    wait_for_store: u32,
+
     /// The environment variable that holds the administrator's token; its name with _OBSERVE,
     /// _LABEL or _READ after it is that of a token for this alone
     #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_TOKEN")]
@@ -195,6 +197,11 @@ pub(crate) struct WatchArgs {
 }
 
 impl WatchArgs {
+    /// How long to wait for another server that has the store.
+    pub(crate) fn wait_for_store(&self) -> Duration {
+        Duration::from_secs(self.wait_for_store.into())
+    }
+
     /// The tokens of the environment.
     fn tokens(&self) -> anyhow::Result<Tokens> {
         let variable = |role: Role| match role {
@@ -260,10 +267,10 @@ impl WatchArgs {
 }
 
 /// A rule, served at the name of its file.
-pub(crate) fn served(path: &Path) -> anyhow::Result<RuleToServe> {
+pub(crate) fn served(path: &Path, log: &ServerLog) -> anyhow::Result<RuleToServe> {
     let rule = read_rule(path)?;
     if Watch::of(&rule, Delta::default()).is_none() {
-        show::warn(format_args!(
+        log.warn(&format!(
             "{}: nothing is watched, and no alarm will come: {}",
             show::file(path),
             words::NOT_WATCHED
@@ -298,9 +305,11 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let doors = args.doors;
+    let log = doors.log();
     let mut rules: Vec<RuleToServe> = Vec::new();
     for path in &args.rules {
-        let served = served(path)?;
+        let served = served(path, &log)?;
         if rules.iter().any(|other| other.name == served.name) {
             bail!(
                 "two rules are named {}; rename one of the files",
@@ -324,8 +333,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         json: rule.json.clone(),
     };
     let files: Vec<RuleFile> = args.rules.into_iter().zip(&rules).map(file).collect();
-    let doors = args.doors;
-    let log = doors.log();
     let store = Some(args.store.as_path());
     let mut watching = args
         .watch
@@ -340,7 +347,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         max_line: args.max_line.get(),
         connections: doors.limits(FILES_PER_RULE * names.len(), &log),
         tls: doors.tls()?,
-        wait_for_store: Duration::from_secs(args.wait_for_store.into()),
+        wait_for_store: args.watch.wait_for_store(),
         allow_hosts: doors.allow_host.clone(),
         mqtt,
     };

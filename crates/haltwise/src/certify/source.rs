@@ -18,6 +18,7 @@ use crate::data::sequence::{About, Trace};
 use crate::data::survey::Survey;
 use crate::data::terms::Admission;
 use crate::data::traces::{Traces, TracesBuilder};
+use crate::data::unit_weights::UnitWeights;
 use crate::numbers::grid::Grid;
 use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Proposal, Role};
@@ -189,7 +190,11 @@ impl<F: Fold> Source for F {
             survey,
         };
         let mut sets: BTreeMap<String, [TracesBuilder; 2]> = BTreeMap::new();
+        let mut unit_weights = UnitWeights::default();
         for state in states {
+            if !unit_weights.add(state.unit_weights) {
+                return Err(Fold::refuse(self, EvidenceError::UnevenUnit.into()));
+            }
             parts.screens += state.screens;
             parts.left_out += state.left_out;
             parts.overlap += state.overlap;
@@ -258,6 +263,7 @@ struct Keeping {
     sets: Vec<[TracesBuilder; 2]>,
     /// The place of the sets of each group; without groups there is one, without a name.
     places: BTreeMap<String, usize>,
+    unit_weights: UnitWeights,
     bytes: Vec<u8>,
 }
 
@@ -272,6 +278,7 @@ impl Default for Keeping {
             sample: Sketch::new(Sketch::OF_EVIDENCE),
             sets: Vec::new(),
             places: BTreeMap::new(),
+            unit_weights: UnitWeights::default(),
             bytes: Vec::new(),
         }
     }
@@ -284,6 +291,7 @@ impl Keeping {
         own: Key,
         trace: &Trace<'_>,
     ) -> Result<(), CalibrateError> {
+        self.unit_weights.check(wanted.who.terms, trace)?;
         let Some(key) = wanted.who.admit(own, trace)? else {
             self.survey.thinned += 1;
             return Ok(());

@@ -102,6 +102,12 @@ pub enum EvidenceError {
          sequences of a unit together"
     )]
     CutUnit,
+    /// Sequences of one unit have different weights.
+    #[error(
+        "sequences of one unit have different weights; a unit is taken whole or left out whole, so \
+         give all of its sequences one weight"
+    )]
+    UnevenUnit,
     /// A group was not known when the candidates were made.
     #[error(
         "the group {0:?} was not there when the candidates were made, so nothing can be promised \
