@@ -18,8 +18,8 @@ use crate::show::{self, count, number, percent};
 /// Answer a question about a document, reading no more of it than the rule asks for
 ///
 /// Reads part by part, asks the model after each, and stops when the rule says
-/// so. The model, the template and all else are as the rule recorded them when
-/// it was calibrated on the traces of `read`; another model or template is refused.
+/// so. The rule recorded the model, the template and all else; `ask` uses the same
+/// and refuses others.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -11,8 +11,8 @@ use crate::show::{self, count};
 /// The memory that traces may take.
 #[derive(clap::Args)]
 pub(crate) struct MemoryArgs {
-    /// The memory to stay within, such as 4GiB, at least 256MiB: traces that need more are read
-    /// twice, and screened on a sample where their screening part alone does not fit
+    /// Stay within this much memory, such as 4GiB, at least 256MiB. Larger sets are read twice. If
+    /// the screening part does not fit, a sample is used
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
     memory: u64,
 }

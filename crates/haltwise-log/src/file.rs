@@ -17,8 +17,7 @@ pub(crate) const BETWEEN: char = '\u{1e}';
 /// The hexadecimal digits of a checksum.
 const DIGITS: usize = 16;
 
-/// What is done with each record; what it says went wrong becomes an error that
-/// names the line.
+/// Takes each record. Its error message becomes an error that names the line.
 pub type Read<'a> = dyn FnMut(&str) -> Result<(), String> + 'a;
 
 /// A log that is open for writing, by this program alone.
@@ -27,7 +26,7 @@ pub struct Log {
     path: PathBuf,
     file: File,
     id: FileId,
-    /// Where the next line begins.
+    /// The offset of the next line.
     end: u64,
     /// How many bytes are on the disk for certain.
     synced: u64,
@@ -165,8 +164,8 @@ impl Log {
         let length = line.len() as u64;
         self.line = line;
         if let Err(error) = written {
-            // What was written of it goes; should even that fail, the next append tries
-            // again, or it is dropped when the log is opened again.
+            // Cut off the part that was written. If that fails, the next append tries
+            // again, or the next opening of the log drops it.
             self.has_tail = true;
             let _ = self.cut();
             return Err(Error::io(&self.path)(error));

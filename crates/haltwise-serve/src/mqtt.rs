@@ -294,7 +294,7 @@ fn take(
 /// Answers and acknowledges messages, each once it is on the disk.
 async fn answer(client: AsyncClient, mut waiting: mpsc::Receiver<Done>) {
     while let Some(done) = waiting.recv().await {
-        // What cannot be stored is not acknowledged, and comes again.
+        // An unstored message gets no acknowledgement, so the broker sends it again.
         let Ok(answers) = done.answers else { continue };
         if done.served.durable(answers.after).await.is_err() {
             continue;

@@ -60,17 +60,17 @@ const MOST_LABEL: usize = 64 << 10;
 /// How long a record may wait for the disk after a write has failed, before who waits is told.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What took long to work out is worked out again after so many times as long.
+/// A slow status is computed again only after this many times its own duration.
 const REST: u32 = 10;
 
-/// What takes less is always worked out.
+/// A status that takes less is always computed again.
 const SHORT: Duration = Duration::from_millis(5);
 
 /// How long a walk leaves the state to others between two parts. Without a pause it would take the
 /// state again before they wake up.
 const TURN: Duration = Duration::from_millis(1);
 
-/// What was told of the state last.
+/// The last status that was given out.
 struct LastStatus {
     status: Arc<Status>,
     made: Instant,
@@ -301,7 +301,7 @@ impl ServedRule {
         self.with_state(RuleState::reading_on)
     }
 
-    /// Waits until records are on the disk. Where they cannot be written, not for long.
+    /// Waits until records are on the disk. If they cannot be written, it gives up soon.
     pub(crate) async fn durable(&self, after: u64) -> Result<(), Error> {
         let closed = |_| Error::new("the store is closed");
         let mut committed = self.committed.clone();
@@ -326,7 +326,7 @@ impl ServedRule {
         self.committed.borrow().problem.clone().map_or(Ok(()), Err)
     }
 
-    /// What is counted of the store.
+    /// The counts of the store.
     pub(crate) fn counts(&self) -> &StoreCounts {
         &self.counts
     }

@@ -52,7 +52,7 @@ impl BodyPieces {
         }
     }
 
-    /// All pieces, of at most so many bytes together.
+    /// All pieces, of at most `most` bytes together.
     pub(super) async fn whole(mut self, most: usize) -> Result<Vec<u8>, Problem> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.next().await? {

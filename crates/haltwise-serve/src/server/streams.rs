@@ -122,7 +122,7 @@ async fn read(rules: ServedRules, served: Arc<ServedRule>, body: Body, queue: An
                 Err(_) => return queue.say(IDLE).await,
             },
             () = ended(&mut ending) => return queue.say(ENDING).await,
-            // Whoever waited for answers has gone.
+            // The client that waited for answers has gone.
             () = queue.queue.closed() => return,
         };
         let piece = match piece {
