@@ -61,7 +61,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-
     if args.whole && args.plan.ask().method() != Method::Conditional {
         crate::usage_error("--whole goes with --method conditional only");
     }
