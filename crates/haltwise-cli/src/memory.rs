@@ -70,7 +70,7 @@ impl MemoryArgs {
         self.memory
     }
 
-    /// The files, of which no more is kept than fits; says so if it is much.
+    /// The files, as a source that keeps within the memory. Says how much they take if it is much.
     pub(crate) fn files<'p>(
         &self,
         paths: &[PathBuf],

@@ -67,8 +67,8 @@ impl<C> PlanArgs<C> {
         &self.ask
     }
 
-    /// The plan, or the end of the program where it cannot be meant. `fit` and
-    /// `screen`: whether other traces are given for it.
+    /// The plan. Invalid options end the program. `fit` and `screen`: whether there are
+    /// other traces for it.
     pub(crate) fn plan(&self, fit: bool, screen: bool) -> Plan {
         plan(Ask {
             fit,
@@ -78,12 +78,12 @@ impl<C> PlanArgs<C> {
     }
 }
 
-/// The plan, or the end of the program, as wrong usage has it.
+/// The plan. Invalid options end the program, as wrong usage does.
 pub(crate) fn plan(ask: Ask) -> Plan {
     Plan::new(ask).unwrap_or_else(|error| unmeant(&error))
 }
 
-/// Ends the program, as wrong usage does, because of options that no plan can be made of.
+/// Ends the program, as wrong usage does, because of invalid options.
 pub(crate) fn unmeant(error: &PlanError) -> ! {
     crate::usage_error(&error.spelt(dashed))
 }

@@ -1,5 +1,5 @@
-//! `haltwise proxy`: a server before a language model that asks it as often as a
-//! rule wants.
+//! `haltwise proxy`: a server before a language model that samples as many votes as
+//! a rule needs.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -24,7 +24,7 @@ use crate::show::{self, count, number};
 /// rule's own.
 const OTHER_FILES: usize = 8;
 
-/// Stand before a language model's server, and ask it as often as a rule wants
+/// Stand before a language model's server, and sample as many votes as a rule needs
 ///
 /// Clients of OpenAI's API change only their base URL. For each request for a chat completion,
 /// the proxy samples as many votes as the rule asks for. The reply is a completion with the

@@ -1,5 +1,5 @@
-//! Which model reads, where it is and how it is asked: what `read` and `ask`
-//! have in common, and of it what `vote` needs as well.
+//! The model, its server and how to ask it: options that `read` and `ask` share.
+//! `vote` has some of them.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -214,10 +214,10 @@ enum UnitArg {
     Tokens,
 }
 
-/// The same, where a rule says what is not said here.
+/// The same for a rule's reader: options left out are as in the rule.
 pub(crate) struct RuleReaderArgs(pub(crate) ReaderArgs);
 
-/// What a rule's record has of its reader.
+/// The fields of a rule's record about its reader.
 const OF_RULE: [&str; 9] = [
     "model",
     "endpoint",
@@ -288,8 +288,8 @@ impl QuestionArgs {
 }
 
 impl ReaderArgs {
-    /// Connects to the server. What the user leaves out is as in the record of the
-    /// reader that a rule is for, if there is one.
+    /// Connects to the server. Options left out are as in the record of the rule's
+    /// reader, if there is a rule.
     pub(crate) fn connect(
         &self,
         record: Option<&Record>,

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use haltwise_serve::{RuleToServe, ServerLog};
 use tokio::sync::mpsc;
 
-/// The file of a rule, and what was in it when it was read last.
+/// The file of a rule, and its content when it was last read.
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing asks for it again"))]
 pub(crate) struct RuleFile {
     pub(crate) path: PathBuf,
     pub(crate) json: String,
 }
 
-/// Reads the files again at each SIGHUP, and hands on the rules in those that have changed since
-/// they were read last: a rule that came in over HTTP stays while its file is the old one. Without
-/// this, that signal would end the process.
+/// Reads the files again at each SIGHUP, and hands on the rules of the files that have changed
+/// since. A rule that came in over HTTP stays while its file is unchanged. Without this handler,
+/// the signal would end the process.
 #[cfg(unix)]
 pub(crate) fn on_hangup(
     mut files: Vec<RuleFile>,

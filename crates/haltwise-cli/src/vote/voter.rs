@@ -64,8 +64,8 @@ pub(crate) struct VoterArgs {
 }
 
 impl VoterArgs {
-    /// Connects to the server. What the user leaves out is as in the record of the
-    /// voter that a rule is for, if there is one.
+    /// Connects to the server. Options left out are as in the record of the rule's
+    /// voter, if there is a rule.
     pub(crate) fn connect(
         &self,
         questions: &[Question],

@@ -1,4 +1,4 @@
-//! Which datasets there are, and where what they need comes from.
+//! The datasets of a run, and the source of their traces, models and splits.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub(super) enum TracesFrom {
     Series(Series),
 }
 
-/// Sequences, and what is known about their model.
+/// Sequences, and the options for their model.
 #[derive(Debug)]
 pub(super) struct Series {
     name: String,
