@@ -60,21 +60,14 @@ const MOST_LABEL: usize = 64 << 10;
 /// How long a record may wait for the disk after a write has failed, before who waits is told.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A slow status is computed again only after this many times its own duration.
-const REST: u32 = 10;
-
-/// A status that takes less is always computed again.
-const SHORT: Duration = Duration::from_millis(5);
-
 /// How long a walk leaves the state to others between two parts. Without a pause it would take the
 /// state again before they wake up.
 const TURN: Duration = Duration::from_millis(1);
 
-/// The last status that was given out.
+/// The last status, and when the server began to work it out.
 struct LastStatus {
+    begun: Instant,
     status: Arc<Status>,
-    made: Instant,
-    took: Duration,
 }
 
 /// The state while it is held.
@@ -341,22 +334,28 @@ impl ServedRule {
         self.events.subscribe()
     }
 
-    /// All that is told of the state. May take a while, in which nobody else has to wait for
-    /// the state; where it took long, it is the same for a while.
+    /// The status, no older than this call. Requests that wait while one is worked out share the
+    /// next status: any number of them costs as much as two. Streams go on meanwhile.
     pub(crate) fn status(&self) -> Arc<Status> {
-        let mut report = lock(&self.report);
-        if let Some(LastStatus { status, made, took }) = &*report
-            && *took > SHORT
-            && made.elapsed() < REST * *took
+        let asked = Instant::now();
+        let mut last = lock(&self.report);
+        if let Some(LastStatus { begun, status }) = &*last
+            && *begun >= asked
         {
             return Arc::clone(status);
         }
         let begun = Instant::now();
-        let status = Arc::new(status(|| HeldState(self.lock())));
-        *report = Some(LastStatus {
+        let mut parts = 0;
+        let status = Arc::new(status(|| {
+            if parts > 0 {
+                std::thread::sleep(TURN);
+            }
+            parts += 1;
+            HeldState(self.lock())
+        }));
+        *last = Some(LastStatus {
+            begun,
             status: Arc::clone(&status),
-            made: Instant::now(),
-            took: begun.elapsed(),
         });
         status
     }
@@ -584,5 +583,21 @@ mod tests {
         let again = served(folder.path());
         let totals = again.status().totals;
         assert_eq!((totals.audited, totals.labels), (4, 4));
+    }
+
+    #[test]
+    fn a_status_counts_all_that_came_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let served = served(folder.path());
+        // So many wait for a label that a status takes a while.
+        let stream = |id: u32| {
+            let step = format!(r#"{{"id":{id},"score":0.1,"prediction":"a","end":true}}"#);
+            served.take_one(Ok(step.as_bytes())).unwrap().0.unwrap();
+        };
+        (0..20_000).for_each(stream);
+        for id in 20_000..20_005 {
+            assert_eq!(served.status().totals.streams, u64::from(id));
+            stream(id);
+        }
     }
 }
