@@ -141,7 +141,10 @@ impl Args {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let served = served(&args.rule)?;
     if served.name == "v1" {
-        bail!("what is at /v1 is passed on; rename the rule's file, which is served at its name");
+        bail!(
+            "a rule named v1 would be served at /v1, which the proxy passes on; rename the rule's \
+             file"
+        );
     }
     let doors = &args.doors;
     let log = doors.log();
