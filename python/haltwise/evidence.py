@@ -141,7 +141,7 @@ class Evidence:
     _inner: _core.Evidence
 
     def __init__(self, candidates: Candidates, certifying: Traces) -> None:
-        terms = json.loads(candidates.to_json())["plan"].get("terms", {})
+        terms = json.loads(candidates._inner.terms())
         certifying = certifying._held_to(terms, lenient=False)
         self._inner = _core.Evidence.collect(candidates._inner, certifying)
         alike = self._inner.alike()

@@ -97,10 +97,10 @@ fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
         let fit = other(&args.fit, of_fit)?;
         let screen = other(&args.screen, of_screen)?;
         plan.calibrate(Inputs {
-            traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),
             classifier,
+            ..Inputs::one(&traces)
         })
     })
 }

@@ -156,7 +156,7 @@ pub(crate) fn stopped(
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (stop, told) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut next = async || {
             tokio::select! {
@@ -173,7 +173,7 @@ pub(crate) fn stopped(
         let _ = stop.send(());
         std::process::exit(next().await.into());
     });
-    Ok(async { drop(told.await) })
+    Ok(async { drop(stopped.await) })
 }
 
 /// The same for Ctrl-C alone.
@@ -182,7 +182,7 @@ pub(crate) fn stopped(
     drain: Duration,
     log: ServerLog,
 ) -> std::io::Result<impl Future<Output = ()>> {
-    let (stop, told) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         drop(tokio::signal::ctrl_c().await);
         log.info(&format!(
@@ -193,5 +193,5 @@ pub(crate) fn stopped(
         drop(tokio::signal::ctrl_c().await);
         std::process::exit(show::INTERRUPTED.into());
     });
-    Ok(async { drop(told.await) })
+    Ok(async { drop(stopped.await) })
 }

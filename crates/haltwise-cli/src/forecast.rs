@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use haltwise::forecast::{DRAWS, Forecast, enough, forecast};
+use haltwise::plan::Word;
 use haltwise::terms::Loss;
 use haltwise::{Ask, Outputs, Plan};
 use haltwise_io::{Columns, trace_files, write_whole};
@@ -92,23 +93,23 @@ fn is_png(path: &Path) -> bool {
 fn plans(args: &PlanArgs) -> Vec<(String, Plan)> {
     let ask = args.ask();
     let loss = ask.loss.unwrap_or_default();
-    let mut plans = vec![(name(loss).to_owned(), args.plan(false, false))];
+    let mut plans = vec![(name(loss), args.plan(false, false))];
     if loss == Loss::Gap && ask.by.as_deref() != Some("label") {
         let free = Ask {
             loss: Some(Loss::Disagreement),
             ..ask.clone()
         };
-        plans.push((name(Loss::Disagreement).to_owned(), plan::plan(free)));
+        plans.push((name(Loss::Disagreement), plan::plan(free)));
     }
     plans
 }
 
-fn name(loss: Loss<()>) -> &'static str {
-    match loss {
-        Loss::Gap => "gap, with labels",
-        Loss::Disagreement => "disagreement, no labels",
-        Loss::Given => "given loss",
-        Loss::Absolute { .. } => "absolute loss",
+fn name(loss: Loss<()>) -> String {
+    let word = loss.word();
+    match (loss.is_binary(), loss.needs_label()) {
+        (true, true) => format!("{word}, with labels"),
+        (true, false) => format!("{word}, no labels"),
+        (false, _) => format!("{word} loss"),
     }
 }
 

@@ -46,9 +46,9 @@ impl Chosen for Gathering {
 
 /// The numbers that a guarantee of the paper is stated in.
 #[derive(Debug, Clone)]
-pub(crate) struct Levels;
+pub(crate) struct PaperNumbers;
 
-impl Chosen for Levels {
+impl Chosen for PaperNumbers {
     fn takes(option: &OptionSpec) -> bool {
         ["alpha", "delta", "grid_step"].contains(&option.name)
     }

@@ -24,6 +24,10 @@ use crate::show::{self, count, number};
 /// rule's own.
 const OTHER_FILES: usize = 8;
 
+/// How many connections to the server there may be for each of `--concurrency`: to vote, to pass a
+/// request through, and idle.
+const TO_SERVER: usize = 3;
+
 /// Stand before a language model's server, and sample as many votes as a rule needs
 ///
 /// Clients of OpenAI's API change only their base URL. For each request for a chat completion,
@@ -139,15 +143,15 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let served = served(&args.rule)?;
+    let doors = &args.doors;
+    let log = doors.log();
+    let served = served(&args.rule, &log)?;
     if served.name == "v1" {
         bail!(
             "a rule named v1 would be served at /v1, which the proxy passes on; rename the rule's \
              file"
         );
     }
-    let doors = &args.doors;
-    let log = doors.log();
     let rule = &served.rule;
     let file = show::file(&args.rule).to_string();
     if rule
@@ -186,7 +190,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         timeout: Duration::from_secs_f64(args.timeout),
         retries: args.retries,
         concurrency: args.concurrency.get(),
-        connections: doors.limits(args.concurrency.get() + OTHER_FILES, &log),
+        connections: doors.limits(
+            args.concurrency
+                .get()
+                .saturating_mul(TO_SERVER)
+                .saturating_add(OTHER_FILES),
+            &log,
+        ),
         tls: doors.tls()?,
         ..Options::new(&args.server)
     };
@@ -203,16 +213,31 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     watching.renewals = Some(renewed);
     let runtime = tokio::runtime::Runtime::new()?;
     let totals = runtime.block_on(async {
-        let listener = TcpListener::bind(args.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", args.listen))?;
         let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
+        let mut stop = std::pin::pin!(stop);
         on_hangup(vec![rule_file], renewals, log.clone()).context("cannot listen for signals")?;
-        let (rules, keeping) = ServedRules::start(watching)?;
+        let (rules, keeping) = tokio::select! {
+            started = ServedRules::start(watching, args.watch.wait_for_store()) => started?,
+            () = &mut stop => return Ok(None),
+        };
         let rules = rules.allow_hosts(doors.allow_host.clone());
-        let proxy = Proxy::new(rules.clone(), &options).with_context(|| file)?;
-        let proxy = Arc::new(proxy);
-        let address = listener.local_addr()?;
+        // Not before: the proxy that ends has the address for as long as it has the store.
+        let ready = async {
+            let proxy = Proxy::new(rules.clone(), &options).with_context(|| file)?;
+            let listener = TcpListener::bind(args.listen)
+                .await
+                .with_context(|| format!("cannot listen on {}", args.listen))?;
+            let address = listener.local_addr()?;
+            anyhow::Ok((Arc::new(proxy), listener, address))
+        };
+        let (proxy, listener, address) = match ready.await {
+            Ok(ready) => ready,
+            Err(error) => {
+                // Audits under way were read from the store, and are for the next server.
+                rules.close(&keeping)?;
+                return Err(error);
+            }
+        };
         let url = doors.url(address);
         log.info(&format!("How it goes: {url}/"));
         log.info(&format!("Listening on {url}"));
@@ -223,9 +248,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             ));
         }
         rules.close(&keeping)?;
-        Ok::<_, anyhow::Error>(proxy.totals())
+        anyhow::Ok(Some(proxy.totals()))
     })?;
-    log.info(&describe(totals));
+    if let Some(totals) = totals {
+        log.info(&describe(totals));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

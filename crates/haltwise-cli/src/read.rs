@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Refuses a format without a place for what the traces are worthless without.
 pub(crate) fn check_output(path: &Path) -> anyhow::Result<()> {
-    if !Format::of(path)?.has_remarks() {
+    if !Format::of(path)?.has_metadata() {
         bail!(
             "{}: this format has no place for the model and the template that the traces are \
              of; write .parquet, .arrow or .npz",

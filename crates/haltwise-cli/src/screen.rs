@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use haltwise::traces::SetSummary;
-use haltwise::{Inputs, Method, Proposal};
+use haltwise::{Inputs, Method, Proposal, ToCertify};
 use haltwise_io::{trace_files, write_proposal};
 
 use crate::memory::MemoryArgs;
@@ -73,13 +73,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let traces = args.memory.files(&args.traces, &plan, progress)?;
         let given = Inputs {
             classifier,
+            to_certify: args.whole.then_some(ToCertify {
+                t_max,
+                sequences: None,
+            }),
             ..Inputs::one(&traces)
         };
-        if args.whole {
-            plan.propose_for_others(given, t_max, None)
-        } else {
-            plan.propose(given)
-        }
+        plan.propose(given)
     })?;
     for warning in warnings {
         show::warn(warning);

@@ -113,15 +113,6 @@ pub(crate) struct Args {
         help_heading = "Limits"
     )]
     idle: NonZeroU32,
-
-    /// Seconds to wait until another server releases the store, as in a rolling restart
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = haltwise_serve::WAIT_FOR_STORE.as_secs() as u32,
-        help_heading = "Limits"
-    )]
-    wait_for_store: u32,
 }
 
 /// How streams are audited and watched.
@@ -147,7 +138,8 @@ pub(crate) struct WatchArgs {
     delta: f64,
 
     /// The number of servers that share the rule's streams, each with its own store. Each server
-    /// tests at delta/(N + 1), and so does the sum of all stores
+    /// tests at delta/(N + 1), and so does the sum of all stores. A store that exists takes a
+    /// smaller share from then on, and never a larger one before its next rule
     #[arg(long, value_name = "N", default_value = "1", requires = "store")]
     servers: std::num::NonZeroU32,
 
@@ -188,12 +180,27 @@ pub(crate) struct WatchArgs {
     #[arg(long, requires = "store")]
     replace: bool,
 
+    /// Seconds to wait until another server releases the store, as in a rolling restart
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = haltwise_serve::WAIT_FOR_STORE.as_secs() as u32,
+        help_heading = "Limits",
+        requires = "store"
+    )]
+    wait_for_store: u32,
+
     /// Variable with the administrator's token. Add _OBSERVE, _LABEL or _READ for limited roles
     #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_TOKEN")]
     token_env: String,
 }
 
 impl WatchArgs {
+    /// How long to wait for another server that has the store.
+    pub(crate) fn wait_for_store(&self) -> Duration {
+        Duration::from_secs(self.wait_for_store.into())
+    }
+
     /// The tokens of the environment.
     fn tokens(&self) -> anyhow::Result<Tokens> {
         let variable = |role: Role| match role {
@@ -259,10 +266,10 @@ impl WatchArgs {
 }
 
 /// A rule, served at the name of its file.
-pub(crate) fn served(path: &Path) -> anyhow::Result<RuleToServe> {
+pub(crate) fn served(path: &Path, log: &ServerLog) -> anyhow::Result<RuleToServe> {
     let rule = read_rule(path)?;
     if Watch::of(&rule, Delta::default()).is_none() {
-        show::warn(format_args!(
+        log.warn(&format!(
             "{}: nothing is watched, and no alarm will come: {}",
             show::file(path),
             words::NOT_WATCHED
@@ -297,9 +304,11 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let doors = args.doors;
+    let log = doors.log();
     let mut rules: Vec<RuleToServe> = Vec::new();
     for path in &args.rules {
-        let served = served(path)?;
+        let served = served(path, &log)?;
         if rules.iter().any(|other| other.name == served.name) {
             bail!(
                 "two rules are named {}; rename one of the files",
@@ -323,8 +332,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         json: rule.json.clone(),
     };
     let files: Vec<RuleFile> = args.rules.into_iter().zip(&rules).map(file).collect();
-    let doors = args.doors;
-    let log = doors.log();
     let store = Some(args.store.as_path());
     let mut watching = args
         .watch
@@ -339,7 +346,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         max_line: args.max_line.get(),
         connections: doors.limits(FILES_PER_RULE * names.len(), &log),
         tls: doors.tls()?,
-        wait_for_store: Duration::from_secs(args.wait_for_store.into()),
+        wait_for_store: args.watch.wait_for_store(),
         allow_hosts: doors.allow_host.clone(),
         mqtt,
     };

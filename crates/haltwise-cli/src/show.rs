@@ -214,12 +214,12 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
 pub(crate) fn classifier(paths: &[PathBuf]) -> anyhow::Result<Option<Classifier>> {
     let mut found: Option<(PathBuf, Option<Classifier>)> = None;
     for path in trace_files(paths)? {
-        let remarks = read_metadata(&path)?;
-        let remark = remarks.into_iter().find(|(name, _)| name == CLASSIFIER);
-        let parsed = remark.map(|(_, text)| serde_json::from_str(&text));
+        let metadata = read_metadata(&path)?;
+        let named = metadata.into_iter().find(|(name, _)| name == CLASSIFIER);
+        let parsed = named.map(|(_, text)| serde_json::from_str(&text));
         let classifier = parsed
             .transpose()
-            .with_context(|| format!("{}: its remark about the classifier", file(&path)))?;
+            .with_context(|| format!("{}: its metadata about the classifier", file(&path)))?;
         match &found {
             Some((other, first)) if *first != classifier => bail!(
                 "{} and {} are traces of different classifiers",

@@ -882,7 +882,7 @@ fn decide_answers_before_it_waits() {
 #[test]
 fn decide_bounds_its_open_streams() {
     let folder = calibrated();
-    // Two running streams fill the desk; a third is refused.
+    // Two streams may run at once; a third is refused.
     let lines = "{\"id\":1,\"score\":0.1}\n{\"id\":2,\"score\":0.1}\n{\"id\":3,\"score\":0.1}\n";
     let (_, complaints, code) = decide(&folder, &["--max-streams", "2"], lines);
     assert_eq!(code, 1);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use haltwise::corridor::{Admission, Share, Source};
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise::terms::Terms;
 use haltwise::{Ask, Inputs, Method, Plan, Sequence};
 use haltwise_io::{
@@ -14,11 +14,11 @@ use haltwise_io::{
 
 /// Writes a range of made-up sequences, with or without ids.
 fn write(path: &Path, numbers: std::ops::Range<u64>, ids: bool) {
-    let stand_in = StandIn::new(4, 9, 3);
+    let synthetic = SyntheticClassifier::new(4, 9, 3);
     let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
     let mut sequence = DrawnSequence::default();
     for number in numbers {
-        stand_in.draw(number, &mut sequence);
+        synthetic.draw(number, &mut sequence);
         let id = number.to_string();
         let sequence = Sequence {
             id: ids.then_some(&id[..]),
@@ -46,6 +46,33 @@ fn plan(method: Method) -> Plan {
         ..Ask::default()
     })
     .unwrap()
+}
+
+/// How often the files are read from their beginning to calibrate.
+fn passes(plan: &Plan, folder: &Path, memory: u64) -> usize {
+    let (mut passes, mut before) = (0, u64::MAX);
+    let mut progress = |done, _| {
+        passes += usize::from(done < before);
+        before = done;
+    };
+    let files = Files::new(&[folder], memory, &mut progress).unwrap();
+    plan.calibrate(Inputs::one(&files)).unwrap();
+    passes
+}
+
+#[test]
+fn traces_that_fit_into_memory_are_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("a.csv"), 0..1500, true);
+    for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
+        assert_eq!(
+            passes(&plan(method), folder.path(), u64::MAX),
+            1,
+            "{method:?}"
+        );
+    }
+    let little = haltwise_io::LEAST_MEMORY + 2_000_000;
+    assert_eq!(passes(&plan(Method::Adaptive), folder.path(), little), 2);
 }
 
 #[test]
@@ -84,6 +111,7 @@ fn what_is_set_aside_for_fitting_does_not_depend_on_where_it_lies() {
             share,
             seed: 2,
             who: Admission::new(&terms, 2),
+            again: false,
         };
         let drawn = files.fitting(wanted).unwrap();
         let expected = outputs.fitting(wanted).unwrap();
@@ -164,6 +192,7 @@ fn sequences_unlike_the_others_are_named_with_their_file() {
         share: Some(0.9),
         seed: 0,
         who: Admission::new(&terms, 0),
+        again: false,
     });
     let message = read.unwrap_err().to_string();
     assert!(message.contains("b.jsonl: line 1: "), "{message}");

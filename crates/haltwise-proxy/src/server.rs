@@ -346,7 +346,7 @@ async fn passed(
     purpose: Purpose,
 ) -> Response<Body> {
     let body = without_long_pauses(body, proxy.bodies.timeout());
-    let sent = proxy.upstream.send(method, path, headers, body);
+    let sent = proxy.upstream.pass(method, path, headers, body);
     let answer = timeout(proxy.timeout, sent).await;
     let answer = answer.unwrap_or_else(|_| Err(late(proxy)));
     match answer {

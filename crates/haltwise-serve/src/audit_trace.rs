@@ -81,7 +81,7 @@ impl AuditTrace {
         self.bytes
     }
 
-    /// How many bytes of that it would take less if it were thinned, at the most.
+    /// About how many bytes of that it would take less if it were thinned.
     pub(crate) fn whole_bytes(&self) -> usize {
         if self.broken { 0 } else { self.bytes }
     }

@@ -137,6 +137,14 @@ pub(crate) struct RunningAudit {
     pub(crate) label: Option<String>,
 }
 
+impl RunningAudit {
+    /// About how many bytes of memory it takes, with its id and its place in a table.
+    pub(crate) fn bytes(&self, id: &str) -> usize {
+        let label = self.label.as_ref().map_or(0, String::len);
+        size_of::<(Box<str>, Self)>() * 3 / 2 + id.len() + self.trace.bytes() + label
+    }
+}
+
 /// An audited stream that is over and has no label.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,6 +158,12 @@ pub(crate) struct UnlabelledAudit {
 }
 
 impl UnlabelledAudit {
+    /// About how many bytes of memory it takes. Its id is in two tables.
+    pub(crate) fn bytes(&self, id: &str) -> usize {
+        let entries = size_of::<(Box<str>, u64, Self)>() + size_of::<(u64, Box<str>)>();
+        entries * 3 / 2 + 2 * id.len() + self.trace.bytes()
+    }
+
     /// Whether a label would tell something: it is not known yet what was lost, and both
     /// predictions are.
     pub(crate) fn wants_label(&self) -> bool {

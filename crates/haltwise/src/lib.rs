@@ -16,7 +16,7 @@ mod testing;
 pub use apply::evaluate::evaluate;
 pub use apply::stream::{Decision, Reason, State};
 pub use apply::{evaluate, monitor, stream, votes};
-pub use calibrate::Inputs;
+pub use calibrate::{Inputs, ToCertify};
 pub use certify::evidence::Evidence;
 pub use data::outputs::Outputs;
 pub use data::sequence::Sequence;

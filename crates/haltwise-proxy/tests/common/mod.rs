@@ -101,15 +101,15 @@ pub async fn waiting_model(reply: String, told: Arc<Notify>) -> String {
 }
 
 /// A proxy in front of a rule that nothing is stored of.
-pub fn unstored(options: &Options) -> Result<Proxy, ProxyError> {
+pub async fn unstored(options: &Options) -> Result<Proxy, ProxyError> {
     let served = RuleToServe::new("rule", rule(), rule_json(&rule()).unwrap());
     let watching = WatchOptions::new(vec![for_votes(served).unwrap()]);
-    let (rules, _) = ServedRules::start(watching).unwrap();
+    let (rules, _) = ServedRules::start(watching, Duration::ZERO).await.unwrap();
     Proxy::new(rules, options)
 }
 
 pub async fn proxy(options: &Options) -> String {
-    begin(unstored(options).unwrap()).await
+    begin(unstored(options).await.unwrap()).await
 }
 
 /// Lets a proxy serve, and returns its address.

@@ -75,7 +75,7 @@ pub async fn serve(
     let (store, log) = (watching.store.clone(), watching.log.clone());
     let mut stop = std::pin::pin!(stop);
     let (rules, keeping) = tokio::select! {
-        started = ServedRules::start_within(watching, wait_for_store) => started?,
+        started = ServedRules::start(watching, wait_for_store) => started?,
         () = &mut stop => return Ok(()),
     };
     let rules = rules.allow_hosts(allow_hosts).limit_lines(max_line);

@@ -167,6 +167,9 @@ impl Store {
         }
         store.start(log);
         notices.push(store.choose_rule(&mut state, is_new, rule, json, how.replace)?);
+        let said = state.take_settings();
+        let said = said.map_err(|problem| Error::file(folder, problem))?;
+        notices.extend(said.map(|said| format!("{}: {said}", folder.display())));
         // From a log that begins with all of it, nothing is read twice.
         store.rotate(&mut state, clock.now())?;
         Ok(OpenedStore {
@@ -334,11 +337,12 @@ impl Store {
     }
 
     /// The audits that go into a trace file now.
-    pub(crate) fn unfiled(&mut self, state: &RuleState) -> Result<UnfiledAudits, Error> {
+    pub(crate) fn unfiled(&mut self, state: &RuleState, now: u64) -> Result<UnfiledAudits, Error> {
         self.check_place()?;
         Ok(UnfiledAudits {
             folder: self.folder.clone(),
             retention: self.retention,
+            now,
             number: self.number,
             audits: state.unfiled_audits().to_vec(),
             alarm: state.alarm_at(),
@@ -349,7 +353,7 @@ impl Store {
     /// Puts labelled audits into a trace file, and what still matters into a new
     /// log.
     fn rotate(&mut self, state: &mut RuleState, now: u64) -> Result<(), Error> {
-        let unfiled = self.unfiled(state)?;
+        let unfiled = self.unfiled(state, now)?;
         unfiled.file()?;
         let mut draft = self.draft(state, unfiled.len(), now)?;
         while draft.copy_part(state) {}
@@ -454,8 +458,8 @@ impl Store {
     }
 
     /// Stores all, open streams too.
-    pub(crate) fn close(&mut self, state: &mut RuleState) -> Result<(), Error> {
-        let unfiled = self.unfiled(state)?;
+    pub(crate) fn close(&mut self, state: &mut RuleState, now: u64) -> Result<(), Error> {
+        let unfiled = self.unfiled(state, now)?;
         let filed = unfiled.file();
         // Audits that are in no file stay in the log.
         let count = if filed.is_ok() { unfiled.len() } else { 0 };

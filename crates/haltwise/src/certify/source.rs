@@ -4,6 +4,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
@@ -18,6 +19,7 @@ use crate::data::sequence_error::SequenceError;
 use crate::data::survey::Survey;
 use crate::data::terms::Admission;
 use crate::data::traces::{Traces, TracesBuilder};
+use crate::data::unit_weights::UnitWeights;
 use crate::numbers::grid::Grid;
 use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Proposal, Role};
@@ -70,6 +72,9 @@ pub struct Share<'w> {
     pub seed: u64,
     /// Which sequences are admitted.
     pub who: Admission<'w>,
+    /// Whether the whole set is needed again, and may be held for that: see
+    /// [`Fold::may_hold`].
+    pub again: bool,
 }
 
 /// Sequences to fit to.
@@ -81,6 +86,8 @@ pub struct Drawn {
     pub aside: SetAside,
     /// The survey of the whole set.
     pub survey: Survey,
+    /// The whole set, if it was held in memory.
+    pub(crate) held: Option<Held>,
 }
 
 impl Drawn {
@@ -91,9 +98,19 @@ impl Drawn {
         wanted: Share<'_>,
         whole: Option<Survey>,
     ) -> Result<Self, F::Error> {
-        let states = rows.fold(Smallest::default, |state, key, trace| {
+        let most = match wanted.again {
+            true => rows.may_hold(),
+            false => 0,
+        };
+        let (start, bytes) = (|| (Smallest::default(), Outputs::new()), AtomicU64::new(0));
+        let states = rows.fold(start, |(state, held), key, trace| {
+            if most > 0 {
+                hold(held, key, trace, &bytes, most);
+            }
             state.visit(&wanted, key, trace)
         })?;
+        let (states, held): (Vec<Smallest>, Vec<Outputs>) = states.into_iter().unzip();
+        let held = (most > 0 && bytes.into_inner() <= most).then_some(Held(held));
         // Past the smallest draw that a visitor let go of, some sequences of a unit may be
         // missing.
         let known = states.iter().filter_map(|state| state.let_go).min();
@@ -126,7 +143,47 @@ impl Drawn {
                 below,
             },
             survey,
+            held,
         })
+    }
+}
+
+/// Holds one more sequence, unless that takes the set past `most` bytes.
+fn hold(held: &mut Outputs, key: Key, trace: &Trace<'_>, bytes: &AtomicU64, most: u64) {
+    // A vector that grows takes up to twice its size.
+    let more = 2 * Outputs::bytes_of(trace);
+    let fits = bytes
+        .fetch_add(more, Ordering::Relaxed)
+        .saturating_add(more)
+        <= most;
+    // A sequence unlike the others is refused by the visitor.
+    if !fits || held.add(key, trace).is_err() {
+        bytes.fetch_max(most.saturating_add(1), Ordering::Relaxed);
+        *held = Outputs::new();
+    }
+}
+
+/// A whole set that is held in memory, in parts.
+#[derive(Debug)]
+pub(crate) struct Held(Vec<Outputs>);
+
+impl Fold for Held {
+    type Error = CalibrateError;
+
+    fn refuse(&self, error: CalibrateError) -> CalibrateError {
+        error
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, CalibrateError> {
+        let mut states = Vec::new();
+        for part in &self.0 {
+            states.extend(part.fold(&start, &visit)?);
+        }
+        Ok(states)
     }
 }
 
@@ -201,6 +258,12 @@ pub trait Fold {
         Ok(Room::All)
     }
 
+    /// Returns how many bytes of sequences may be held in memory so that the set need not be
+    /// gone through again; 0 if that costs little.
+    fn may_hold(&self) -> u64 {
+        0
+    }
+
     /// Shows every sequence to a visitor, with its [key](Key), and returns the final states
     /// of the visitors. There may be several visitors, on threads of their own, each with a
     /// state. The result of combining all states must not depend on which visitor saw which
@@ -262,7 +325,11 @@ impl<F: Fold> Source for F {
             survey,
         };
         let mut sets: BTreeMap<String, [TracesBuilder; 2]> = BTreeMap::new();
+        let mut unit_weights = UnitWeights::default();
         for state in states {
+            if !unit_weights.add(state.unit_weights) {
+                return Err(Fold::refuse(self, EvidenceError::UnevenUnit.into()));
+            }
             parts.screens += state.screens;
             parts.left_out += state.left_out;
             parts.overlap += state.overlap;
@@ -421,6 +488,7 @@ struct Keeping {
     sets: Vec<[TracesBuilder; 2]>,
     /// The place of the sets of each group; without groups there is one, without a name.
     places: BTreeMap<String, usize>,
+    unit_weights: UnitWeights,
     bytes: Vec<u8>,
 }
 
@@ -435,6 +503,7 @@ impl Default for Keeping {
             sample: Sketch::new(Sketch::OF_EVIDENCE),
             sets: Vec::new(),
             places: BTreeMap::new(),
+            unit_weights: UnitWeights::default(),
             bytes: Vec::new(),
         }
     }
@@ -447,6 +516,7 @@ impl Keeping {
         own: Key,
         trace: &Trace<'_>,
     ) -> Result<(), CalibrateError> {
+        self.unit_weights.check(wanted.who.terms, trace)?;
         let Some(key) = wanted.who.admit(own, trace)? else {
             self.survey.thinned += 1;
             return Ok(());
