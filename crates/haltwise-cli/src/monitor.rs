@@ -140,7 +140,7 @@ fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Va
     Ok(Some((monitor, mixed.collect())))
 }
 
-/// What is wrong with the sum of this many stores, if its servers did not share delta with it.
+/// The warning for a sum of this many stores, if its servers did not share delta with it.
 fn unshared(stores: usize, watch: &Watch) -> Option<String> {
     let (servers, delta) = (watch.servers() as usize, watch.delta().get());
     if stores == 1 || stores == servers {

@@ -56,7 +56,7 @@ pub(crate) fn on_hangup(
                 if renewals.send(renewal).await.is_err() {
                     return;
                 }
-                // What was not swapped in is new at the next signal as well.
+                // A rule that was not swapped in is still new at the next signal.
                 if answer.await == Ok(true) {
                     file.json = json;
                 }
