@@ -81,7 +81,7 @@ embedded:
 	scripts/cross.sh thumbv7em-none-eabihf core -q -p haltwise-c --lib --profile embedded
 
 # The npm package, in target/npm: a module for all that it does, and a larger one that reads
-# Parquet, too, in which zstd is C.
+# Parquet is also there; its zstd is C.
 WASM := target/wasm32-unknown-unknown/web/haltwise_wasm.wasm
 BINDGEN := target/bindgen/debug/haltwise-bindgen
 NPM := target/npm
