@@ -26,7 +26,7 @@ SOURCES = (
     "web/npm/*.js",
     "web/site/*.js",
 )
-# Where a path on the map may begin; or else in a crate or the folder of a path on its line.
+# A path on the map begins in one of these, or in a crate or the folder of a path on its line.
 BEGINNINGS = (ROOT, ROOT / "crates", HEART, HEART.parent, ROOT / "crates/haltwise-serve/src")
 # What stands at the root of the crate.
 ROOT_FILES = {"lib", "calibrate"}

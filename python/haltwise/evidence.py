@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 
-#: What candidates take: their method is given by how they are made.
+#: The options of candidates. The way of making them gives the method.
 TAKEN = {name: option for name, option in {**OPTIONS, **EVIDENCE}.items() if name != "method"}
 
 

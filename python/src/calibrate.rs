@@ -14,7 +14,7 @@ use crate::arrays::Arrays;
 use crate::failure::{Failure, value_error};
 use crate::rule::Rule;
 
-/// What is asked for: a dictionary by the names of the heart's list; `None` asks for what is usual.
+/// Options by the names of the heart's list. `None` asks for the default.
 pub(crate) struct Options(Ask);
 
 impl<'py> FromPyObject<'_, 'py> for Options {

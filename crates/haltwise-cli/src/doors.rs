@@ -15,8 +15,8 @@ use crate::show;
 /// How clients connect, and what is logged of that.
 #[derive(clap::Args)]
 pub(crate) struct DoorArgs {
-    /// Also answer to this host name; without a token or key, only IP addresses, localhost and
-    /// names without a dot are answered
+    /// Also answer to this host name. Without a token or key, the server answers only to IP
+    /// addresses, localhost and names without a dot
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
 
@@ -36,7 +36,7 @@ pub(crate) struct DoorArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Connections at the most; fewer if the system does not allow as many open files
+    /// The largest number of connections; fewer if the system allows fewer open files
     #[arg(
         long,
         value_name = "N",
@@ -65,9 +65,9 @@ enum LogFormArg {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum LogRequestsArg {
-    /// Those that failed through no fault of their client (5xx)
+    /// Requests that failed through no fault of their client (5xx)
     Failed,
-    /// All
+    /// All requests
     All,
 }
 

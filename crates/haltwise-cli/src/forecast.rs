@@ -19,8 +19,8 @@ use crate::show::{self, HEADING, count, number, percent, styled};
 /// Predict how early a rule would halt with more traces
 ///
 /// Draws calibration sets of each size from a pilot set and calibrates on them. Prints how
-/// early the rules halt, with a range, and how often a rule is certified. Does so for the
-/// promise you ask for, and for the promise that needs no labels.
+/// early the rules halt, with a range, and how often a rule is certified: for the promise
+/// you ask for, and for the promise that needs no labels.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -39,10 +39,11 @@ the latest block since which at least 500 streams halted by the step. \"all_clea
 both averages are at most alpha. It does not say that the gap is at most alpha now.
 \"thins_steps\" says that only 64 of the steps at which the rule may halt are watched.
 
-If the rule was calibrated with --unit, each unit is one audit: give all of its streams. A
-unit that the files have in part counts as it is there, and the next test would count it in
-another way. So test again when all units are complete; when that is must not depend on
-what they lost. \"unwatched\" counts streams that could not be tested. Audits from where the rule is used
+If the rule was calibrated with --unit, each unit is one audit: give all of its streams. Test
+again only when all units in the files are complete, because the next test would count an
+incomplete unit in another way. The time of a test must not depend on what the units lost.
+
+\"unwatched\" counts streams that could not be tested. Audits from where the rule is used
 need no weights; audits of another mix need the column of weights. A change may begin at
 any block of 100 audits, or of ten minutes in the stores of servers.")]
 pub(crate) struct Args {
@@ -141,7 +142,7 @@ fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Va
     Ok(Some((monitor, mixed.collect())))
 }
 
-/// What is wrong with the sum of this many stores, if its servers did not share delta with it.
+/// The warning for a sum of this many stores, if its servers did not share delta with it.
 fn unshared(stores: usize, watch: &Watch) -> Option<String> {
     let (servers, delta) = (watch.servers() as usize, watch.delta().get());
     if stores == 1 || stores == servers {

@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use haltwise_serve::{Renewal, ServerLog};
 use tokio::sync::mpsc;
 
-/// The file of a rule, and what was in it when it last came into use.
+/// The file of a rule, and its content when it last came into use.
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing asks for it again"))]
 pub(crate) struct RuleFile {
     pub(crate) path: PathBuf,
     pub(crate) json: String,
 }
 
-/// Reads the files again at each SIGHUP, and hands on the rules in those that have changed since
-/// they came into use: a rule that came in over HTTP stays while its file is the old one. Without
-/// this, that signal would end the process.
+/// Reads the files again at each SIGHUP, and hands on the rules of the files that have changed
+/// since they came into use. A rule that came in over HTTP stays while its file is unchanged.
+/// Without this handler, the signal would end the process.
 #[cfg(unix)]
 pub(crate) fn on_hangup(
     mut files: Vec<RuleFile>,
@@ -56,7 +56,7 @@ pub(crate) fn on_hangup(
                 if renewals.send(renewal).await.is_err() {
                     return;
                 }
-                // What was not swapped in is new at the next signal as well.
+                // A rule that was not swapped in is still new at the next signal.
                 if answer.await == Ok(true) {
                     file.json = json;
                 }

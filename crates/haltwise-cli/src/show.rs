@@ -71,13 +71,13 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown + rest)
 }
 
-/// Prints to standard output, without escape codes where it is no terminal. If
-/// whoever read it has gone, the work goes on without a word.
+/// Prints to standard output, without escape codes if it is no terminal. If its
+/// reader has gone, the work goes on without a word.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     print_as_is(&harmless(text))
 }
 
-/// The same for what is all our own.
+/// The same for text that has nothing of others in it.
 pub(crate) fn print_as_is(text: &str) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -125,7 +125,7 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Says on standard error what is worth knowing.
+/// Prints a warning on standard error.
 pub(crate) fn warn(text: impl std::fmt::Display) {
     note(format_args!("{}: {text}", styled(CAREFUL, "warning")));
 }

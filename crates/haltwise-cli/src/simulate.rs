@@ -106,7 +106,7 @@ impl Drawing<'_> {
     fn write_folder(&self, folder: &Path, sequences: u64, files: u64) -> anyhow::Result<()> {
         if folder.exists() {
             bail!(
-                "{}: it is there already; name a folder that is not, or remove it",
+                "{}: the folder exists already; name a new one, or remove it",
                 show::file(folder)
             );
         }

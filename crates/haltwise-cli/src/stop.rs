@@ -51,7 +51,7 @@ impl Stop {
         &self.requested
     }
 
-    /// The exit code of what was stopped, as shells have it.
+    /// The exit code of a stopped program, as in shells.
     pub(crate) fn code(&self) -> u8 {
         self.code.load(Ordering::Relaxed)
     }

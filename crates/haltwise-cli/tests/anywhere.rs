@@ -78,7 +78,7 @@ fn expected(rule: &Rule, outputs: &Outputs) -> Vec<u8> {
             if state.halted() {
                 break;
             }
-            // What is remembered is forgotten when a stream halts: look before.
+            // A stream forgets its memory when it halts: look before.
             let live = rule.live();
             if let haltwise_stream::ScoreKind::Gap(score) = live.source() {
                 let mut kept = remembered(&memory, live.room());

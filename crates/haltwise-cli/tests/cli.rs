@@ -280,6 +280,28 @@ fn the_built_in_dataset_has_no_halves() {
 }
 
 #[test]
+fn screen_offers_only_methods_that_promise_something() {
+    let help = ran(haltwise().args(["screen", "--help"])).stdout;
+    assert!(help.contains("- conditional:"), "{help}");
+    assert!(!help.contains("- screen-only:"), "{help}");
+    let args = [
+        "screen",
+        "cal.npz",
+        "-o",
+        "c.json",
+        "--method",
+        "screen-only",
+    ];
+    let run = ran(haltwise().args(args));
+    assert_eq!(run.code, 2);
+    assert!(
+        run.stderr.contains("adaptive, marginal, conditional"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
 fn wrong_usage_ends_with_2() {
     for args in [
         &[

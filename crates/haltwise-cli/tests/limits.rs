@@ -145,7 +145,7 @@ fn bodies_that_are_not_complete_have_a_bound_in_all() {
                 "PUT /rule/rule HTTP/1.1\r\nHost: localhost\r\nContent-Length: {LENGTH}\r\n\r\n"
             );
             connection.write_all(head.as_bytes()).unwrap();
-            // Who is refused early finds the connection closed.
+            // A client that is refused early finds the connection closed.
             let _ = connection.write_all(&vec![b'x'; LENGTH - 1]);
             connection
         })

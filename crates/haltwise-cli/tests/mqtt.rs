@@ -24,7 +24,7 @@ impl Drop for Running {
     }
 }
 
-/// Where a program is, if it is installed.
+/// The path of a program, if it is installed.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
     let mut all = path.split(':').map(|folder| Path::new(folder).join(name));
@@ -266,7 +266,7 @@ fn sensors_speak_mqtt() {
     broker.publish("haltwise/rule/in", &step("c", 1, 0.1, 0));
     broker.publish("haltwise/rule/in", &step("c", 2, 1.0, 0));
     let _server = broker.serve(folder);
-    // What was not acknowledged before comes again: the label that no one waited for.
+    // The broker sends unacknowledged messages again: here the label that no one waited for.
     let mut kept = std::iter::repeat_with(|| answers.next()).skip_while(unasked);
     assert_eq!(kept.next().unwrap()["id"], "c");
 }

@@ -308,7 +308,7 @@ fn a_server_says_which_rule_it_serves_and_takes_no_other_by_the_way() {
     says("second/rule.json --replace", &["rule 4 there now"]);
     says("first/rule.json --replace", &["rule 5 there now"]);
     says("first/rule.json", &["which is the store's (rule 5 there)"]);
-    // A delta that is spent is refused with --replace, too.
+    // `serve` also refuses a spent delta with --replace.
     calibrate(folder, "third/rule.json", 0.4, 0.1);
     refuses(
         "third/rule.json --replace",

@@ -42,8 +42,8 @@ struct Keeping {
     all: bool,
 }
 
-/// The size of sequences in memory, in steps: what is kept of each in addition to its steps
-/// takes at most as much as six steps.
+/// The size of sequences in memory, in steps. Besides its steps, a sequence takes at most as much
+/// memory as six steps.
 fn weight(extent: Extent) -> u64 {
     extent.steps.saturating_add(6 * extent.sequences)
 }

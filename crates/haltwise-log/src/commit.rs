@@ -16,7 +16,7 @@ use crate::file_id::FileId;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why what was appended is not on the disk yet. The writer tries again until it is.
+/// The reason why records are not on the disk yet. The writer tries again until they are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
     /// A write failed. It is tried again.
@@ -31,10 +31,9 @@ pub enum Failed {
 
 /// Appends records to a log from any thread.
 ///
-/// When a write fails it is tried again, with pauses, until there is room or the
-/// committer is closed. Records keep their order, and none is committed before
-/// those that came earlier. They wait in memory meanwhile, so whoever appends asks
-/// [`ready`](Self::ready) first.
+/// The committer tries a failed write again, with pauses, until there is room or it is
+/// closed. It commits records in their order. They wait in memory meanwhile, so call
+/// [`ready`](Self::ready) before appending.
 pub struct Committer {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -125,8 +124,7 @@ impl Committer {
         self.shared.state().failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether the log is still at its path. Otherwise whoever reads it later would miss what is
-    /// appended.
+    /// Whether the log is still at its path. Otherwise later readers would miss new records.
     pub fn in_place(&self) -> Result<(), Error> {
         is_in_place(self.id, &self.path)
     }

@@ -78,7 +78,7 @@ impl Proxy {
         })
     }
 
-    /// What it did so far.
+    /// The counts so far.
     pub fn totals(&self) -> Totals {
         self.metrics.totals()
     }
@@ -155,7 +155,7 @@ impl Proxy {
         audits.spawn(auditing);
     }
 
-    /// Votes on a request. What is watched goes on after the reply, if it is audited.
+    /// Votes on a request. An audited request goes on after the reply.
     async fn vote(
         &self,
         headers: &Arc<HeaderMap>,

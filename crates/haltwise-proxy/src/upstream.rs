@@ -52,7 +52,7 @@ pub(crate) struct Upstream {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) cause: Cause,
-    /// What is wrong.
+    /// The problem, in words.
     pub(crate) problem: String,
     pub(crate) retry_after: Option<HeaderValue>,
     /// What the server said, which is passed back as it is.
@@ -293,7 +293,7 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
         "accept-encoding",
     ];
     let mut passed = headers.clone();
-    // Whoever sends a message may name more headers that end with the connection.
+    // The sender of a message may name more headers that end with the connection.
     for names in headers.get_all(CONNECTION) {
         let names = names.to_str().unwrap_or_default();
         for name in names.split(',') {
@@ -312,7 +312,7 @@ pub(crate) fn stays_below(path: &str) -> bool {
     let mut plain = Vec::with_capacity(path.len());
     for byte in path.bytes() {
         plain.push(byte);
-        // What is decoded may end another such sign: %25%32%65 is %2e, which is a dot.
+        // A decoded byte may complete another such sign: %25%32%65 is %2e, which is a dot.
         while let Some(decoded) = plain.last_chunk().and_then(decoded) {
             plain.truncate(plain.len() - 3);
             plain.push(decoded);
@@ -409,8 +409,8 @@ impl HttpBody for Paced {
     }
 }
 
-/// What is said where the server is not there. Its address stays out of it: that
-/// is none of a client's business.
+/// The failure of an unreachable server. It does not say the server's address,
+/// which is none of a client's business.
 fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut cause = error;
     while let Some(deeper) = cause.source() {

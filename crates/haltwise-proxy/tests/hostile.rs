@@ -64,7 +64,7 @@ async fn a_proxy_with_keys_lets_in_who_shows_one_and_keeps_it_from_the_server() 
         ask(&address, CHAT, "Authorization: bearer bob\r\n").await.0,
         200
     );
-    let seen = asked.lock().unwrap();
+    let seen = std::mem::take(&mut *asked.lock().unwrap());
     assert_eq!(seen[0].1.get("authorization"), None);
     assert_eq!(seen[1].1["authorization"], "Bearer upstream");
     // The server's key is not lent to anyone.

@@ -60,7 +60,7 @@ pub(crate) async fn renew(rules: ServedRules, renewals: Arc<Mutex<mpsc::Receiver
                 rules
                     .log()
                     .info(&format!("{name}: another rule is in use, number {renewal}"));
-                // Who asked for it may have gone.
+                // The requester may have gone.
                 let _ = is_in_use.send(true);
             }
             Ok(Err(fault)) => stays(&fault.error, fault.remedy),

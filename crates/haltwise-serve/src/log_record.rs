@@ -119,7 +119,7 @@ pub(crate) enum BorrowedRecord<'a> {
     },
 }
 
-/// What is known of an audited stream that is under way.
+/// The state of an audited stream that is under way.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunningAudit {
@@ -128,7 +128,7 @@ pub(crate) struct RunningAudit {
     pub(crate) running: Option<Running>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pending: Option<Pending>,
-    /// Where it halted, counted from 1; 0 while it runs.
+    /// The step at which it halted, counted from 1; 0 while it runs.
     #[serde(default)]
     pub(crate) t: u32,
     #[serde(default, rename = "kept")]
@@ -205,7 +205,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What was counted since another moment.
+    /// The counts since another moment.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             observations: self.observations - before.observations,

@@ -12,7 +12,7 @@ use crate::served_rule::ServedRule;
 use crate::served_rules::ServedRules;
 use crate::status::Status;
 
-/// What is counted of the process, whatever rules it serves.
+/// The counts of the process, whatever rules it serves.
 #[derive(Debug)]
 pub(crate) struct ProcessCounts {
     /// When the process began, in seconds since 1970.
@@ -54,7 +54,7 @@ impl ProcessCounts {
     }
 }
 
-/// What is known of a rule when metrics are read.
+/// The figures of a rule when metrics are read.
 struct Numbers {
     totals: Totals,
     open: usize,

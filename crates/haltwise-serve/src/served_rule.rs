@@ -322,7 +322,7 @@ impl ServedRule {
         self.with_state(RuleState::reading_on)
     }
 
-    /// Waits until records are on the disk. Where they cannot be written, not for long.
+    /// Waits until records are on the disk. If they cannot be written, it gives up soon.
     pub(crate) async fn durable(&self, after: u64) -> Result<(), Error> {
         let closed = |_| Error::new("the store is closed");
         let mut committed = self.committed.clone();
@@ -349,7 +349,7 @@ impl ServedRule {
         self.can_change(&self.lock()).map_err(|e| e.to_string())
     }
 
-    /// What is counted of the store.
+    /// The counts of the store.
     pub(crate) fn counts(&self) -> &StoreCounts {
         &self.counts
     }
@@ -365,7 +365,7 @@ impl ServedRule {
     }
 
     /// The status, no older than this call. Requests that wait while one is worked out share the
-    /// next, so many of them cost as much as two. Streams go on meanwhile.
+    /// next status: any number of them costs as much as two. Streams go on meanwhile.
     pub(crate) fn status(&self) -> Arc<Status> {
         let asked = Instant::now();
         let mut last = lock(&self.report);

@@ -16,7 +16,7 @@ const FREE: usize = 4 << 10;
 pub(crate) struct UnfinishedRoom(Arc<Semaphore>);
 
 impl UnfinishedRoom {
-    /// Memory for several lines of so many bytes.
+    /// Memory for several lines of this length.
     pub(crate) fn for_lines_of(bytes: usize) -> Self {
         let most = MOST.max(bytes.saturating_mul(4));
         Self(Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))))

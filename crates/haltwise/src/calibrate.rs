@@ -9,8 +9,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::certify::drawn::{Drawn, Held, Share};
 use crate::certify::evidence::Evidence;
-use crate::certify::source::{Drawn, Held, Parts, Room, Share, Source, Wanted};
+use crate::certify::source::{Parts, Room, Source, Wanted};
 use crate::data::agreement::Doubt;
 use crate::data::identity::{Classifier, Others, SetAside, SetSummary, Sketch};
 use crate::data::roles::{Fitting, Screening};

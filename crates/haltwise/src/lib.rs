@@ -44,8 +44,9 @@ pub mod traces {
 /// errors.
 pub mod corridor {
     pub use crate::calibrate::{Calibrated, Warning};
+    pub use crate::certify::drawn::{Drawn, Share};
     pub use crate::certify::evidence::Counting;
-    pub use crate::certify::source::{Drawn, Fold, Parts, Room, Share, Source, Wanted};
+    pub use crate::certify::source::{Fold, Parts, Room, Source, Wanted};
     pub use crate::data::terms::Admission;
     pub use crate::numbers::counts::Counts;
     pub use crate::propose::error::CalibrateError;

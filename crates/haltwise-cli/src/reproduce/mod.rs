@@ -31,7 +31,7 @@ Examples:
 
 `haltwise data` lists the datasets and says how to get them.")]
 pub(crate) struct Args {
-    /// Where the datasets are: NAME.npz, or NAME_TRAIN and NAME_TEST files
+    /// The folder of the datasets: NAME.npz, or NAME_TRAIN and NAME_TEST files
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
 

@@ -88,7 +88,7 @@ impl Server {
                 break rest.trim().trim_end_matches('/').to_owned();
             }
         };
-        // What it says later must not block it.
+        // Later output must not block the server.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Self {
             child,

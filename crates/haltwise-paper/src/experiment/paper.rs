@@ -4,8 +4,8 @@ use haltwise::Method::{self, Conditional, Marginal};
 
 /// Ringel et al., "Early Time Classification with Accumulated Accuracy Gap
 /// Control" (ICML 2024): Table 1, and the same numbers for QuALITY, the
-/// experiment of section 5.2 and Figure 2. Of these the paper prints t_avg
-/// alone (0.483 and 0.831, in section 5.2). All others are in the table that the
+/// experiment of section 5.2 and Figure 2. For these the paper prints only t_avg
+/// (0.483 and 0.831, in section 5.2). All others are in the table that the
 /// authors publish with their code (<https://github.com/liranringel/etc>,
 /// `figures/accuracy_gap.tex`, rows `quality`), whose further rows are Table 1.
 ///

@@ -37,7 +37,7 @@ pub fn certified(at: u32, delta: f64) -> Rule {
         let sequence = Sequence {
             id: Some(&id.to_string()),
             label: Some(1),
-            // Who halts earlier loses a right answer.
+            // Sequences that halt earlier lose a right answer.
             predictions: Some(if at == 1 { &[1, 1, 1] } else { &[0, 1, 1] }),
             scores: Some(&[0.95, 0.99, 1.0]),
             ..Sequence::default()
@@ -144,7 +144,7 @@ pub async fn request(
          Content-Length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // Who is refused early may find the connection closed.
+    // A client that is refused early may find the connection closed.
     let _ = stream.write_all(body).await;
     stream
 }

@@ -13,8 +13,8 @@ use crate::log_record::{Halt, LogRecord, RunningAudit, UnlabelledAudit};
 /// Monitors of all servers count by the same calendar: blocks of ten minutes.
 pub(super) const CALENDAR: u64 = 600_000;
 
-/// The streams of a unit are those that begin within so many blocks, a day, of its
-/// first one. A stream that begins later does not count.
+/// How long a unit lasts, in blocks: a day from the start of its first stream. A stream that
+/// begins later does not count.
 pub(super) const UNIT_LASTS: u64 = 144;
 
 /// The most bytes for running audits. When they take more, some are thinned. When that saves too

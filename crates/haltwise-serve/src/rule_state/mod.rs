@@ -101,7 +101,7 @@ pub(crate) struct RuleState {
     /// Until then, an unknown stream must say that it begins.
     careful_until: u64,
     totals: Totals,
-    /// What was counted before the process began.
+    /// The counts before the process began.
     totals_at_start: Totals,
     halted_at: Vec<u64>,
     /// When the store was opened. Streams count seconds from then.
@@ -204,7 +204,7 @@ impl RuleState {
         &self.rule_json
     }
 
-    /// What was counted since the process began.
+    /// The counts since the process began.
     pub(crate) fn counted(&self) -> Totals {
         self.totals.since(self.totals_at_start)
     }

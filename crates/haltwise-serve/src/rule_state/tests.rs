@@ -329,7 +329,7 @@ fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
             let twice = all.after(&again.records(false));
             assert_eq!(&known(&twice), before, "{about:?}, seed {seed}");
         }
-        // What was not acknowledged may be there in part.
+        // Unacknowledged records may be there in part.
         for records in 0..all.log.len() {
             let again = all.after(&all.log[..records]);
             let alarm = again.monitor.as_ref().unwrap().alarm().is_some();

@@ -95,7 +95,7 @@ impl BodyPieces {
         self.wait_for_the_rest_of(bytes, is_new || bytes == 0)
     }
 
-    /// All pieces, of at most so many bytes together.
+    /// All pieces, of at most `most` bytes together.
     pub(super) async fn whole(mut self, most: usize) -> Result<WholeBody, Problem> {
         let mut bytes = Vec::new();
         self.due = Some(Instant::now() + self.silence);

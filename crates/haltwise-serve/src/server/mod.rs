@@ -30,7 +30,7 @@ use routes::router;
 /// What to serve, and how.
 #[derive(Debug)]
 pub struct Options {
-    /// What is audited and watched.
+    /// How streams are audited and watched.
     pub watching: WatchOptions,
     /// Where to listen.
     pub listen: SocketAddr,

@@ -45,9 +45,8 @@ fn with_fallbacks(routes: Router) -> Router {
 }
 
 impl ServedRules {
-    /// What can be asked for wherever the streams come from: how it goes, the
-    /// metrics, labels. Each wants a token with its role, except a look at the page. Pages of
-    /// other sites get no answer.
+    /// The paths that do not depend on where streams come from: status, metrics, labels. Each
+    /// needs a token with its role, except the page. Pages of other sites get no answer.
     pub fn routes(&self) -> Router {
         self.behind(
             Gate::of_pages(&self.hosts),

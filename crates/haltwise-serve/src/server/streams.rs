@@ -128,7 +128,7 @@ async fn read(
                 Err(_) => return queue.say(IDLE).await,
             },
             () = ended(&mut ending) => return queue.say(ENDING).await,
-            // Whoever waited for answers has gone.
+            // The client that waited for answers has gone.
             () = queue.queue.closed() => return,
         };
         let piece = match piece {

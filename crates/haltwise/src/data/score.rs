@@ -72,7 +72,7 @@ impl ScoreSource {
         }
     }
 
-    /// What was learned, if anything was.
+    /// The learned score, if this is one.
     pub fn learned(&self) -> Option<&GapScore> {
         match self {
             Self::Gap(learned) => Some(learned),

@@ -133,8 +133,8 @@ const DRIFTS: [Drift; 4] = [
     |i, _, _| if i / 60 % 2 == 0 { 0.2 } else { 0.01 },
 ];
 
-/// What is known late: how many streams later the halt of a stream is known, and whether its
-/// loss is known then, or never.
+/// Given a stream's loss: how many streams later its halt becomes known, and whether its loss
+/// becomes known then, or never.
 type Late = fn(bool) -> (u64, bool);
 
 const LATE: [Late; 3] = [

@@ -55,7 +55,7 @@ enum Counted {
 #[derive(Clone, Copy)]
 enum Harmless {
     AtOnce,
-    /// After so many more streams.
+    /// After this many more streams.
     Late(u64),
     /// Its label never comes.
     NoLabel,
@@ -63,7 +63,7 @@ enum Harmless {
     NoHalt,
 }
 
-/// What is simulated: so many units, sixteen of which are open at a time.
+/// A simulated deployment. Sixteen units are open at a time.
 #[derive(Clone, Copy)]
 struct Deployment {
     draw: Draw,
@@ -271,9 +271,9 @@ fn alarms_by_unit_come_after_somewhat_more_units_than_alarms_of_single_streams()
     }
 }
 
-/// The audits of units of so many streams, of which only the first ever loses anything, in a
-/// file: its rows as unit, early and full prediction. Sixteen units are under way at a time,
-/// and then the next sixteen.
+/// The audits of units of `size` streams in a file: its rows as unit, early and full prediction.
+/// Only the first stream of a unit ever loses anything. Sixteen units are under way at a time, and
+/// then the next sixteen.
 fn file(rng: &mut SmallRng, batches: u64, size: usize) -> Vec<(u64, [u32; 2])> {
     let mut rows = Vec::new();
     for batch in 0..batches {
