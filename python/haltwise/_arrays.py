@@ -184,7 +184,7 @@ def numbers_of(values: Array, names: Array, what: str) -> NDArray[np.uint32]:
     found: NDArray[np.uint32] = order[at].astype(np.uint32)
     strange = names[found] != values
     if strange.any():
-        raise ValueError(f"{what}: {values[strange].flat[0]!r} is not one of the classes")
+        raise ValueError(f"{what}: {values[strange].flat[0].item()!r} is not one of the classes")
     return found
 
 

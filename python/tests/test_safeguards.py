@@ -3,9 +3,10 @@
 import json
 import warnings
 
-import haltwise
 import numpy as np
 import pytest
+
+import haltwise
 from haltwise import Rule, Traces, calibrate
 
 
