@@ -103,7 +103,10 @@ def test_probabilities_bring_predictions_and_scores():
     assert np.array_equal(rule.thresholds, given.thresholds)
     names = np.array(["c", "a", "b"])
     named = calibrate(probs=probs, labels=names[labels], classes=names, method="marginal")
-    assert named == rule
+    # The rule is the same, and remembers the names.
+    record = named.record
+    assert record.pop("class_names") == ["c", "a", "b"]
+    assert record == rule.record
 
 
 def test_sequences_may_differ_in_length():
