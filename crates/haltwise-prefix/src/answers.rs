@@ -47,6 +47,24 @@ impl Answers {
         &self.probabilities[start..start + self.classes]
     }
 
+    pub(crate) fn at_mut(&mut self, series: usize, checkpoint: usize) -> &mut [f32] {
+        let start = (series * self.checkpoints + checkpoint) * self.classes;
+        &mut self.probabilities[start..start + self.classes]
+    }
+
+    /// Past the end of each series, repeats its last answer.
+    pub(crate) fn repeat_last(&mut self) {
+        for series in 0..self.len() {
+            let reached = self.reached(series);
+            if let Some(last) = reached.checked_sub(1) {
+                let last = self.at(series, last).to_vec();
+                for checkpoint in reached..self.checkpoints {
+                    self.at_mut(series, checkpoint).copy_from_slice(&last);
+                }
+            }
+        }
+    }
+
     /// The most probable class at a checkpoint and its probability. The first of equals.
     pub fn best(&self, series: usize, checkpoint: usize) -> (u32, f32) {
         best(self.at(series, checkpoint))

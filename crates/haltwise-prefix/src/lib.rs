@@ -4,10 +4,17 @@
 mod answers;
 mod error;
 mod fit;
+mod forest;
+mod inputs;
+mod kernels;
+mod linear;
+mod mix;
 mod model;
 mod options;
 mod random;
 mod record;
+mod ridge;
+mod scale;
 mod series;
 mod stream;
 

@@ -2,24 +2,93 @@
 
 use crate::answers::Answers;
 use crate::error::{Error, Result};
+use crate::forest::Forest;
+use crate::inputs::{RandomUnits, TreeInput, ridge_inputs};
+use crate::kernels::{Block, Kernels};
+use crate::mix::Mix;
 use crate::record::TrainingRecord;
+use crate::ridge::Ridge;
+use crate::scale::{Prefix, Scale};
 use crate::series::Series;
 use crate::stream::Stream;
+use rayon::prelude::*;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
+/// The series that are read side by side.
+pub(crate) const LANES: usize = 16;
+
 /// A classifier that answers for every prefix of a series. Copies share their memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Model(pub(crate) Arc<Parts>);
 
-#[derive(Clone, Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Parts {
     pub(crate) classes: Vec<String>,
     pub(crate) checkpoints: Vec<usize>,
-    pub(crate) channels: usize,
+    pub(crate) scale: Scale,
+    /// How common each class was in training.
     pub(crate) prior: Vec<f32>,
+    pub(crate) kernels: Kernels,
+    /// What answers at each checkpoint.
+    pub(crate) voices: Vec<Voices>,
     pub(crate) training: TrainingRecord,
+}
+
+/// Ridge and trees of one checkpoint, what they read, and how much each counts.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Voices {
+    pub(crate) ridge: Ridge,
+    pub(crate) units: RandomUnits,
+    pub(crate) forest: Forest,
+    pub(crate) inputs: Vec<TreeInput>,
+    pub(crate) mix: Mix,
+}
+
+/// Memory to answer in.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scratch {
+    features: Vec<f32>,
+    votes: Vec<f32>,
+}
+
+impl Voices {
+    /// The probabilities of the classes after a prefix of `points`.
+    pub(crate) fn answer(
+        &self,
+        counts: impl Iterator<Item = u32>,
+        prefix: &Prefix,
+        points: usize,
+        scratch: &mut Scratch,
+        answer: &mut [f32],
+    ) {
+        ridge_inputs(counts, prefix, points, &self.units, &mut scratch.features);
+        self.ridge.score(&scratch.features, answer);
+        scratch.votes.clear();
+        if !self.forest.roots.is_empty() {
+            scratch.votes.resize(answer.len(), 0.0);
+            self.forest
+                .vote(|input| self.inputs[input].of(prefix), &mut scratch.votes);
+        }
+        self.mix.answer(answer, &scratch.votes);
+    }
+}
+
+/// Up to [`LANES`] series side by side. A series that has ended repeats its last point.
+pub(crate) fn block_of(kernels: &Kernels, prefixes: &[Prefix]) -> Block<LANES> {
+    let channels = prefixes.first().map_or(0, |prefix| prefix.values.len());
+    let mut block = Block::new(kernels, channels);
+    let points = prefixes.iter().map(Prefix::points).max().unwrap_or(0);
+    for t in 0..points {
+        block.push((0..channels).map(|c| {
+            let mut point = [0.0; LANES];
+            for (to, prefix) in point.iter_mut().zip(prefixes) {
+                *to = prefix.values[c][t.min(prefix.points() - 1)];
+            }
+            point
+        }));
+    }
+    block
 }
 
 impl Model {
@@ -35,12 +104,22 @@ impl Model {
 
     /// The numbers per time point.
     pub fn channels(&self) -> usize {
-        self.0.channels
+        self.0.scale.mean.len()
     }
 
     /// How the model was fitted, with its out-of-sample accuracy.
     pub fn training(&self) -> &TrainingRecord {
         &self.0.training
+    }
+
+    /// How common each class was in training.
+    pub fn class_shares(&self) -> &[f32] {
+        &self.0.prior
+    }
+
+    /// How many checkpoints a series of this length reaches.
+    pub fn reached(&self, length: usize) -> usize {
+        self.checkpoints().partition_point(|&c| c <= length)
     }
 
     /// What the model says about each series at each checkpoint, on all cores of rayon's pool.
@@ -57,45 +136,70 @@ impl Model {
                 self.channels()
             )));
         }
+        if rows.end > series.len() {
+            return Err(Error::Size(format!(
+                "series {} was asked for, but there are {}",
+                rows.end,
+                series.len()
+            )));
+        }
         let each = self.checkpoints().len();
-        Ok(Answers {
+        let mut answers = Answers {
             probabilities: self.0.prior.repeat(each * rows.len()),
             reached: rows
+                .clone()
                 .map(|i| self.reached(series.length(i)) as u32)
                 .collect(),
             checkpoints: each,
             classes: self.classes().len(),
-        })
+        };
+        let width = LANES * each * answers.classes;
+        let groups = answers.probabilities.par_chunks_mut(width).enumerate();
+        groups.for_each_init(Scratch::default, |scratch, (group, answers)| {
+            let first = rows.start + group * LANES;
+            self.answer_block(
+                series,
+                first..(first + LANES).min(rows.end),
+                scratch,
+                answers,
+            );
+        });
+        answers.repeat_last();
+        Ok(answers)
     }
 
-    /// How many checkpoints a series of this length reaches.
-    pub fn reached(&self, length: usize) -> usize {
-        self.checkpoints().partition_point(|&c| c <= length)
+    fn answer_block(
+        &self,
+        series: &Series<'_>,
+        rows: Range<usize>,
+        scratch: &mut Scratch,
+        answers: &mut [f32],
+    ) {
+        let parts = &*self.0;
+        let longest = rows.clone().map(|i| series.length(i)).max().unwrap_or(0);
+        let reached = self.reached(longest);
+        let Some(&last) = parts.checkpoints[..reached].last() else {
+            return;
+        };
+        let read = |i: usize| parts.scale.prefix(series.one(i), self.channels(), last);
+        let prefixes: Vec<Prefix> = rows.clone().map(read).collect();
+        let mut block = block_of(&parts.kernels, &prefixes);
+        let classes = parts.classes.len();
+        for (checkpoint, voices) in parts.voices[..reached].iter().enumerate() {
+            let points = parts.checkpoints[checkpoint];
+            parts.kernels.count(&mut block, points);
+            for (lane, prefix) in prefixes.iter().enumerate() {
+                if prefix.points() >= points {
+                    let start = (lane * parts.checkpoints.len() + checkpoint) * classes;
+                    let answer = &mut answers[start..start + classes];
+                    voices.answer(block.counts(lane), prefix, points, scratch, answer);
+                }
+            }
+        }
     }
 
     /// A series that arrives time point by time point.
     pub fn stream(&self) -> Stream {
         Stream::new(self.clone())
-    }
-
-    /// The model as the content of a safetensors file.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        Err(Error::Format("not yet".into()))
-    }
-
-    /// Reads what [`Model::to_bytes`] wrote.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
-        Err(Error::NotAModel(format!("{} bytes", bytes.len())))
-    }
-
-    /// Writes the model. The file is written next to the target and then moved onto it, so
-    /// that a reader never sees half a file.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        Err(Error::Format("not yet".into()).in_file(path.as_ref()))
-    }
-
-    /// Reads a model from a file.
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        Err(Error::Format("not yet".into()).in_file(path.as_ref()))
     }
 }

@@ -1,37 +1,80 @@
 //! A series that arrives time point by time point.
 
 use crate::error::{Error, Result};
-use crate::model::Model;
+use crate::kernels::Block;
+use crate::model::{Model, Scratch};
+use crate::scale::Prefix;
 
-/// One live series. It owns what it needs of the model.
+/// One live series. It shares the memory of its model.
 ///
 /// The cost of a time point does not grow with the time that has passed. The memory is
-/// bounded by the last checkpoint.
+/// bounded by the last checkpoint: after it, nothing is read.
 #[derive(Clone, Debug)]
 pub struct Stream {
     model: Model,
     points: usize,
+    prefix: Prefix,
+    block: Block<1>,
+    scratch: Scratch,
+    latest: Vec<f32>,
 }
 
 impl Stream {
     pub(crate) fn new(model: Model) -> Self {
-        Stream { model, points: 0 }
+        Stream {
+            points: 0,
+            prefix: Prefix::new(model.channels()),
+            block: Block::new(&model.0.kernels, model.channels()),
+            scratch: Scratch::default(),
+            latest: model.0.prior.clone(),
+            model,
+        }
     }
 
     /// Takes in the next time point, one number per channel; NaN is a missing value. At a
     /// checkpoint, returns the probability of each class: to the bit what
     /// [`Model::answers`] says. After the last checkpoint it returns nothing.
     pub fn observe(&mut self, point: &[f32]) -> Result<Option<&[f32]>> {
+        let parts = &*self.model.0;
         if point.len() != self.model.channels() {
             return Err(Error::Size(format!(
-                "a time point has {} numbers, but the model was fitted to {} channels",
+                "time point {} has {} numbers, but the model was fitted to {} channels",
+                self.points + 1,
                 point.len(),
                 self.model.channels()
             )));
         }
+        if let Some(channel) = point.iter().position(|x| x.is_infinite()) {
+            return Err(Error::Infinite {
+                series: 0,
+                point: self.points + 1,
+                channel: channel + 1,
+                value: point[channel],
+            });
+        }
         self.points += 1;
-        let here = self.model.checkpoints().binary_search(&self.points).is_ok();
-        Ok(here.then_some(&self.model.0.prior[..]))
+        if parts
+            .checkpoints
+            .last()
+            .is_none_or(|&last| self.points > last)
+        {
+            return Ok(None);
+        }
+        self.prefix.push(&parts.scale, point);
+        self.block.push(self.prefix.latest().iter().map(|&x| [x]));
+        parts.kernels.count(&mut self.block, self.points);
+        let Ok(checkpoint) = parts.checkpoints.binary_search(&self.points) else {
+            return Ok(None);
+        };
+        let (voices, scratch) = (&parts.voices[checkpoint], &mut self.scratch);
+        let counts = self.block.counts(0);
+        voices.answer(counts, &self.prefix, self.points, scratch, &mut self.latest);
+        Ok(Some(&self.latest))
+    }
+
+    /// The model that it asks.
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// How many time points it has taken in.
@@ -46,6 +89,6 @@ impl Stream {
 
     /// The latest answer; before the first checkpoint, how common each class was in training.
     pub fn latest(&self) -> &[f32] {
-        &self.model.0.prior
+        &self.latest
     }
 }
