@@ -7,7 +7,7 @@ use crate::inputs::{RandomUnits, TreeInput, ridge_inputs};
 use crate::kernels::{Block, Kernels};
 use crate::mix::Mix;
 use crate::model::{LANES, Model, Parts, Voices, block_of};
-use crate::options::FitOptions;
+use crate::options::{FitOptions, MOST_USUAL};
 use crate::random::Random;
 use crate::record::{CheckpointRecord, TrainingRecord, hashes_of};
 use crate::ridge::Ridge;
@@ -286,14 +286,31 @@ impl<'a> Fit<'a> {
 }
 
 /// The most memory in bytes that [`fit`] needs for this many series of this length, besides
-/// the series and the model.
-pub fn working_memory(
-    series: usize,
-    points: usize,
-    channels: usize,
-    classes: usize,
-    options: &FitOptions,
-) -> usize {
-    let _ = options;
-    series * points * channels * classes
+/// the series themselves and the model.
+pub fn working_memory(series: usize, points: usize, channels: usize, classes: usize) -> usize {
+    let units = RandomUnits::draw(channels, 0).features();
+    let features = Kernels::most_features() + channels + units;
+    let inputs = TreeInput::most(points, channels);
+    // Values, their differences, and the sums that moments are made of.
+    let prefixes = points * channels * (3 * size_of::<f32>() + 3 * size_of::<f64>());
+    // The counts, the features made of them, and a block of them turned.
+    let each = prefixes + 2 * size_of::<f32>() * features + size_of::<f32>() * inputs;
+    let each = each + size_of::<f32>() * classes * (MOST_USUAL + 8);
+    // The Gram matrix, one with a penalty, and two that are decomposed.
+    let system = 4 * size_of::<f32>() * features.min(series).pow(2);
+    let blocks = 2 * size_of::<f32>() * features * 256 * rayon::current_num_threads();
+    series * each + system + blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_grows_with_the_series_and_is_dominated_by_the_features() {
+        let small = working_memory(1500, 140, 1, 5);
+        let large = working_memory(13_309, 96, 1, 7);
+        assert!((30 << 20..200 << 20).contains(&small), "{small}");
+        assert!((200 << 20..900 << 20).contains(&large), "{large}");
+    }
 }

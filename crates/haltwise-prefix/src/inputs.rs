@@ -35,6 +35,12 @@ impl TreeInput {
         }
     }
 
+    /// The most inputs of a prefix with up to so many points.
+    pub(crate) fn most(points: usize, channels: usize) -> usize {
+        let values = (points * channels).min(MOST_VALUES + channels);
+        values + channels * 3 * intervals(points).len()
+    }
+
     /// All inputs of a prefix with so many points.
     pub(crate) fn all(points: usize, channels: usize) -> Vec<TreeInput> {
         let mut all = Vec::new();

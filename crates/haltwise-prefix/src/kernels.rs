@@ -122,6 +122,11 @@ impl Kernels {
         self.banks.len() * KERNELS * BIASES
     }
 
+    /// The most counts that a series can have.
+    pub(crate) const fn most_features() -> usize {
+        2 * DILATIONS * KERNELS * BIASES
+    }
+
     /// How far before the start the longest kernel reads.
     fn pad(&self) -> usize {
         let longest = self.banks.iter().map(|bank| bank.dilation).max();

@@ -3,6 +3,7 @@
 
 mod answers;
 mod error;
+mod file;
 mod fit;
 mod forest;
 mod inputs;

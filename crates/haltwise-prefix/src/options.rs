@@ -16,8 +16,8 @@ pub enum Checkpoints {
     At(Vec<usize>),
 }
 
-/// The checkpoints of [`Checkpoints::Usual`].
-const USUAL: usize = 32;
+/// The most checkpoints of [`Checkpoints::Usual`].
+pub(crate) const MOST_USUAL: usize = 32;
 /// The most checkpoints of a model.
 pub(crate) const MAX_CHECKPOINTS: usize = 4096;
 /// The last time point at which a model may answer.
@@ -34,7 +34,7 @@ impl Checkpoints {
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         let longest = lengths[lengths.len().min(ENOUGH) - 1];
         let number = match self {
-            Checkpoints::Usual => USUAL,
+            Checkpoints::Usual => MOST_USUAL,
             Checkpoints::Number(number) => *number,
             Checkpoints::At(at) => {
                 if at.is_empty() || at[0] == 0 || !at.is_sorted_by(|a, b| a < b) {
@@ -49,22 +49,23 @@ impl Checkpoints {
                          give checkpoints up to {second}"
                     ));
                 }
-                return Self::check(at.clone());
+                Self::check(at)?;
+                return Ok(at.clone());
             }
         };
         if number == 0 {
             return refuse("there must be at least one checkpoint".into());
         }
-        let number = number.min(longest);
+        let number = number.min(longest).min(MAX_CHECKPOINTS + 1);
         // Rounded halves up, so the last is `longest`.
-        Self::check(
-            (1..=number)
-                .map(|i| (2 * i * longest + number) / (2 * number))
-                .collect(),
-        )
+        let at = (1..=number).map(|i| (2 * i * longest + number) / (2 * number));
+        let at = at.collect::<Vec<usize>>();
+        Self::check(&at)?;
+        Ok(at)
     }
 
-    fn check(at: Vec<usize>) -> Result<Vec<usize>> {
+    /// Refuses more checkpoints, and later ones, than a model may have.
+    pub(crate) fn check(at: &[usize]) -> Result<()> {
         let last = at.last().copied().unwrap_or(0);
         if at.len() > MAX_CHECKPOINTS || last > MAX_POINTS {
             return Err(Error::TooLarge(format!(
@@ -73,7 +74,7 @@ impl Checkpoints {
                 at.len()
             )));
         }
-        Ok(at)
+        Ok(())
     }
 }
 

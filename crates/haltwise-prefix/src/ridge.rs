@@ -20,7 +20,7 @@ pub(crate) struct RidgeFit {
 }
 
 /// Half decades: penalty 3 is 10^1.5.
-const PENALTIES: std::ops::RangeInclusive<i32> = -2..=12;
+const PENALTIES: std::ops::RangeInclusive<i32> = 0..=12;
 
 /// Added to each feature's deviation. A share that is almost always 0 would otherwise count
 /// for much where it is not.
@@ -126,6 +126,8 @@ struct Problem {
     y: Array2<f32>,
     /// Zᵀ·Z or Z·Zᵀ, whichever is smaller; only the lower triangle.
     gram: Array2<f32>,
+    /// What was added to all entries of the Gram matrix.
+    intercept: f32,
     /// Zᵀ·Y, if there are fewer features than rows.
     target: Option<Array2<f32>>,
 }
@@ -135,16 +137,26 @@ struct Solution {
     cholesky: Cholesky,
     /// The weights if there are fewer features than rows; else what multiplies Zᵀ.
     coefficients: Array2<f32>,
-    fitted: Array2<f32>,
-    /// What each row adds to its own fitted value, if known at this stage.
-    leverages: Option<Vec<f32>>,
+    /// Targets less fitted values.
+    errors: Array2<f32>,
+    /// One less what each row adds to its own fitted value, if known at this stage.
+    rest: Option<Vec<f32>>,
 }
 
 impl Problem {
     fn new(z: Array2<f32>, y: Array2<f32>) -> Self {
         let narrow = z.ncols() < z.nrows();
+        let mut gram = gram(if narrow { z.t() } else { z.view() });
+        // The free intercept, as one more feature, so large that it has next to no penalty.
+        // Beside a small penalty, one less leverage less 1/n would be lost in rounding.
+        let intercept = match narrow {
+            true => 0.0,
+            false => gram.diag().mean().unwrap_or(0.0).max(1.0),
+        };
+        gram += intercept;
         Problem {
-            gram: gram(if narrow { z.t() } else { z.view() }),
+            gram,
+            intercept,
             target: narrow.then(|| product(z.t(), &y)),
             z,
             y,
@@ -161,56 +173,42 @@ impl Problem {
         a.diag_mut().mapv_inplace(|d| d + penalty);
         let cholesky = Cholesky::of(a)?;
         let diagonal = cholesky.inverse_diagonal();
-        let shrunk = diagonal.iter().map(|d| 1.0 - penalty * d);
-        let (coefficients, fitted, leverages, all);
-        match &self.target {
-            Some(target) => {
-                coefficients = cholesky.solve(target.clone());
-                fitted = product(self.z.view(), &coefficients);
-                let mean = shrunk.map(f64::from).sum::<f64>() / n as f64;
-                (leverages, all) = (None, vec![mean as f32; n]);
-            }
-            None => {
-                coefficients = cholesky.solve(self.y.clone());
-                fitted = &self.y - &(&coefficients * penalty);
-                all = shrunk.collect::<Vec<f32>>();
-                leverages = Some(all.clone());
-            }
+        let mut rest = diagonal.iter().map(|d| penalty * d).collect::<Vec<f32>>();
+        let (coefficients, errors);
+        if let Some(target) = &self.target {
+            coefficients = cholesky.solve(target.clone());
+            errors = &self.y - &product(self.z.view(), &coefficients);
+            let free = rest.len() as f64 - rest.iter().map(|r| f64::from(*r)).sum::<f64>();
+            rest = vec![(1.0 - (free + 1.0) / n as f64) as f32; n];
+        } else {
+            // What the penalty on the intercept added.
+            let n = n as f32;
+            let extra = penalty / (n * (self.intercept * n + penalty));
+            rest.iter_mut().for_each(|r| *r -= extra);
+            coefficients = cholesky.solve(self.y.clone());
+            errors = &coefficients * penalty;
         }
-        let residuals = self.residuals(&fitted, &all);
-        let loss = residuals
-            .iter()
-            .map(|r| f64::from(*r) * f64::from(*r))
-            .sum();
+        let squares = left_out_errors(&errors, &rest).mapv(|r| f64::from(r) * f64::from(r));
         Some(Solution {
-            loss,
+            loss: squares.sum(),
             cholesky,
             coefficients,
-            fitted,
-            leverages,
+            errors,
+            rest: self.target.is_none().then_some(rest),
         })
-    }
-
-    /// Leave-one-out errors. The intercept is free: it has a leverage of 1/n of its own.
-    fn residuals(&self, fitted: &Array2<f32>, leverages: &[f32]) -> Array2<f32> {
-        let mut residuals = &self.y - fitted;
-        let own = 1.0 / self.z.nrows() as f32;
-        for (mut row, h) in residuals.rows_mut().into_iter().zip(leverages) {
-            row /= (1.0 - h - own).max(1e-4);
-        }
-        residuals
     }
 
     /// Leave-one-out answers, less the centre.
     fn left_out(&self, solution: &Solution) -> Array2<f32> {
-        let residuals = match &solution.leverages {
-            Some(leverages) => self.residuals(&solution.fitted, leverages),
-            None => {
-                let leverages = solution.cholesky.leverages(self.z.view());
-                self.residuals(&solution.fitted, &leverages)
-            }
-        };
-        &self.y - &residuals
+        let errors = &solution.errors;
+        if let Some(rest) = &solution.rest {
+            return &self.y - &left_out_errors(errors, rest);
+        }
+        // The intercept is free: it has a leverage of 1/n of its own.
+        let own = 1.0 / self.z.nrows() as f32;
+        let leverages = solution.cholesky.leverages(self.z.view());
+        let rest: Vec<f32> = leverages.iter().map(|h| 1.0 - h - own).collect();
+        &self.y - &left_out_errors(errors, &rest)
     }
 
     fn weights(&self, solution: Solution) -> Array2<f32> {
@@ -218,5 +216,116 @@ impl Problem {
             Some(_) => solution.coefficients,
             None => product(self.z.t(), &solution.coefficients),
         }
+    }
+}
+
+/// The errors about each row when it is left out.
+fn left_out_errors(errors: &Array2<f32>, rest: &[f32]) -> Array2<f32> {
+    let mut errors = errors.clone();
+    for (mut row, rest) in errors.rows_mut().into_iter().zip(rest) {
+        row /= rest.max(1e-5);
+    }
+    errors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// Rows of which the first features say something about the label.
+    fn rows(n: usize, p: usize, classes: u32) -> (Array2<f32>, Vec<u32>) {
+        let mut random = Random::new(7, 0);
+        let labels: Vec<u32> = (0..n as u32).map(|i| i % classes).collect();
+        let z = Array2::from_shape_fn((n, p), |(i, j)| {
+            let signal = if j < 5 { labels[i] as f32 } else { 0.0 };
+            signal + 4.0 * random.unit()
+        });
+        (z, labels)
+    }
+
+    /// The scores of a ridge for each row, fitted to all others at a penalty, with the scale
+    /// of all: in f64, by Gaussian elimination.
+    fn really_left_out(
+        z: &Array2<f32>,
+        labels: &[u32],
+        classes: usize,
+        penalty: f64,
+    ) -> Array2<f64> {
+        let (n, p) = z.dim();
+        let mut scaled = z.clone();
+        let (mean, scale) = standardise(&mut scaled);
+        let z = ((z - &mean) * &scale).mapv(f64::from);
+        let mut out = Array2::zeros((n, classes));
+        for left in 0..n {
+            // The last unknown is the intercept, which has no penalty.
+            let mut a = Array2::<f64>::zeros((p + 1, p + 1));
+            let mut b = Array2::<f64>::zeros((p + 1, classes));
+            for i in (0..n).filter(|&i| i != left) {
+                let x = |j: usize| if j < p { z[(i, j)] } else { 1.0 };
+                for j in 0..=p {
+                    (0..=p).for_each(|k| a[(j, k)] += x(j) * x(k));
+                    b[(j, labels[i] as usize)] += x(j);
+                }
+            }
+            (0..p).for_each(|j| a[(j, j)] += penalty);
+            for pivot in 0..=p {
+                for i in (0..=p).filter(|&i| i != pivot) {
+                    let factor = a[(i, pivot)] / a[(pivot, pivot)];
+                    (pivot..=p).for_each(|k| a[(i, k)] -= factor * a[(pivot, k)]);
+                    (0..classes).for_each(|k| b[(i, k)] -= factor * b[(pivot, k)]);
+                }
+            }
+            for k in 0..classes {
+                let coefficient = |j: usize| b[(j, k)] / a[(j, j)];
+                let sum: f64 = (0..p).map(|j| z[(left, j)] * coefficient(j)).sum();
+                out[(left, k)] = sum + coefficient(p);
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn the_closed_form_equals_really_leaving_each_row_out() {
+        // More rows than features, and fewer.
+        for (n, p) in [(60, 12), (40, 70)] {
+            let (z, labels) = rows(n, p, 3);
+            let fitted = Ridge::fit(z.clone(), &labels, 3, 4);
+            let penalty = libm::pow(10.0, f64::from(fitted.penalty) / 2.0);
+            let truth = really_left_out(&z, &labels, 3, penalty);
+            for (found, truth) in fitted.left_out.iter().zip(&truth) {
+                assert!(
+                    (f64::from(*found) - truth).abs() < 1e-3,
+                    "{n} {p}: {found} {truth}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn small_penalties_do_not_make_left_out_answers_look_good() {
+        // Labels that have nothing to do with the features.
+        let mut random = Random::new(2, 0);
+        let labels: Vec<u32> = (0..300).map(|_| random.below(2) as u32).collect();
+        let z = Array2::from_shape_simple_fn((300, 900), || random.unit());
+        let fitted = Ridge::fit(z, &labels, 2, 0);
+        let right = |(i, &label): (usize, &u32)| {
+            (fitted.left_out[(i, 1)] > fitted.left_out[(i, 0)]) == (label == 1)
+        };
+        let right = labels.iter().enumerate().filter(|&x| right(x)).count();
+        assert!(right < 180, "{right}");
+    }
+
+    #[test]
+    fn features_that_never_change_and_a_single_feature_are_no_trouble() {
+        let labels = [0, 1, 0, 1, 0, 1];
+        let z = Array2::from_shape_fn((6, 1), |(i, _)| (i % 2) as f32);
+        let fitted = Ridge::fit(z, &labels, 2, 4);
+        assert!(fitted.left_out[(0, 0)] > 0.6 && fitted.left_out[(1, 1)] > 0.6);
+        let fitted = Ridge::fit(Array2::ones((6, 9)), &labels, 2, 4);
+        assert!(fitted.left_out.iter().all(|x| x.is_finite()));
+        let mut scores = [0.0; 2];
+        fitted.ridge.score(&[1.0; 9], &mut scores);
+        assert!((scores[0] - 0.5).abs() < 1e-3, "{scores:?}");
     }
 }
