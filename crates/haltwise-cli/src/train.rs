@@ -58,10 +58,10 @@ pub(crate) struct Args {
     json: bool,
 
     #[command(flatten)]
-    prefix: prefix::Options,
+    prefix: prefix::PrefixArgs,
 
     #[command(flatten)]
-    network: network::Options,
+    network: network::NetworkArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -20,7 +20,7 @@ use crate::stop::Stop;
 /// What only the LSTM can be asked for.
 #[derive(clap::Args)]
 #[command(next_help_heading = "With --model lstm")]
-pub(super) struct Options {
+pub(super) struct NetworkArgs {
     /// Units per recurrent layer [default: 32]
     #[arg(long)]
     hidden: Option<usize>,
@@ -55,7 +55,7 @@ pub(super) struct Options {
     resume: bool,
 }
 
-impl Options {
+impl NetworkArgs {
     /// The first of them that was asked for.
     pub(super) fn asked(&self) -> Option<&'static str> {
         let all = [

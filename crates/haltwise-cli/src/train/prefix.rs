@@ -17,7 +17,7 @@ use crate::stop::Stop;
 /// What only the prefix classifier can be asked for.
 #[derive(clap::Args)]
 #[command(next_help_heading = "With --model prefix")]
-pub(super) struct Options {
+pub(super) struct PrefixArgs {
     /// Where to answer, in time points: a number of evenly spaced checkpoints, or the checkpoints
     /// themselves, such as 5,10,20,40 [default: every time point, at most 32]
     #[arg(long, value_name = "CHECKPOINTS", value_parser = checkpoints)]
@@ -29,7 +29,7 @@ pub(super) struct Options {
     pub(super) fit_traces: Option<PathBuf>,
 }
 
-impl Options {
+impl PrefixArgs {
     /// The first of them that was asked for.
     pub(super) fn asked(&self) -> Option<&'static str> {
         match (&self.checkpoints, &self.fit_traces) {
@@ -123,7 +123,7 @@ fn line(done: Progress) -> serde_json::Value {
     })
 }
 
-fn summary(model: &Model, path: &Path, options: &Options) -> String {
+fn summary(model: &Model, path: &Path, options: &PrefixArgs) -> String {
     let trained_on = count(model.training().trained_on as u64, "sequence", "sequences");
     let mut text = format!(
         "Trained on {trained_on}, to answer at {}.\n\n{}\n",
