@@ -142,7 +142,7 @@ fn summary(model: &Model, path: &Path, options: &PrefixArgs) -> String {
 }
 
 /// The most checkpoints whose accuracy is shown.
-const SHOWN: usize = 6;
+const SHOWN: usize = 8;
 
 /// How often a model is right about sequences that it has not seen, at some of its checkpoints.
 pub(crate) fn accuracies(model: &Model) -> String {
