@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::fit::{MAX_CHANNELS, MAX_CLASSES};
 use crate::forest::{Forest, MIXED, Node, PURE};
-use crate::inputs::{RandomUnits, TreeInput};
+use crate::inputs::{RandomUnits, tree_inputs_of};
 use crate::kernels::{BIASES, Bank, KERNELS, Kernels};
 use crate::mix::Mix;
 use crate::model::{Model, Parts, Voices};
@@ -167,11 +167,11 @@ impl Model {
         let voices = at.map(|(i, (&points, &mix))| {
             let units = RandomUnits::draw(points * channels, seed);
             let features = kernels.features() + channels + units.features();
-            let inputs = TreeInput::all(points, channels);
+            let inputs = tree_inputs_of(points, channels);
             let name = |part: &str| format!("checkpoint.{i}.{part}");
             let weights = tensors.numbers(&name("weights"), &[features, classes])?;
             let intercept = tensors.numbers(&name("intercept"), &[classes])?;
-            let forest = tensors.forest(&name, inputs.len(), classes)?;
+            let forest = tensors.forest(&name, inputs, classes)?;
             let shaped = Array2::from_shape_vec((features, classes), weights);
             let weights = shaped.map_err(|e| Error::Format(e.to_string()))?;
             let ridge = Ridge {
@@ -182,7 +182,6 @@ impl Model {
                 ridge,
                 units,
                 forest,
-                inputs,
                 mix,
             })
         });

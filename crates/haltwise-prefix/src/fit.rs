@@ -3,7 +3,7 @@
 use crate::answers::{Answers, best};
 use crate::error::{Error, Result};
 use crate::forest::{Forest, Table};
-use crate::inputs::{RandomUnits, TreeInput, ridge_inputs};
+use crate::inputs::{RandomUnits, ridge_inputs, tree_inputs, tree_inputs_of};
 use crate::kernels::{Block, Kernels};
 use crate::mix::Mix;
 use crate::model::{LANES, Model, Parts, Voices, block_of};
@@ -212,10 +212,15 @@ impl<'a> Fit<'a> {
         let units = RandomUnits::draw(points * channels, self.options.seed);
 
         let features = self.features(&rows, points, &units);
-        let fitted = Ridge::fit(features, &labels, self.classes, self.penalty);
+        // Neighbouring checkpoints need similar penalties: after the first, one side each time.
+        let sides: &[i32] = match self.records.len() {
+            0 => &[-1, 1],
+            done if done.is_multiple_of(2) => &[1],
+            _ => &[-1],
+        };
+        let fitted = Ridge::fit(features, &labels, self.classes, self.penalty, sides);
         self.penalty = fitted.penalty;
-        let inputs = TreeInput::all(points, channels);
-        let (forest, votes) = self.trees(&rows, &labels, points, &inputs);
+        let (forest, votes) = self.trees(&rows, &labels, points);
 
         let mut scores = fitted.left_out.into_raw_vec_and_offset().0;
         let mix = Mix::fit(&scores, &votes, &labels, self.classes);
@@ -238,7 +243,6 @@ impl<'a> Fit<'a> {
             ridge: fitted.ridge,
             units,
             forest,
-            inputs,
             mix,
         }
     }
@@ -246,35 +250,40 @@ impl<'a> Fit<'a> {
     /// What the ridge reads of each row.
     fn features(&self, rows: &[usize], points: usize, units: &RandomUnits) -> Array2<f32> {
         let width = self.kernels.features() + self.scale.mean.len() + units.features();
+        let share = 1.0 / points as f32;
         let mut features = Array2::zeros((rows.len(), width));
         let to: Vec<_> = features.axis_iter_mut(Axis(0)).zip(rows).collect();
         to.into_par_iter()
             .with_min_len(64)
             .for_each_init(Vec::new, |row, (mut to, &i)| {
-                let counts = self.blocks[i / LANES].counts(i % LANES);
-                ridge_inputs(counts, &self.prefixes[i], points, units, row);
-                to.iter_mut().zip(row).for_each(|(to, x)| *to = *x);
+                let counts = self.blocks[i / LANES].counts().iter();
+                ridge_inputs(&self.prefixes[i], points, units, row);
+                let shares = counts.map(|all| all[i % LANES] as f32 * share);
+                let all = shares.chain(row.iter().copied());
+                to.iter_mut().zip(all).for_each(|(to, x)| *to = x);
             });
         features
     }
 
     /// Trees, and what those that did not see a row vote about it; nothing without trees.
-    fn trees(
-        &self,
-        rows: &[usize],
-        labels: &[u32],
-        points: usize,
-        inputs: &[TreeInput],
-    ) -> (Forest, Vec<f32>) {
+    fn trees(&self, rows: &[usize], labels: &[u32], points: usize) -> (Forest, Vec<f32>) {
         if self.options.trees == 0 {
             return (Forest::default(), Vec::new());
         }
-        let mut columns = vec![0.0; inputs.len() * rows.len()];
-        let each = columns.par_chunks_exact_mut(rows.len()).zip(inputs);
-        each.for_each(|(column, input)| {
-            for (x, &i) in column.iter_mut().zip(rows) {
-                *x = input.of(&self.prefixes[i]);
-            }
+        let prefixes = rows.par_iter().with_min_len(64).map(|&i| &self.prefixes[i]);
+        let inputs = prefixes.map(|prefix| {
+            let mut inputs = Vec::new();
+            tree_inputs(prefix, points, &mut inputs);
+            inputs
+        });
+        let inputs: Vec<Vec<f32>> = inputs.collect();
+        let mut columns = vec![0.0; tree_inputs_of(points, self.scale.mean.len()) * rows.len()];
+        let each = columns.par_chunks_exact_mut(rows.len()).enumerate();
+        each.for_each(|(input, column)| {
+            column
+                .iter_mut()
+                .zip(&inputs)
+                .for_each(|(x, row)| *x = row[input]);
         });
         let table = Table {
             columns: &columns,
@@ -290,11 +299,11 @@ impl<'a> Fit<'a> {
 pub fn working_memory(series: usize, points: usize, channels: usize, classes: usize) -> usize {
     let units = RandomUnits::draw(channels, 0).features();
     let features = Kernels::most_features() + channels + units;
-    let inputs = TreeInput::most(points, channels);
+    let inputs = tree_inputs_of(points, channels).max(tree_inputs_of(points.min(2048), channels));
     // Values, their differences, and the sums that moments are made of.
     let prefixes = points * channels * (3 * size_of::<f32>() + 3 * size_of::<f64>());
     // The counts, the features made of them, and a block of them turned.
-    let each = prefixes + 2 * size_of::<f32>() * features + size_of::<f32>() * inputs;
+    let each = prefixes + 2 * size_of::<f32>() * features + 2 * size_of::<f32>() * inputs;
     let each = each + size_of::<f32>() * classes * (MOST_USUAL + 8);
     // The Gram matrix, one with a penalty, and two that are decomposed.
     let system = 4 * size_of::<f32>() * features.min(series).pow(2);

@@ -306,3 +306,78 @@ impl<'a> Search<'a> {
         low / f64::from(count) + high / f64::from(total - count)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random_columns(rows: usize, inputs: usize) -> Vec<f32> {
+        let mut random = Random::new(9, 0);
+        (0..rows * inputs).map(|_| random.unit()).collect()
+    }
+
+    fn right(votes: &[f32], labels: &[u32]) -> f64 {
+        let rows = votes.chunks_exact(2).zip(labels);
+        let right = rows.filter(|(v, label)| u32::from(v[1] > v[0]) == **label);
+        right.count() as f64 / labels.len() as f64
+    }
+
+    #[test]
+    fn out_of_bag_votes_come_from_trees_that_did_not_see_the_row() {
+        // Labels that cannot be learned, only be learned by heart.
+        let columns = random_columns(400, 10);
+        let mut random = Random::new(4, 0);
+        let labels: Vec<u32> = (0..400).map(|_| random.below(2) as u32).collect();
+        let table = Table {
+            columns: &columns,
+            labels: &labels,
+            classes: 2,
+        };
+        let (forest, votes) = Forest::grow(table, 50, 1, 1);
+        let own: Vec<f32> = (0..400)
+            .flat_map(|i| {
+                let mut votes = [0.0; 2];
+                forest.vote(|input| table.column(input)[i], &mut votes);
+                votes
+            })
+            .collect();
+        assert!(right(&own, &labels) > 0.99);
+        assert!((0.4..0.6).contains(&right(&votes, &labels)));
+    }
+
+    #[test]
+    fn rows_that_nothing_tells_apart_share_a_leaf() {
+        let (columns, labels) = ([1.0; 30], [0, 1, 1].repeat(10));
+        let table = Table {
+            columns: &columns,
+            labels: &labels,
+            classes: 2,
+        };
+        let (forest, votes) = Forest::grow(table, 200, 1, 1);
+        let mut vote = [0.0; 2];
+        forest.vote(|_| 1.0, &mut vote);
+        assert!((vote[1] - 2.0 / 3.0).abs() < 0.03, "{vote:?}");
+        assert!(
+            votes
+                .chunks_exact(2)
+                .all(|v| (v[0] + v[1] - 1.0).abs() < 1e-5)
+        );
+    }
+
+    #[test]
+    fn a_row_that_all_trees_saw_is_answered_by_how_common_the_classes_are() {
+        let (columns, labels) = ([0.0, 1.0], [0, 1]);
+        let table = Table {
+            columns: &columns,
+            labels: &labels,
+            classes: 2,
+        };
+        for seed in 0..20 {
+            let (_, votes) = Forest::grow(table, 1, seed, 1);
+            for (v, &label) in votes.chunks_exact(2).zip(&labels) {
+                // A tree that saw only the other row says the other class.
+                assert!(v == [0.5, 0.5] || v[label as usize] == 0.0, "{v:?}");
+            }
+        }
+    }
+}

@@ -8,78 +8,39 @@ const MOST_VALUES: usize = 2048;
 /// Intervals are halves, quarters and so on: as deep as this, and not shorter than two points.
 const DEPTH: u32 = 6;
 
-/// One number that a tree may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TreeInput {
-    /// The value of a channel at a time point.
-    Value { channel: usize, at: usize },
-    /// Mean, deviation or slope of a channel in an interval.
-    Moment {
-        channel: usize,
-        from: usize,
-        to: usize,
-        which: usize,
-    },
+/// What the trees read: values, and mean, deviation and slope of intervals, channel by channel.
+pub(crate) fn tree_inputs(prefix: &Prefix, points: usize, to: &mut Vec<f32>) {
+    to.clear();
+    let apart = apart(points, prefix.values.len());
+    for (channel, values) in prefix.values.iter().enumerate() {
+        // From the end, so that the latest value is always among them.
+        to.extend(values[..points].iter().rev().step_by(apart));
+        for (from, ends) in intervals(points) {
+            to.extend(prefix.moments(channel, from, ends));
+        }
+    }
 }
 
-impl TreeInput {
-    pub(crate) fn of(self, prefix: &Prefix) -> f32 {
-        match self {
-            TreeInput::Value { channel, at } => prefix.values[channel][at],
-            TreeInput::Moment {
-                channel,
-                from,
-                to,
-                which,
-            } => prefix.moments(channel, from, to)[which],
-        }
-    }
+/// How many numbers the trees read of a prefix with so many points.
+pub(crate) fn tree_inputs_of(points: usize, channels: usize) -> usize {
+    let values = points.div_ceil(apart(points, channels));
+    channels * (values + 3 * intervals(points).count())
+}
 
-    /// The most inputs of a prefix with up to so many points.
-    pub(crate) fn most(points: usize, channels: usize) -> usize {
-        let values = (points * channels).min(MOST_VALUES + channels);
-        values + channels * 3 * intervals(points).len()
-    }
-
-    /// All inputs of a prefix with so many points.
-    pub(crate) fn all(points: usize, channels: usize) -> Vec<TreeInput> {
-        let mut all = Vec::new();
-        let apart = (points * channels).div_ceil(MOST_VALUES);
-        for channel in 0..channels {
-            // From the end, so that the latest value is always among them.
-            for back in (0..points).step_by(apart) {
-                all.push(TreeInput::Value {
-                    channel,
-                    at: points - 1 - back,
-                });
-            }
-            for (from, to) in intervals(points) {
-                let moment = |which| TreeInput::Moment {
-                    channel,
-                    from,
-                    to,
-                    which,
-                };
-                all.extend((0..3).map(moment));
-            }
-        }
-        all
-    }
+/// The distance between the values that the trees read.
+fn apart(points: usize, channels: usize) -> usize {
+    (points * channels).div_ceil(MOST_VALUES)
 }
 
 /// The dyadic intervals of a prefix, and those shifted by half their length.
-fn intervals(points: usize) -> Vec<(usize, usize)> {
-    let mut all = Vec::new();
-    for depth in 0..DEPTH {
-        let halves = 2_usize << depth;
-        if points < halves {
-            break;
-        }
+fn intervals(points: usize) -> impl Iterator<Item = (usize, usize)> {
+    let depths = (0..DEPTH).map(|depth| 2_usize << depth);
+    let depths = depths.take_while(move |&halves| halves <= points);
+    depths.flat_map(move |halves| {
         // Interval i spans the half lengths i and i + 1.
-        let end = |half: usize| half * points / halves;
-        all.extend((0..halves - 1).map(|i| (end(i), end(i + 2))));
-    }
-    all
+        let end = move |half: usize| half * points / halves;
+        (0..halves - 1).map(move |i| (end(i), end(i + 2)))
+    })
 }
 
 /// Random units beside the shares where a prefix is so short that convolutions say little.
@@ -133,18 +94,10 @@ impl RandomUnits {
     }
 }
 
-/// What ridge reads: the share of time points at which each convolution exceeded each bias,
-/// the latest values, and random units where the prefix is short.
-pub(crate) fn ridge_inputs(
-    counts: impl Iterator<Item = u32>,
-    prefix: &Prefix,
-    points: usize,
-    units: &RandomUnits,
-    to: &mut Vec<f32>,
-) {
+/// What the ridge reads of a prefix beside the shares of the convolutions: the latest values,
+/// and random units where the prefix is short.
+pub(crate) fn ridge_inputs(prefix: &Prefix, points: usize, units: &RandomUnits, to: &mut Vec<f32>) {
     to.clear();
-    let share = 1.0 / points as f32;
-    to.extend(counts.map(|count| count as f32 * share));
     to.extend(prefix.values.iter().map(|values| values[points - 1]));
     units.append(prefix, points, to);
 }
@@ -152,29 +105,38 @@ pub(crate) fn ridge_inputs(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scale::Scale;
 
     #[test]
     fn intervals_are_halves_and_their_shifts() {
-        assert_eq!(intervals(1), []);
-        assert_eq!(intervals(2), [(0, 2)]);
-        assert_eq!(intervals(5), [(0, 5), (0, 2), (1, 3), (2, 5)]);
+        let all = |points| intervals(points).collect::<Vec<_>>();
+        assert_eq!(all(1), []);
+        assert_eq!(all(2), [(0, 2)]);
+        assert_eq!(all(5), [(0, 5), (0, 2), (1, 3), (2, 5)]);
         assert_eq!(
-            intervals(1000).len(),
+            all(1000).len(),
             (1..=6).map(|d| (1 << d) - 1).sum::<usize>()
         );
-        assert!(intervals(1000).iter().all(|(from, to)| from + 2 <= *to));
+        assert!(all(1000).iter().all(|(from, to)| from + 2 <= *to));
     }
 
     #[test]
     fn the_inputs_of_a_long_prefix_are_bounded_and_have_the_latest_value() {
-        let inputs = TreeInput::all(100_000, 3);
-        assert!(inputs.len() <= 2048 + 3 + 3 * 3 * 120);
-        for channel in 0..3 {
-            let latest = TreeInput::Value {
-                channel,
-                at: 99_999,
-            };
-            assert!(inputs.contains(&latest));
+        let scale = Scale {
+            mean: vec![0.0; 3],
+            factor: vec![1.0; 3],
+        };
+        let values: Vec<f32> = (0..30_000).map(|i| i as f32).collect();
+        let prefix = scale.prefix(&values, 3, usize::MAX);
+        for points in [1, 2, 700, 10_000] {
+            let mut inputs = Vec::new();
+            tree_inputs(&prefix, points, &mut inputs);
+            assert_eq!(inputs.len(), tree_inputs_of(points, 3));
+            assert!(inputs.len() <= 2048 + 3 + 3 * 3 * 120);
+            for channel in 0..3 {
+                let latest = ((points - 1) * 3 + channel) as f32;
+                assert!(inputs.contains(&latest));
+            }
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use crate::random::Random;
 use crate::scale::Prefix;
-use fearless_simd::{Level, Simd, dispatch};
+use fearless_simd::{Level, dispatch, f32x16, prelude::*, u32x16};
 
 /// How many ways there are to choose three of nine taps.
 pub(crate) const KERNELS: usize = 84;
@@ -23,6 +23,9 @@ const DILATIONS: usize = 8;
 /// Time points that are convolved before the next bank, so that their values stay in the
 /// cache.
 const CHUNK: usize = 64;
+
+/// The lanes of a vector.
+const WIDE: usize = 16;
 
 /// The three heavy taps of each kernel, in MiniRocket's order. Tap 8 reads the latest value.
 pub(crate) const HEAVY: [[usize; 3]; KERNELS] = heavy();
@@ -135,7 +138,10 @@ impl Kernels {
 
     /// Counts on, up to and with time point `to`.
     pub(crate) fn count<const L: usize>(&self, block: &mut Block<L>, to: usize) {
-        let level = Level::new();
+        self.count_at(Level::new(), block, to);
+    }
+
+    fn count_at<const L: usize>(&self, level: Level, block: &mut Block<L>, to: usize) {
         while block.counted < to {
             let end = (block.counted + CHUNK).min(to);
             let times = block.pad + block.counted..block.pad + end;
@@ -209,7 +215,7 @@ impl Bank {
     #[inline(always)]
     fn count<S: Simd, const L: usize>(
         &self,
-        _: S,
+        simd: S,
         view: &[Vec<[f32; L]>],
         times: std::ops::Range<usize>,
         nine: &mut [Vec<[f32; L]>],
@@ -232,25 +238,23 @@ impl Bank {
         for (k, counts) in counts.iter_mut().enumerate() {
             let starts = HEAVY[k].map(|tap| times.start - (TAPS - 1 - tap) * self.dilation);
             let mut all = *counts;
-            if let [c] = self.channels[k][..] {
-                let [a, b, c, nine] = of_channel(view, nine, usize::from(c), starts, steps);
-                for t in 0..steps {
-                    let mut sum = [0.0_f32; L];
-                    for l in 0..L {
-                        sum[l] += 3.0 * (a[t][l] + b[t][l] + c[t][l]) - nine[t][l];
-                    }
-                    add_exceeding(&mut all, &sum, &self.biases[k]);
+            match self.channels[k][..] {
+                [c] => {
+                    let of_channel = of_channel(view, nine, usize::from(c), starts, steps);
+                    count_one(simd, of_channel, &self.biases[k], &mut all);
                 }
-            } else {
-                for t in 0..steps {
-                    let mut sum = [0.0_f32; L];
-                    for &c in &self.channels[k] {
-                        let [a, b, c, nine] = of_channel(view, nine, usize::from(c), starts, steps);
-                        for l in 0..L {
-                            sum[l] += 3.0 * (a[t][l] + b[t][l] + c[t][l]) - nine[t][l];
+                ref channels => {
+                    for t in 0..steps {
+                        let mut sum = [0.0_f32; L];
+                        for &c in channels {
+                            let [a, b, c, nine] =
+                                of_channel(view, nine, usize::from(c), starts, steps);
+                            for l in 0..L {
+                                sum[l] += 3.0 * (a[t][l] + b[t][l] + c[t][l]) - nine[t][l];
+                            }
                         }
+                        add_exceeding(&mut all, &sum, &self.biases[k]);
                     }
-                    add_exceeding(&mut all, &sum, &self.biases[k]);
                 }
             }
             *counts = all;
@@ -275,6 +279,45 @@ fn of_channel<'a, const L: usize>(
         &values[c..c + steps],
         &nine[channel][..steps],
     ]
+}
+
+/// Counts for a kernel of one channel: what the heavy taps read, and the sum of all taps.
+#[inline(always)]
+fn count_one<S: Simd, const L: usize>(
+    simd: S,
+    [a, b, c, nine]: [&[[f32; L]]; 4],
+    biases: &[f32; BIASES],
+    counts: &mut [[u32; L]; BIASES],
+) {
+    let taps = a.iter().zip(b).zip(c).zip(nine);
+    if L != WIDE {
+        for (((a, b), c), nine) in taps {
+            let mut sum = [0.0_f32; L];
+            for l in 0..L {
+                sum[l] += 3.0 * (a[l] + b[l] + c[l]) - nine[l];
+            }
+            add_exceeding(counts, &sum, biases);
+        }
+        return;
+    }
+    // The same in vectors: three times as fast as what the compiler makes of the loops.
+    let mut wide = [u32x16::splat(simd, 0); BIASES];
+    let (none, one) = (u32x16::splat(simd, 0), u32x16::splat(simd, 1));
+    for (((a, b), c), nine) in taps {
+        let heavy = f32x16::from_slice(simd, a) + f32x16::from_slice(simd, b);
+        let heavy = heavy + f32x16::from_slice(simd, c);
+        let sum = heavy * 3.0 - f32x16::from_slice(simd, nine);
+        for q in 0..BIASES {
+            let bias = f32x16::splat(simd, biases[q]);
+            wide[q] += sum.simd_gt(bias).select(one, none);
+        }
+    }
+    for q in 0..BIASES {
+        let more: [u32; WIDE] = wide[q].to_array();
+        for l in 0..L {
+            counts[q][l] += more[l];
+        }
+    }
 }
 
 #[inline(always)]
@@ -327,8 +370,11 @@ impl<const L: usize> Block<L> {
             .map_or(0, |values| values.len().saturating_sub(self.pad))
     }
 
-    /// The counts of one series.
-    pub(crate) fn counts(&self, lane: usize) -> impl Iterator<Item = u32> {
-        self.counts.iter().map(move |all| all[lane])
+    /// At how many points each convolution exceeded each of its biases, for each series.
+    pub(crate) fn counts(&self) -> &[[u32; L]] {
+        &self.counts
     }
 }
+
+#[cfg(test)]
+mod tests;

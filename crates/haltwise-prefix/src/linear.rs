@@ -83,12 +83,13 @@ impl Cholesky {
             if !decompose_small(&mut corner) {
                 return None;
             }
-            let corner = corner.view();
+            let corner = inverse_small(&corner.view());
             blocks_of_rows(below).for_each(|(_, rows)| {
                 let height = rows.nrows();
                 let (left, mut panel) = part(rows, 0..height, 0..to).split_at(Axis(1), from);
                 general_mat_mul(-1.0, &left, &done.t(), 1.0, &mut panel);
-                divide(&corner, panel);
+                let before = panel.to_owned();
+                general_mat_mul(1.0, &before, &corner.t(), 0.0, &mut panel);
             });
         }
         Some(Cholesky(a))
@@ -210,17 +211,20 @@ fn decompose_small(a: &mut ArrayViewMut2<'_, f32>) -> bool {
     true
 }
 
-/// X = X·L⁻ᵀ, row by row.
-fn divide(l: &ArrayView2<'_, f32>, mut x: ArrayViewMut2<'_, f32>) {
-    for mut row in x.rows_mut() {
-        for j in 0..l.nrows() {
-            let mut sum = row[j];
-            for k in 0..j {
-                sum -= row[k] * l[(j, k)];
-            }
-            row[j] = sum / l[(j, j)];
+/// L⁻¹ of a small lower triangle.
+fn inverse_small(l: &ArrayView2<'_, f32>) -> Array2<f32> {
+    let n = l.nrows();
+    let mut inverse = Array2::<f32>::zeros((n, n));
+    for i in 0..n {
+        let (before, mut row) = inverse.view_mut().split_at(Axis(0), i);
+        let mut row = row.row_mut(0);
+        row[i] = 1.0;
+        for (k, earlier) in before.rows().into_iter().enumerate() {
+            row.scaled_add(-l[(i, k)], &earlier);
         }
+        row *= l[(i, i)].recip();
     }
+    inverse
 }
 
 #[cfg(test)]

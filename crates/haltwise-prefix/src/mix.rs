@@ -173,7 +173,7 @@ mod tests {
     fn a_voice_that_knows_nothing_is_not_heard_and_answers_are_calibrated() {
         // Three in four answers of the ridge are right.
         let labels: Vec<u32> = (0..400).map(|i| i % 2).collect();
-        let said = |i: usize| (i as u32 + u32::from(i / 2 % 4 == 0)) % 2;
+        let said = |i: usize| (i as u32 + u32::from((i / 2).is_multiple_of(4))) % 2;
         let scores: Vec<f32> = (0..400)
             .flat_map(|i| [1.0 - said(i) as f32, said(i) as f32])
             .collect();

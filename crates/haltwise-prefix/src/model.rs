@@ -3,7 +3,7 @@
 use crate::answers::Answers;
 use crate::error::{Error, Result};
 use crate::forest::Forest;
-use crate::inputs::{RandomUnits, TreeInput, ridge_inputs};
+use crate::inputs::{RandomUnits, ridge_inputs, tree_inputs};
 use crate::kernels::{Block, Kernels};
 use crate::mix::Mix;
 use crate::record::TrainingRecord;
@@ -41,36 +41,66 @@ pub(crate) struct Voices {
     pub(crate) ridge: Ridge,
     pub(crate) units: RandomUnits,
     pub(crate) forest: Forest,
-    pub(crate) inputs: Vec<TreeInput>,
     pub(crate) mix: Mix,
 }
 
-/// Memory to answer in.
+/// Memory to answer about `L` series in.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Scratch {
-    features: Vec<f32>,
+pub(crate) struct Scratch<const L: usize> {
+    inputs: Vec<f32>,
+    others: Vec<[f32; L]>,
+    scores: Vec<[f32; L]>,
     votes: Vec<f32>,
 }
 
 impl Voices {
-    /// The probabilities of the classes after a prefix of `points`.
-    pub(crate) fn answer(
+    /// The probabilities of the classes after a prefix of `points` of each series that has as
+    /// many. `answer` takes them with the number of the series.
+    pub(crate) fn answer<const L: usize>(
         &self,
-        counts: impl Iterator<Item = u32>,
-        prefix: &Prefix,
+        block: &Block<L>,
+        prefixes: &[Prefix],
         points: usize,
-        scratch: &mut Scratch,
-        answer: &mut [f32],
+        scratch: &mut Scratch<L>,
+        mut answer: impl FnMut(usize, &[f32]),
     ) {
-        ridge_inputs(counts, prefix, points, &self.units, &mut scratch.features);
-        self.ridge.score(&scratch.features, answer);
-        scratch.votes.clear();
-        if !self.forest.roots.is_empty() {
-            scratch.votes.resize(answer.len(), 0.0);
-            self.forest
-                .vote(|input| self.inputs[input].of(prefix), &mut scratch.votes);
+        let Scratch {
+            inputs,
+            others,
+            scores,
+            votes,
+        } = scratch;
+        let reaching = || {
+            prefixes
+                .iter()
+                .enumerate()
+                .filter(|(_, p)| p.points() >= points)
+        };
+        others.clear();
+        for (lane, prefix) in reaching() {
+            ridge_inputs(prefix, points, &self.units, inputs);
+            others.resize(inputs.len(), [0.0; L]);
+            others
+                .iter_mut()
+                .zip(&*inputs)
+                .for_each(|(all, x)| all[lane] = *x);
         }
-        self.mix.answer(answer, &scratch.votes);
+        self.ridge
+            .score(block.counts(), 1.0 / points as f32, others, scores);
+        let mut row = vec![0.0; scores.len()];
+        for (lane, prefix) in reaching() {
+            votes.clear();
+            if !self.forest.roots.is_empty() {
+                tree_inputs(prefix, points, inputs);
+                votes.resize(row.len(), 0.0);
+                self.forest.vote(|input| inputs[input], votes);
+            }
+            row.iter_mut()
+                .zip(&*scores)
+                .for_each(|(to, all)| *to = all[lane]);
+            self.mix.answer(&mut row, votes);
+            answer(lane, &row);
+        }
     }
 }
 
@@ -172,7 +202,7 @@ impl Model {
         &self,
         series: &Series<'_>,
         rows: Range<usize>,
-        scratch: &mut Scratch,
+        scratch: &mut Scratch<LANES>,
         answers: &mut [f32],
     ) {
         let parts = &*self.0;
@@ -188,13 +218,10 @@ impl Model {
         for (checkpoint, voices) in parts.voices[..reached].iter().enumerate() {
             let points = parts.checkpoints[checkpoint];
             parts.kernels.count(&mut block, points);
-            for (lane, prefix) in prefixes.iter().enumerate() {
-                if prefix.points() >= points {
-                    let start = (lane * parts.checkpoints.len() + checkpoint) * classes;
-                    let answer = &mut answers[start..start + classes];
-                    voices.answer(block.counts(lane), prefix, points, scratch, answer);
-                }
-            }
+            voices.answer(&block, &prefixes, points, scratch, |lane, answer| {
+                let start = (lane * parts.checkpoints.len() + checkpoint) * classes;
+                answers[start..start + classes].copy_from_slice(answer);
+            });
         }
     }
 

@@ -1,6 +1,7 @@
 //! Ridge regression onto the classes, with leave-one-out answers in closed form.
 
 use crate::linear::{Cholesky, gram, product};
+use fearless_simd::{Level, Simd, dispatch};
 use ndarray::{Array1, Array2, Axis};
 
 /// Linear scores: `features · weights + intercept`, one column per class.
@@ -27,9 +28,15 @@ const PENALTIES: std::ops::RangeInclusive<i32> = 0..=12;
 const LEAST_DEVIATION: f32 = 1e-2;
 
 impl Ridge {
-    /// Fits the rows of `z`. The penalty is looked for downhill from `start`: the loss is
-    /// nearly convex in its logarithm.
-    pub(crate) fn fit(mut z: Array2<f32>, labels: &[u32], classes: usize, start: i32) -> RidgeFit {
+    /// Fits the rows of `z`. The penalty is looked for downhill from `start` to the given
+    /// sides, -1 and 1: the loss is nearly convex in its logarithm.
+    pub(crate) fn fit(
+        mut z: Array2<f32>,
+        labels: &[u32],
+        classes: usize,
+        start: i32,
+        sides: &[i32],
+    ) -> RidgeFit {
         let (mean, scale) = standardise(&mut z);
         let mut y = Array2::<f32>::zeros((z.nrows(), classes));
         for (mut row, &label) in y.rows_mut().into_iter().zip(labels) {
@@ -52,7 +59,7 @@ impl Ridge {
                 (Some(found), Some((_, least))) if found.loss >= least.loss => {}
                 (Some(found), _) => {
                     best = Some((penalty, found));
-                    ahead.extend([penalty - 1, penalty + 1]);
+                    ahead.extend(sides.iter().map(|side| penalty + side));
                 }
                 // Not positive definite to rounding: only a larger penalty helps.
                 (None, Some(_)) => {}
@@ -87,16 +94,52 @@ impl Ridge {
         }
     }
 
-    /// Adds the scores of one row of features to `scores`, in the order of the features.
-    pub(crate) fn score(&self, features: &[f32], scores: &mut [f32]) {
-        scores.copy_from_slice(self.intercept.as_slice().unwrap_or(&[]));
+    /// The scores of series side by side: `scores` has a row for each class. The first
+    /// features are counts that are shares once multiplied by `share`; `others` are the rest.
+    ///
+    /// Features are added in their order, without fused multiply-add: the same bits at any
+    /// number of lanes and on any machine.
+    pub(crate) fn score<const L: usize>(
+        &self,
+        counts: &[[u32; L]],
+        share: f32,
+        others: &[[f32; L]],
+        scores: &mut Vec<[f32; L]>,
+    ) {
+        scores.clear();
+        scores.extend(self.intercept.iter().map(|&x| [x; L]));
         let weights = self.weights.as_slice().unwrap_or(&[]);
-        for (x, row) in features.iter().zip(weights.chunks_exact(scores.len())) {
-            if *x != 0.0 {
-                for (score, w) in scores.iter_mut().zip(row) {
-                    *score += x * w;
-                }
-            }
+        dispatch!(Level::new(), simd => add_scores(simd, weights, counts, share, others, scores));
+    }
+}
+
+#[inline(always)]
+fn add_scores<S: Simd, const L: usize>(
+    _: S,
+    weights: &[f32],
+    counts: &[[u32; L]],
+    share: f32,
+    others: &[[f32; L]],
+    scores: &mut [[f32; L]],
+) {
+    let mut weights = weights.chunks_exact(scores.len());
+    for (count, weights) in counts.iter().zip(&mut weights) {
+        let mut x = [0.0; L];
+        for l in 0..L {
+            x[l] = count[l] as f32 * share;
+        }
+        add_feature(&x, weights, scores);
+    }
+    for (x, weights) in others.iter().zip(&mut weights) {
+        add_feature(x, weights, scores);
+    }
+}
+
+#[inline(always)]
+fn add_feature<const L: usize>(x: &[f32; L], weights: &[f32], scores: &mut [[f32; L]]) {
+    for (score, &w) in scores.iter_mut().zip(weights) {
+        for l in 0..L {
+            score[l] += x[l] * w;
         }
     }
 }
@@ -233,6 +276,8 @@ mod tests {
     use super::*;
     use crate::random::Random;
 
+    const BOTH: [i32; 2] = [-1, 1];
+
     /// Rows of which the first features say something about the label.
     fn rows(n: usize, p: usize, classes: u32) -> (Array2<f32>, Vec<u32>) {
         let mut random = Random::new(7, 0);
@@ -290,7 +335,7 @@ mod tests {
         // More rows than features, and fewer.
         for (n, p) in [(60, 12), (40, 70)] {
             let (z, labels) = rows(n, p, 3);
-            let fitted = Ridge::fit(z.clone(), &labels, 3, 4);
+            let fitted = Ridge::fit(z.clone(), &labels, 3, 4, &BOTH);
             let penalty = libm::pow(10.0, f64::from(fitted.penalty) / 2.0);
             let truth = really_left_out(&z, &labels, 3, penalty);
             for (found, truth) in fitted.left_out.iter().zip(&truth) {
@@ -308,7 +353,7 @@ mod tests {
         let mut random = Random::new(2, 0);
         let labels: Vec<u32> = (0..300).map(|_| random.below(2) as u32).collect();
         let z = Array2::from_shape_simple_fn((300, 900), || random.unit());
-        let fitted = Ridge::fit(z, &labels, 2, 0);
+        let fitted = Ridge::fit(z, &labels, 2, 0, &BOTH);
         let right = |(i, &label): (usize, &u32)| {
             (fitted.left_out[(i, 1)] > fitted.left_out[(i, 0)]) == (label == 1)
         };
@@ -320,12 +365,14 @@ mod tests {
     fn features_that_never_change_and_a_single_feature_are_no_trouble() {
         let labels = [0, 1, 0, 1, 0, 1];
         let z = Array2::from_shape_fn((6, 1), |(i, _)| (i % 2) as f32);
-        let fitted = Ridge::fit(z, &labels, 2, 4);
+        let fitted = Ridge::fit(z, &labels, 2, 4, &BOTH);
         assert!(fitted.left_out[(0, 0)] > 0.6 && fitted.left_out[(1, 1)] > 0.6);
-        let fitted = Ridge::fit(Array2::ones((6, 9)), &labels, 2, 4);
+        let fitted = Ridge::fit(Array2::ones((6, 9)), &labels, 2, 4, &BOTH);
         assert!(fitted.left_out.iter().all(|x| x.is_finite()));
-        let mut scores = [0.0; 2];
-        fitted.ridge.score(&[1.0; 9], &mut scores);
-        assert!((scores[0] - 0.5).abs() < 1e-3, "{scores:?}");
+        let mut scores = Vec::new();
+        fitted
+            .ridge
+            .score(&[[1, 2]; 8], 0.5, &[[1.0, 1.0]], &mut scores);
+        assert!((scores[0][1] - 0.5).abs() < 1e-3, "{scores:?}");
     }
 }

@@ -13,9 +13,10 @@ use crate::scale::Prefix;
 pub struct Stream {
     model: Model,
     points: usize,
-    prefix: Prefix,
+    /// The one series.
+    prefix: [Prefix; 1],
     block: Block<1>,
-    scratch: Scratch,
+    scratch: Scratch<1>,
     latest: Vec<f32>,
 }
 
@@ -23,7 +24,7 @@ impl Stream {
     pub(crate) fn new(model: Model) -> Self {
         Stream {
             points: 0,
-            prefix: Prefix::new(model.channels()),
+            prefix: [Prefix::new(model.channels())],
             block: Block::new(&model.0.kernels, model.channels()),
             scratch: Scratch::default(),
             latest: model.0.prior.clone(),
@@ -60,15 +61,21 @@ impl Stream {
         {
             return Ok(None);
         }
-        self.prefix.push(&parts.scale, point);
-        self.block.push(self.prefix.latest().iter().map(|&x| [x]));
+        let [prefix] = &mut self.prefix;
+        prefix.push(&parts.scale, point);
+        self.block.push(prefix.latest().iter().map(|&x| [x]));
         parts.kernels.count(&mut self.block, self.points);
         let Ok(checkpoint) = parts.checkpoints.binary_search(&self.points) else {
             return Ok(None);
         };
-        let (voices, scratch) = (&parts.voices[checkpoint], &mut self.scratch);
-        let counts = self.block.counts(0);
-        voices.answer(counts, &self.prefix, self.points, scratch, &mut self.latest);
+        let latest = &mut self.latest;
+        parts.voices[checkpoint].answer(
+            &self.block,
+            &self.prefix,
+            self.points,
+            &mut self.scratch,
+            |_, answer| latest.copy_from_slice(answer),
+        );
         Ok(Some(&self.latest))
     }
 
