@@ -287,3 +287,13 @@ def test_the_command_line_reads_the_one_file(early, walks, tmp_path, command):
     assert made.checkpoints_.tolist() == [4, 20] and list(made.classes_) == ["down", "up"]
     same = PrefixClassifier([4, 20]).fit(new, y[700:])
     assert np.array_equal(made.answers(new), same.answers(new))
+
+
+def test_other_series_may_calibrate_it(walks):
+    X, y = walks
+    early = EarlyClassifier(calibration_fraction=None, checkpoints=5).fit(X[:500], y[:500])
+    assert len(early.fit_traces_) == 500 and not hasattr(early, "rule_")
+    early.calibrate(X[500:800], y[500:800])
+    record = early.rule_.record
+    parts = [record[part]["sequences"] for part in ("fitted_on", "certified_on")]
+    assert parts == [500, 300] and early.evaluate(X[800:], y[800:]).gap <= 0.15

@@ -18,8 +18,8 @@ pub(crate) use prefix::accuracies;
 ///
 /// The prefix classifier, the default, answers at checkpoints: random convolutions read a
 /// sequence once, and at each checkpoint a linear model and trees answer together. Training
-/// also asks about each sequence what the others would say. These out-of-sample answers may
-/// fit a rule (--fit-traces), so no sequence need be set aside for that.
+/// also answers about each of its sequences as if it had not seen it. These answers may fit a
+/// rule (--fit-traces), so no sequence need be set aside for that.
 ///
 /// `--model lstm` trains the paper's network, which answers at every step. It sets aside an
 /// eighth of the sequences for validation, ends when the validation loss has not improved for
