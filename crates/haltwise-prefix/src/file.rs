@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::fit::{MAX_CHANNELS, MAX_CLASSES};
 use crate::forest::{Forest, MIXED, Node, PURE};
-use crate::inputs::{RandomUnits, tree_inputs_of};
+use crate::inputs::tree_inputs_of;
 use crate::kernels::{BIASES, Bank, KERNELS, Kernels};
 use crate::mix::Mix;
 use crate::model::{Model, Parts, Voices};
@@ -163,10 +163,8 @@ impl Model {
             .collect::<Result<_>>()?;
         let kernels = Kernels { banks };
         let at = header.checkpoints.iter().zip(&header.mixes).enumerate();
-        let seed = header.training.options.seed;
         let voices = at.map(|(i, (&points, &mix))| {
-            let units = RandomUnits::draw(points * channels, seed);
-            let features = kernels.features() + channels + units.features();
+            let features = kernels.features() + channels;
             let inputs = tree_inputs_of(points, channels);
             let name = |part: &str| format!("checkpoint.{i}.{part}");
             let weights = tensors.numbers(&name("weights"), &[features, classes])?;
@@ -178,12 +176,7 @@ impl Model {
                 weights,
                 intercept: Array1::from(intercept),
             };
-            Ok(Voices {
-                ridge,
-                units,
-                forest,
-                mix,
-            })
+            Ok(Voices { ridge, forest, mix })
         });
         Ok(Model(Arc::new(Parts {
             voices: voices.collect::<Result<_>>()?,

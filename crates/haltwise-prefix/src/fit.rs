@@ -3,7 +3,7 @@
 use crate::answers::{Answers, best};
 use crate::error::{Error, Result};
 use crate::forest::{Forest, Table};
-use crate::inputs::{RandomUnits, ridge_inputs, tree_inputs, tree_inputs_of};
+use crate::inputs::{tree_inputs, tree_inputs_of};
 use crate::kernels::{Block, Kernels};
 use crate::mix::Mix;
 use crate::model::{LANES, Model, Parts, Voices, block_of};
@@ -208,10 +208,7 @@ impl<'a> Fit<'a> {
             .filter(|&i| self.lengths[i] >= points)
             .collect();
         let labels: Vec<u32> = rows.iter().map(|&i| self.labels[i]).collect();
-        let channels = self.scale.mean.len();
-        let units = RandomUnits::draw(points * channels, self.options.seed);
-
-        let features = self.features(&rows, points, &units);
+        let features = self.features(&rows, points);
         // Neighbouring checkpoints need similar penalties: after the first, one side each time.
         let sides: &[i32] = match self.records.len() {
             0 => &[-1, 1],
@@ -241,25 +238,23 @@ impl<'a> Fit<'a> {
         self.records.push(record);
         Voices {
             ridge: fitted.ridge,
-            units,
             forest,
             mix,
         }
     }
 
     /// What the ridge reads of each row.
-    fn features(&self, rows: &[usize], points: usize, units: &RandomUnits) -> Array2<f32> {
-        let width = self.kernels.features() + self.scale.mean.len() + units.features();
+    fn features(&self, rows: &[usize], points: usize) -> Array2<f32> {
+        let width = self.kernels.features() + self.scale.mean.len();
         let share = 1.0 / points as f32;
         let mut features = Array2::zeros((rows.len(), width));
         let to: Vec<_> = features.axis_iter_mut(Axis(0)).zip(rows).collect();
         to.into_par_iter()
             .with_min_len(64)
-            .for_each_init(Vec::new, |row, (mut to, &i)| {
+            .for_each(|(mut to, &i)| {
                 let counts = self.blocks[i / LANES].counts().iter();
-                ridge_inputs(&self.prefixes[i], points, units, row);
                 let shares = counts.map(|all| all[i % LANES] as f32 * share);
-                let all = shares.chain(row.iter().copied());
+                let all = shares.chain(self.prefixes[i].at(points - 1));
                 to.iter_mut().zip(all).for_each(|(to, x)| *to = x);
             });
         features
@@ -297,8 +292,7 @@ impl<'a> Fit<'a> {
 /// The most memory in bytes that [`fit`] needs for this many series of this length, besides
 /// the series themselves and the model.
 pub fn working_memory(series: usize, points: usize, channels: usize, classes: usize) -> usize {
-    let units = RandomUnits::draw(channels, 0).features();
-    let features = Kernels::most_features() + channels + units;
+    let features = Kernels::most_features() + channels;
     let inputs = tree_inputs_of(points, channels).max(tree_inputs_of(points.min(2048), channels));
     // Values, their differences, and the sums that moments are made of.
     let prefixes = points * channels * (3 * size_of::<f32>() + 3 * size_of::<f64>());

@@ -1,6 +1,5 @@
-//! What ridge and trees read of a prefix.
+//! What trees read of a prefix.
 
-use crate::random::Random;
 use crate::scale::Prefix;
 
 /// The most values of a prefix that the trees choose from; longer ones are thinned evenly.
@@ -41,65 +40,6 @@ fn intervals(points: usize) -> impl Iterator<Item = (usize, usize)> {
         let end = move |half: usize| half * points / halves;
         (0..halves - 1).map(move |i| (end(i), end(i + 2)))
     })
-}
-
-/// Random units beside the shares where a prefix is so short that convolutions say little.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct RandomUnits {
-    /// For each unit, its weights of all values and its offset.
-    weights: Vec<f32>,
-    inputs: usize,
-}
-
-/// A prefix with more values than this has no random units.
-const SHORT: usize = 64;
-/// The number of random units.
-const UNITS: usize = 512;
-
-impl RandomUnits {
-    /// The units for a prefix with so many values; none if it is long.
-    pub(crate) fn draw(values: usize, seed: u64) -> Self {
-        let units = if values <= SHORT && values > 0 {
-            UNITS
-        } else {
-            0
-        };
-        let mut random = Random::new(seed, 1 << 40 | values as u64);
-        // Nearly normal, with deviation 1.
-        let mut normal = || (0..4).fold(-2.0, |sum, _| sum + random.unit()) * 1.732_050_8;
-        RandomUnits {
-            weights: (0..units * (values + 1)).map(|_| normal()).collect(),
-            inputs: values,
-        }
-    }
-
-    /// How many numbers they add to what ridge reads: the units and the values themselves.
-    pub(crate) fn features(&self) -> usize {
-        match self.weights.len() / (self.inputs + 1) {
-            0 => 0,
-            units => units + self.inputs,
-        }
-    }
-
-    fn append(&self, prefix: &Prefix, points: usize, to: &mut Vec<f32>) {
-        if self.weights.is_empty() {
-            return;
-        }
-        let values = prefix.values.iter().flat_map(|v| &v[..points]);
-        for unit in self.weights.chunks_exact(self.inputs + 1) {
-            let sum = unit.iter().zip(values.clone()).map(|(w, x)| w * x);
-            to.push(sum.fold(unit[self.inputs], |sum, x| sum + x).max(0.0));
-        }
-        to.extend(values);
-    }
-}
-
-/// What the ridge reads of a prefix beside the shares of the convolutions: the latest values,
-/// and random units where the prefix is short.
-pub(crate) fn ridge_inputs(prefix: &Prefix, points: usize, units: &RandomUnits, to: &mut Vec<f32>) {
-    to.clear();
-    to.extend(prefix.values.iter().map(|values| values[points - 1]));
-    units.append(prefix, points, to);
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use crate::answers::Answers;
 use crate::error::{Error, Result};
 use crate::forest::Forest;
-use crate::inputs::{RandomUnits, ridge_inputs, tree_inputs};
+use crate::inputs::tree_inputs;
 use crate::kernels::{Block, Kernels};
 use crate::mix::Mix;
 use crate::record::TrainingRecord;
@@ -39,7 +39,6 @@ pub(crate) struct Parts {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Voices {
     pub(crate) ridge: Ridge,
-    pub(crate) units: RandomUnits,
     pub(crate) forest: Forest,
     pub(crate) mix: Mix,
 }
@@ -48,7 +47,7 @@ pub(crate) struct Voices {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scratch<const L: usize> {
     inputs: Vec<f32>,
-    others: Vec<[f32; L]>,
+    latest: Vec<[f32; L]>,
     scores: Vec<[f32; L]>,
     votes: Vec<f32>,
 }
@@ -66,7 +65,7 @@ impl Voices {
     ) {
         let Scratch {
             inputs,
-            others,
+            latest,
             scores,
             votes,
         } = scratch;
@@ -76,17 +75,16 @@ impl Voices {
                 .enumerate()
                 .filter(|(_, p)| p.points() >= points)
         };
-        others.clear();
+        latest.clear();
+        latest.resize(prefixes.first().map_or(0, |p| p.values.len()), [0.0; L]);
         for (lane, prefix) in reaching() {
-            ridge_inputs(prefix, points, &self.units, inputs);
-            others.resize(inputs.len(), [0.0; L]);
-            others
+            latest
                 .iter_mut()
-                .zip(&*inputs)
-                .for_each(|(all, x)| all[lane] = *x);
+                .zip(prefix.at(points - 1))
+                .for_each(|(all, x)| all[lane] = x);
         }
         self.ridge
-            .score(block.counts(), 1.0 / points as f32, others, scores);
+            .score(block.counts(), 1.0 / points as f32, latest, scores);
         let mut row = vec![0.0; scores.len()];
         for (lane, prefix) in reaching() {
             votes.clear();

@@ -96,7 +96,7 @@ impl Ridge {
     }
 
     /// The scores of series side by side: `scores` has a row for each class. The first
-    /// features are counts that are shares once multiplied by `share`; `others` are the rest.
+    /// features are counts that are shares once multiplied by `share`; `latest` are the rest.
     ///
     /// Features are added in their order, without fused multiply-add: the same bits at any
     /// number of lanes and on any machine.
@@ -104,13 +104,13 @@ impl Ridge {
         &self,
         counts: &[[u32; L]],
         share: f32,
-        others: &[[f32; L]],
+        latest: &[[f32; L]],
         scores: &mut Vec<[f32; L]>,
     ) {
         scores.clear();
         scores.extend(self.intercept.iter().map(|&x| [x; L]));
         let weights = self.weights.as_slice().unwrap_or(&[]);
-        dispatch!(Level::new(), simd => add_scores(simd, weights, counts, share, others, scores));
+        dispatch!(Level::new(), simd => add_scores(simd, weights, counts, share, latest, scores));
     }
 }
 
@@ -120,7 +120,7 @@ fn add_scores<S: Simd, const L: usize>(
     weights: &[f32],
     counts: &[[u32; L]],
     share: f32,
-    others: &[[f32; L]],
+    latest: &[[f32; L]],
     scores: &mut [[f32; L]],
 ) {
     let mut weights = weights.chunks_exact(scores.len());
@@ -131,7 +131,7 @@ fn add_scores<S: Simd, const L: usize>(
         }
         add_feature(&x, weights, scores);
     }
-    for (x, weights) in others.iter().zip(&mut weights) {
+    for (x, weights) in latest.iter().zip(&mut weights) {
         add_feature(x, weights, scores);
     }
 }
@@ -290,7 +290,7 @@ mod tests {
         (z, labels)
     }
 
-    /// The scores of a ridge for each row, fitted to all others at a penalty, with the scale
+    /// The scores of a ridge for each row, fitted to all latest at a penalty, with the scale
     /// of all: in f64, by Gaussian elimination.
     fn really_left_out(
         z: &Array2<f32>,

@@ -110,6 +110,11 @@ impl Prefix {
         &self.latest
     }
 
+    /// The values at one time point, counted from 0.
+    pub(crate) fn at(&self, point: usize) -> impl Iterator<Item = f32> {
+        self.values.iter().map(move |values| values[point])
+    }
+
     /// How many time points have been read.
     pub(crate) fn points(&self) -> usize {
         self.values.first().map_or(0, Vec::len)
