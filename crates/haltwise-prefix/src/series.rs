@@ -26,12 +26,12 @@ enum Layout<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// Sequences of equal length. Refuses infinity, naming the place.
+    /// Series of equal length. Refuses infinity, naming the place.
     pub fn new(values: &'a [f32], points: usize, channels: usize) -> Result<Self> {
         Self::rows(values, points, channels, Layout::Equal)
     }
 
-    /// Sequences of unequal length, each padded to `points`; the padding is never read.
+    /// Series of unequal length, each padded to `points`; the padding is never read.
     pub fn with_lengths(
         values: &'a [f32],
         points: usize,
@@ -41,7 +41,7 @@ impl<'a> Series<'a> {
         Self::rows(values, points, channels, Layout::Padded(lengths))
     }
 
-    /// Sequences of unequal length, one after the other without padding: `starts` gives the
+    /// Series of unequal length, one after the other without padding: `starts` gives the
     /// point at which each begins, and the end of the last one.
     ///
     /// ```
