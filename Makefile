@@ -15,7 +15,7 @@ OPENAI := target/openai
 # is compiled again after the tests.
 BUILD_COMMAND := $(CARGO) build -q --bin haltwise --example playground --example playground_data
 
-.PHONY: test test-rust test-python test-web test-site types bench-web wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
+.PHONY: test test-rust test-python test-web test-site types bench-web wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field bench-prefix study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
 
 test: test-rust test-python test-web
 
@@ -319,6 +319,11 @@ bench-field: $(FIELD_VENV)/ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 nice -n 10 $(FIELD_VENV)/bin/python bench/field/run.py \
 	    bench/field/results.csv $(if $(AGAIN),--again $(AGAIN)) $(if $(MINUTES),--minutes $(MINUTES))
 	$(FIELD_VENV)/bin/python bench/field/page.py bench/field/results.csv docs/field.md
+
+# haltwise-prefix beside aeon's MiniRocket on one core; NAME=Crop takes another set.
+bench-prefix: $(FIELD_VENV)/ready
+	$(CARGO) build --release -p haltwise-prefix --example bench_prefix
+	$(FIELD_VENV)/bin/python bench/prefix/rocket.py $(NAME)
 
 $(FIELD_VENV)/ready: bench/field/requirements.txt | python
 	python3 -m venv $(FIELD_VENV)

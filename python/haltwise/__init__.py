@@ -22,16 +22,19 @@ from .rule import Evaluation, Rule
 from .traces import Traces, read_traces, write_traces
 
 if TYPE_CHECKING:
-    from .estimators import LSTM, EarlyClassifier
+    from .estimators import LSTM, EarlyClassifier, EarlyStream, PrefixClassifier, PrefixStream
 
 __all__ = [
     "LSTM",
     "Candidates",
     "EarlyClassifier",
+    "EarlyStream",
     "Evaluation",
     "Evidence",
     "Model",
     "Monitor",
+    "PrefixClassifier",
+    "PrefixStream",
     "Rule",
     "Stream",
     "Traces",
@@ -47,7 +50,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # scikit-learn is loaded only where its conventions are asked for.
-    if name in ("EarlyClassifier", "LSTM"):
+    if name in ("LSTM", "EarlyClassifier", "EarlyStream", "PrefixClassifier", "PrefixStream"):
         from . import estimators
 
         return getattr(estimators, name)

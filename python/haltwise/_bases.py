@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, clone
 from ._arrays import Array, floats
 from ._series import Collection
 from .lstm import Model, train
+from .prefix import PrefixClassifier
 
 #: A function from a padded batch (n_cases, n_channels, n_timepoints) to the class
 #: probabilities after each time point, (n_cases, n_timepoints, n_classes).
@@ -110,12 +111,16 @@ class EveryStep:
     def read(self, series: Collection) -> tuple[Array, Array | None]:
         raise NotImplementedError
 
+    def place(self, c: int) -> int:
+        """The place of checkpoint `c` in its answers."""
+        return int(self.checkpoints[c]) - 1
+
     def step(self, series: Collection, rows: Array, c: int) -> tuple[Array, Array | None]:
         if self.batch is not series:
             self.answer = self.read(series)
             self.batch = series
         probs, scores = self.answer
-        t = self.checkpoints[c] - 1
+        t = self.place(c)
         return probs[rows, t], None if scores is None else scores[rows, t]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -144,6 +149,38 @@ class Network(EveryStep):
         probs = np.zeros((*found.shape[:2], len(self.classes)), found.dtype)
         probs[:, :, self.columns] = found
         return probs, scores
+
+
+class Prefix(EveryStep):
+    """The prefix classifier, which answers at the checkpoints only. What it says about its own
+    training series, each left out, proposes rules."""
+
+    #: Checkpoints that fewer training series reach are left out.
+    ENOUGH = 10
+
+    def __init__(self, estimator: PrefixClassifier, checkpoints: Array, classes: Array) -> None:
+        super().__init__(checkpoints, classes)
+        self.estimator = estimator
+
+    def trainings(self, series: Collection, labels: Array) -> list[Any]:
+        reach = np.sort(series.lengths)[::-1][: self.ENOUGH][-1]
+        self.checkpoints = self.checkpoints[self.checkpoints <= reach]
+        if not len(self.checkpoints):
+            raise ValueError(
+                f"fewer than {self.ENOUGH} series reach the first checkpoint; give an earlier one"
+            )
+        estimator = clone(self.estimator).set_params(checkpoints=self.checkpoints.tolist())
+        return [delayed(estimator.fit)(series, labels)]
+
+    def trained(self, fitted: list[Any]) -> list[Any]:
+        (self.fitted,) = fitted
+        return fitted
+
+    def read(self, series: Collection) -> tuple[Array, None]:
+        return self.fitted.answers(series), None
+
+    def place(self, c: int) -> int:
+        return c
 
 
 class Function(EveryStep):
@@ -228,7 +265,9 @@ class Together:
 
 def base_of(estimator: Any, checkpoints: Array, classes: Array) -> Any:
     if estimator is None:
-        estimator = LSTM()
+        estimator = PrefixClassifier()
+    if isinstance(estimator, PrefixClassifier):
+        return Prefix(estimator, checkpoints, classes)
     if isinstance(estimator, LSTM):
         return Network(estimator, checkpoints, classes)
     if is_function(estimator):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ._arrays import Array
 from ._core import Stream
 from ._series import Collection
+from .prefix import PrefixStream
 from .rule import Rule
 
 
@@ -102,3 +103,54 @@ class LiveSeries:
             if over:
                 case.end()
         return cases
+
+
+class EarlyStream:
+    """One series that arrives time point by time point, as an :class:`EarlyClassifier` on its
+    default base sees it. It decides as ``predict`` does, to the bit. The cost of a time point does
+    not grow with the time that has passed."""
+
+    __slots__ = ("_case", "_classes", "_series", "_steps")
+
+    def __init__(self, rule: Rule, series: PrefixStream, classes: Array, steps: int) -> None:
+        self._case = Case(rule)
+        self._series = series
+        self._classes = classes
+        self._steps = steps
+
+    def observe(self, values: Any) -> bool:
+        """Takes in the next time point: a number per channel, NaN if it is missing. Returns whether
+        the series is decided; then nothing more is read."""
+        if not self.decided:
+            probs = self._series.observe(values)
+            if probs is not None:
+                self._case.see(probs, None)
+                if self._series.reached == self._steps:
+                    self._case.end()
+        return self.decided
+
+    def end(self) -> None:
+        """Says that the series is over. Then it is decided."""
+        self._case.believed = self._series.latest
+        self._case.end()
+
+    @property
+    def decided(self) -> bool:
+        """Whether it is decided."""
+        return self._case.probs is not None
+
+    @property
+    def prediction(self) -> Any:
+        """The class, once it is decided; else None."""
+        probs = self._case.probs
+        return None if probs is None else self._classes[probs.argmax()].item()
+
+    @property
+    def probabilities(self) -> Array | None:
+        """The class probabilities of the decision; else None."""
+        return self._case.probs
+
+    @property
+    def points(self) -> int:
+        """How many time points it has read."""
+        return self._series.points

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ._arrays import Array, as_array
+from ._arrays import Array, as_array, check_axes
+
+#: The bytes of a fingerprint.
+DIGEST = 16
 
 
 @dataclass(frozen=True)
@@ -82,3 +86,24 @@ def sequences(series: Collection) -> Sequences:
     if (series.lengths == series.timepoints).all():
         return Sequences(values, None)
     return Sequences(values, series.lengths.astype(np.uint32))
+
+
+def labelled(X: Any, y: Any) -> tuple[Collection, Array]:
+    """Series with their classes."""
+    series, labels = collection(X), as_array(y)
+    check_axes(labels, "y", ["n"])
+    if len(labels) != len(series):
+        raise ValueError(f"{len(labels)} labels for {len(series)} series")
+    if labels.dtype.kind == "O":
+        labels = labels.astype(str)
+    return series, labels
+
+
+def fingerprints(series: Collection) -> list[bytes]:
+    """A digest of each series' numbers, for any type and padding."""
+    with np.errstate(over="ignore"):
+        prefixes = (
+            case[:, :end].astype(np.float32).tobytes()
+            for case, end in zip(series.cases, series.lengths, strict=True)
+        )
+        return [blake2b(prefix, digest_size=DIGEST).digest() for prefix in prefixes]

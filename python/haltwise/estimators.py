@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,19 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import train_test_split
 
-from ._arrays import Array, as_array, check_axes
-from ._bases import LSTM, Function, Together, base_of, is_function
+from ._arrays import Array, as_array
+from ._bases import LSTM, Function, Prefix, Together, base_of, is_function
 from ._core import check_options
-from ._live import LiveSeries
+from ._live import EarlyStream, LiveSeries
 from ._options import Method, Options, Promise
-from ._series import Collection, collection
+from ._saved import read_early, texts_of
+from ._series import Collection, collection, fingerprints, labelled
 from .calibration import Alike, calibrate, checked
+from .prefix import PrefixClassifier, PrefixStream
 from .rule import Evaluation, Rule
-from .traces import Traces
+from .traces import PathLike, Traces
 
-__all__ = ["LSTM", "EarlyClassifier"]
+__all__ = ["LSTM", "EarlyClassifier", "EarlyStream", "PrefixClassifier", "PrefixStream"]
 
 
 class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -38,14 +39,15 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    estimator : classifier, LSTM, callable or None
-        A scikit-learn or aeon classifier with ``predict_proba``: ``fit`` trains one clone per
-        checkpoint, on the series cut there (scikit-learn's get the channels one after the
-        other in one row). Or :class:`LSTM`, the default, which reads every step. Or a function
-        of a trained network, say in PyTorch or Keras: from a padded batch
-        (n_cases, n_channels, n_timepoints) to the class probabilities after each time point,
-        (n_cases, n_timepoints, n_classes). Calibrate a function on series that did not train
-        it (see `new_series`). It must not look ahead (see the notes).
+    estimator : classifier, PrefixClassifier, LSTM, callable or None
+        :class:`PrefixClassifier`, the default, which reads a series once and answers at all
+        checkpoints. Or a scikit-learn or aeon classifier with ``predict_proba``: ``fit`` trains one
+        clone per checkpoint, on the series cut there (scikit-learn's get the channels one after the
+        other in one row). Or :class:`LSTM`, which reads every step. Or a function of a trained
+        network, say in PyTorch or Keras: from a padded batch (n_cases, n_channels, n_timepoints)
+        to the class probabilities after each time point, (n_cases, n_timepoints, n_classes).
+        Calibrate a function on series that did not train it (see `new_series`). It must not look
+        ahead (see the notes).
     alpha : float, default=0.1
         The tolerated gap: the share of sequences for which stopping early may lose a right answer.
     delta : float, default=0.01
@@ -60,7 +62,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         More options of :func:`haltwise.calibrate`, by name, such as ``{"score": "margin"}``.
     checkpoints : int or list of int, default=20
         The lengths at which to decide, counted in time points from 1. A number means this
-        many, evenly spaced. The full length is always one of them.
+        many, evenly spaced. The full length is always one of them; with the default base, only if
+        at least ten of the series to train on reach it.
     calibration_fraction : float or None, default=0.3
         The share of the series that ``fit`` sets aside at random to calibrate on. With None,
         ``fit`` trains on all; then call ``calibrate`` with other series. Ignored with a
@@ -74,16 +77,18 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         propose: they are cut into this many parts, and bases that are trained on the other
         parts judge each part. Then all calibration series certify. With None, the
         calibration series are split, as by :func:`haltwise.calibrate`: training takes a fifth
-        of the time, and rules halt later. Ignored with a function, and with methods that
-        learn nothing.
+        of the time, and rules halt later. Ignored with the default base, which needs no folds:
+        it answers about each training series as if it had not seen it. Ignored with a function,
+        and with methods that learn nothing.
     ensemble : bool, default=True
         With `fit_folds`: True keeps the bases of the parts. They answer together with the base
         trained on all series, with the mean of their probabilities, and rules halt earlier.
-        With six bases an answer takes six times as long. False drops them.
+        With six bases an answer takes six times as long. False drops them. Ignored without folds.
     n_jobs : int or None, default=None
         How many bases train at a time, in threads. There is one per checkpoint, for all series
         and for each part of `fit_folds`. None is 1, -1 all processors. joblib's
-        ``parallel_config`` chooses processes instead. Any number gives the same rule.
+        ``parallel_config`` chooses processes instead. Any number gives the same rule. The default
+        base is one, and uses all processors (see :class:`PrefixClassifier`).
     random_state : int, default=0
         The seed that draws the parts.
 
@@ -100,8 +105,8 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     fold_estimators_ : list of list
         The bases of each fold, trained without it, if they answer together.
     fit_traces_ : Traces or None
-        What the bases of `fit_folds` said about the training series, each judged by bases
-        that had not seen it.
+        What was said about the training series, each judged by bases that had not seen it: those
+        of `fit_folds`, or the default base with that series left out.
     state_info : array of (n_cases, 4)
         As in aeon, after the last call: each case's checkpoint (its index), whether it was
         decided there, the predicted class and the length.
@@ -188,7 +193,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array of (n_cases)
             The true classes.
         """
-        series, labels = _labelled(X, y)
+        series, labels = labelled(X, y)
         self.classes_ = np.unique(labels)
         if len(self.classes_) < 2:
             raise ValueError("a classifier needs at least two classes")
@@ -203,7 +208,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._asked()
         rows, aside = self._parts(labels)
         self._train(series[rows], labels[rows])
-        self._trained_on = set(_fingerprints(series[rows]))
+        self._trained_on = set(fingerprints(series[rows]))
         if len(aside):
             self._calibrate(series[aside], labels[aside])
         return self
@@ -242,8 +247,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(self, series: Collection, labels: Array) -> None:
         """Trains the base on all of these and, to propose rules, on all but each fold."""
-        folds = [] if is_function(self.estimator) else self._folds(labels)
         base = base_of(self.estimator, self.checkpoints_, self.classes_)
+        needs_folds = not isinstance(base, (Function, Prefix))
+        folds = self._folds(labels) if needs_folds else []
         trainings = base.trainings(series, labels)
         each = len(trainings)
         for fold in folds:
@@ -260,6 +266,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.estimators_: list[Any] = base.trained(trained[:each])
         self.fold_estimators_: list[list[Any]] = []
         self.fit_traces_: Traces | None = None
+        if isinstance(base, Prefix):
+            self.checkpoints_ = base.checkpoints
+            self.fit_traces_ = base.fitted.fit_traces_ if self._learns() else None
         if not folds:
             return
         # Series that end before the first checkpoint have no prediction.
@@ -326,12 +335,12 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         another `alpha`, and choose the rule that looks best, voids it.
         """
         self._check("estimators_", "fit")
-        series, labels = _labelled(X, y)
+        series, labels = labelled(X, y)
         self._check_new(series)
         return self._calibrate(series, labels)
 
     def _check_new(self, series: Collection) -> None:
-        known = np.array([told in self._trained_on for told in _fingerprints(series)], bool)
+        known = np.array([told in self._trained_on for told in fingerprints(series)], bool)
         if not known.any():
             return
         risk = "a rule calibrated on what trained the base promises what it cannot keep"
@@ -364,7 +373,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the base says about every series at every checkpoint. Refuses a function that
         looks ahead."""
         self._check("estimators_", "fit")
-        series, labels = _labelled(X, y)
+        series, labels = labelled(X, y)
         self._check_series(series)
         probs, scores, reached = self._answers(self._base, series)
         if isinstance(self._base, Function):
@@ -449,6 +458,20 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._advance(series, self._live.undecided(len(series)), ended)
         return self._advance(series, self._live.named(ids, len(series), self.rule_), ended)
 
+    def stream(self) -> EarlyStream:
+        """One live series, shown time point by time point. Needs the default base."""
+        base = self._prefix("show series as they grow to update_predict")
+        series = base.fitted.stream()
+        return EarlyStream(self.rule_, series, self.classes_, len(self.checkpoints_))
+
+    def _prefix(self, instead: str) -> Prefix:
+        self._check("rule_", "calibrate")
+        if not isinstance(self._base, Prefix):
+            raise ValueError(
+                f"this needs the default base, PrefixClassifier; with another one, {instead}"
+            )
+        return self._base
+
     def forget(self, ids: Iterable[Hashable]) -> None:
         """Drops live series that you no longer need."""
         for name in ids:
@@ -463,10 +486,36 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """`state_info`, as in aeon."""
         return self.state_info
 
+    # Files.
+
+    def save(self, path: PathLike) -> None:
+        """Writes model and rule to one file, whole or not at all. Needs the default base. On the
+        command line, it stands for a model (``haltwise score``) and for a rule (``haltwise
+        evaluate``, ``decide``, ``serve``).
+
+        `fit_traces_` are not in it: a loaded classifier that is calibrated anew splits the new
+        series, as by :func:`haltwise.calibrate`.
+        """
+        base = self._prefix("pickle it")
+        base.fitted._save(path, texts_of(self, base.fitted))
+
+    @classmethod
+    def load(cls, path: PathLike) -> EarlyClassifier:
+        """Reads a file of :meth:`save`."""
+        early, fitted, rule = read_early(cls, path)
+        base = base_of(fitted, fitted.checkpoints_, fitted.classes_)
+        early.estimators_ = base.trained([fitted])
+        early.fold_estimators_, early.fit_traces_ = [], None
+        early._base, early.rule_ = base, rule
+        early.classes_, early.n_classes_ = fitted.classes_, fitted.n_classes_
+        early.n_channels_, early.checkpoints_ = fitted.n_channels_, fitted.checkpoints_
+        early.reset_state_info()
+        return early
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[float, float, float]:
         """As in aeon: the harmonic mean of accuracy and 1 - earliness, the accuracy, and the
         earliness (the mean share of a series that is read)."""
-        series, labels = _labelled(X, y)
+        series, labels = labelled(X, y)
         self.predict(series)
         assert self.state_info is not None
         right = self.classes_[self.state_info[:, 2]] == labels
@@ -563,26 +612,6 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, list):
             return [case for case, decided in zip(X, decisions, strict=True) if not decided]
         return X[~decisions]
-
-
-def _fingerprints(series: Collection) -> list[bytes]:
-    """A digest of each series' numbers, for any type and padding."""
-    with np.errstate(over="ignore"):
-        prefixes = (
-            case[:, :end].astype(np.float32).tobytes()
-            for case, end in zip(series.cases, series.lengths, strict=True)
-        )
-        return [blake2b(prefix, digest_size=16).digest() for prefix in prefixes]
-
-
-def _labelled(X: Any, y: Any) -> tuple[Collection, Array]:
-    series, labels = collection(X), as_array(y)
-    check_axes(labels, "y", ["n"])
-    if len(labels) != len(series):
-        raise ValueError(f"{len(labels)} labels for {len(series)} series")
-    if labels.dtype.kind == "O":
-        labels = labels.astype(str)
-    return series, labels
 
 
 def _checkpoints(wanted: int | Sequence[int], timepoints: int) -> NDArray[np.int64]:

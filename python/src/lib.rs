@@ -12,6 +12,7 @@ mod failure;
 mod files;
 mod model;
 mod monitor;
+mod prefix;
 mod rule;
 mod stream;
 mod votes;
@@ -32,6 +33,8 @@ mod _core {
     use crate::model::Model;
     #[pymodule_export]
     use crate::monitor::Monitor;
+    #[pymodule_export]
+    use crate::prefix::{PrefixModel, PrefixStream};
     #[pymodule_export]
     use crate::rule::Rule;
     #[pymodule_export]

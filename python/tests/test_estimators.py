@@ -52,6 +52,7 @@ BASES = {
     "a scikit-learn classifier": lambda: LogisticRegression(),
     "a scikit-learn pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
     "an aeon classifier": aeon_forest,
+    "the default": lambda: None,
     "the LSTM": lambda: LSTM(max_epochs=25),
     "a function of the batch": lambda: softmax_of_drift,
 }
@@ -677,10 +678,3 @@ def test_it_stands_beside_aeons_own(walks):
         early.reset_state_info()
         assert early.state_info is None
         assert list(early.classes_) == ["down", "up"]
-
-
-@pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
-def test_the_default_is_the_lstm(walks):
-    X, y = walks
-    early = EarlyClassifier().fit(X[:200], y[:200])
-    assert isinstance(early.estimators_[0], haltwise.LSTM)

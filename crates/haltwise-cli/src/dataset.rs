@@ -7,6 +7,7 @@ use haltwise_io::ErrorKind;
 use haltwise_io::series::{self, BUILTIN, Missing, Part, SeriesSet, read_within, split};
 
 use crate::memory::{MemoryLimit, size};
+use crate::show;
 
 /// The sequences to read.
 #[derive(clap::Args)]
@@ -86,17 +87,18 @@ impl DatasetArgs {
         Ok((set.select(places), places.clone()))
     }
 
-    /// Refuses sequences with which the network would work in more memory than it may.
+    /// Refuses sequences with which a classifier would work in more memory than it may.
     pub(crate) fn check_work(&self, set: &SeriesSet, bytes: u64) -> anyhow::Result<()> {
         // The sequences are there already.
         let values = size_of_val(set.values()) as u64;
         if bytes.saturating_add(values) > self.memory.bytes() {
             bail!(
-                "{}: the longest sequence has {} steps, with which the network takes {}, more than \
-                 --memory {} leaves; cut long sequences, or allow more",
+                "{}: the classifier takes {} for {} sequences of up to {} steps, more than --memory {} \
+                 leaves; cut long sequences, or allow more",
                 self.series.display(),
-                set.t_max(),
                 size(bytes),
+                show::number(set.len() as u64),
+                show::number(set.t_max() as u64),
                 size(self.memory.bytes()),
             );
         }

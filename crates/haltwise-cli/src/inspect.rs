@@ -8,13 +8,17 @@ use anyhow::bail;
 use haltwise::Rule;
 use haltwise::rule::Test;
 use haltwise::traces::{Classifier, Trace};
-use haltwise_io::{Columns, read_rule, read_traces_seeing, rule_json, trace_files};
-use haltwise_lstm::Model;
+use haltwise_io::{
+    Columns, RULE_IN_MODEL, read_model_texts, read_rule, read_traces_seeing, rule_json, trace_files,
+};
+use haltwise_paper::classifier::Model;
 use haltwise_report::words;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::memory::MemoryLimit;
 use crate::show::{self, HEADING, count, percent, styled};
+use crate::train::accuracies;
 
 /// Describe a rule, model or trace file
 #[derive(clap::Args)]
@@ -58,54 +62,97 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn describe_model(path: &Path, json: bool) -> anyhow::Result<String> {
     let model = Model::load(path)?;
-    let (shape, training) = (model.shape(), model.training());
+    let rule = match read_model_texts(path) {
+        Ok(Some(texts)) if texts.contains_key(RULE_IN_MODEL) => Some(read_rule(path)?),
+        _ => None,
+    };
     if json {
-        let object = serde_json::json!({
-            "shape": shape, "classes": model.classes(),
-            "parameters": shape.parameters(), "training": training,
-        });
+        let mut object = match &model {
+            Model::Network(model) => network_json(model),
+            Model::Prefix(model) => prefix_json(model),
+        };
+        if let Some(rule) = &rule {
+            object["rule"] = serde_json::from_str(&rule_json(rule)?)?;
+        }
         return Ok(object.to_string() + "\n");
     }
-    let mut text = styled(HEADING, format!("{}: a model", show::file(path))) + "\n";
-    let mut row = |name: &str, value: String| text += &format!("  {name:<16}{value}\n");
-    let layers = count(shape.layers as u64, "recurrent layer", "recurrent layers");
-    row(
-        "network",
-        format!(
-            "{layers} of {}, reading {} per step",
-            shape.hidden,
-            count(shape.features as u64, "number", "numbers")
-        ),
-    );
-    row(
-        "heads",
-        match shape.gap_head {
-            true => "class, confidence, gap".into(),
-            false => "class, confidence".into(),
-        },
-    );
-    row("classes", model.classes().join(", "));
-    row("parameters", show::number(shape.parameters() as u64));
-    if let Some(record) = training {
-        row(
-            "trained on",
-            format!(
-                "{} (and {} for validation)",
-                count(record.trained_on as u64, "sequence", "sequences"),
-                show::number(record.validated_on as u64)
-            ),
-        );
-        row(
-            "best epoch",
-            format!(
-                "{} of {}, accuracy {}",
-                record.best_epoch,
-                record.epochs,
-                percent(record.validation_accuracy.unwrap_or(0.0))
-            ),
-        );
+    let mut text = match &model {
+        Model::Network(model) => describe_network(path, model),
+        Model::Prefix(model) => describe_prefix(path, model),
+    };
+    if let Some(rule) = &rule {
+        text += &format!("\n{}", describe_rule(path, rule));
     }
     Ok(text)
+}
+
+fn network_json(model: &haltwise_lstm::Model) -> Value {
+    let shape = model.shape();
+    json!({
+        "shape": shape, "classes": model.classes(),
+        "parameters": shape.parameters(), "training": model.training(),
+    })
+}
+
+fn prefix_json(model: &haltwise_prefix::Model) -> Value {
+    json!({
+        "checkpoints": model.checkpoints(), "channels": model.channels(),
+        "classes": model.classes(), "training": model.training(),
+    })
+}
+
+fn model_heading(path: &Path) -> String {
+    styled(HEADING, format!("{}: a model", show::file(path))) + "\n"
+}
+
+fn model_row(name: &str, value: impl std::fmt::Display) -> String {
+    format!("  {name:<16}{value}\n")
+}
+
+fn describe_network(path: &Path, model: &haltwise_lstm::Model) -> String {
+    let shape = model.shape();
+    let layers = count(shape.layers as u64, "recurrent layer", "recurrent layers");
+    let numbers = count(shape.features as u64, "number", "numbers");
+    let heads = match shape.gap_head {
+        true => "class, confidence, gap",
+        false => "class, confidence",
+    };
+    let mut text = model_heading(path);
+    let network = format!("{layers} of {}, reading {numbers} per step", shape.hidden);
+    text += &model_row("network", network);
+    text += &model_row("heads", heads);
+    text += &model_row("classes", model.classes().join(", "));
+    text += &model_row("parameters", show::number(shape.parameters() as u64));
+    if let Some(record) = model.training() {
+        let trained_on = count(record.trained_on as u64, "sequence", "sequences");
+        let validated_on = show::number(record.validated_on as u64);
+        let trained_on = format!("{trained_on} (and {validated_on} for validation)");
+        text += &model_row("trained on", trained_on);
+        let accuracy = percent(record.validation_accuracy.unwrap_or(0.0));
+        let (best, epochs) = (record.best_epoch, record.epochs);
+        text += &model_row(
+            "best epoch",
+            format!("{best} of {epochs}, accuracy {accuracy}"),
+        );
+    }
+    text
+}
+
+fn describe_prefix(path: &Path, model: &haltwise_prefix::Model) -> String {
+    let channels = count(model.channels() as u64, "number", "numbers");
+    let checkpoints: Vec<String> = model
+        .checkpoints()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let trained_on = model.training().trained_on as u64;
+    let mut text = model_heading(path);
+    let classifier = format!("prefix classifier, reading {channels} per time point");
+    text += &model_row("classifier", classifier);
+    text += &model_row("answers after", checkpoints.join(", "));
+    text += &model_row("classes", model.classes().join(", "));
+    text += &model_row("trained on", count(trained_on, "sequence", "sequences"));
+    text + "\n" + &accuracies(model)
 }
 
 fn describe_rule(path: &Path, rule: &Rule) -> String {

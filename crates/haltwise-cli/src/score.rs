@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use haltwise_io::series::SeriesSet;
-use haltwise_lstm::{Device, Model};
-use haltwise_paper::classifier::{network_series, write_traces};
+use haltwise_lstm::Device;
+use haltwise_paper::classifier::Model;
 
 use crate::dataset::{DatasetArgs, Side};
 use crate::show::{self, count, percent};
@@ -14,16 +14,20 @@ use crate::show::{self, count, percent};
 /// Run a model over every prefix of every sequence and write traces
 ///
 /// Score sequences that the model was not trained on: a rule calibrated on training sequences
-/// promises nothing. The score is the model's confidence, or the output of its gap head if it
-/// has one.
+/// promises nothing.
+///
+/// The prefix classifier has a step per checkpoint, and its score is the largest probability. In
+/// Parquet and Arrow the column `cost` holds the time points that each step reads
+/// (`calibrate --cost cost`). The LSTM has a step per time point. Its score is its confidence, or
+/// the output of its gap head if it has one.
 #[derive(clap::Args)]
 #[command(after_help = format!("\
 Examples:
   haltwise score model.safetensors PenDigits --hold-out 0.2 -o traces.parquet
   haltwise score model.safetensors UCR/Crop --part test -o traces.npz
 
-Models: what `haltwise train` writes, or a PyTorch state dict (.pt, .safetensors) with the
-same layers. The format of the traces follows the extension: {}", haltwise_io::Format::usual_extensions()))]
+Models: what `haltwise train` or `EarlyClassifier.save` writes, or a PyTorch state dict (.pt,
+.safetensors) with the LSTM's layers. The format of the traces follows the extension: {}", haltwise_io::Format::usual_extensions()))]
 pub(crate) struct Args {
     /// The model
     model: PathBuf,
@@ -40,7 +44,7 @@ pub(crate) struct Args {
     without_probs: bool,
 
     /// Where to compute: auto, cpu, cuda or cuda:N; auto takes an NVIDIA GPU where there is one and
-    /// the network is large enough to gain by it
+    /// an LSTM is large enough to gain by it. The prefix classifier runs on the CPU
     #[arg(long, default_value_t = Device::Auto)]
     device: Device,
 
@@ -54,26 +58,21 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let model = Model::load(&args.model)?;
     let (set, places) = args.dataset.read(Side::HeldOut)?;
     check_classes(&model, &set, &args.model)?;
+    check_device(&model, args.device, &args.model)?;
     args.dataset
         .check_work(&set, model.working_memory(set.t_max()))?;
     warn_of_training(&model, &set)?;
-    let written = write_traces(
-        &model,
-        &set,
-        &places,
-        &args.output,
-        !args.without_probs,
-        args.device,
-        |_| {},
-    )?;
+    let with_probs = !args.without_probs;
+    let written = model.write_traces(&set, &places, &args.output, with_probs, args.device)?;
     if let Some(why) = &written.gpu_failed {
         show::warn(why);
     }
     let gpu = written.gpu;
     let accuracy = written.right as f64 / set.len() as f64;
+    let t_max = model.steps(set.t_max());
     if args.json {
         let summary = serde_json::json!({
-            "sequences": set.len(), "t_max": set.t_max(), "late_accuracy": accuracy,
+            "sequences": set.len(), "t_max": t_max, "late_accuracy": accuracy,
             "device": gpu.as_deref().unwrap_or("cpu"),
         });
         show::print_json(&summary)?;
@@ -81,7 +80,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         show::print(&format!(
             "Scored {} of up to {}{}; read to the end, {} are right.\nWritten to {}.\n",
             count(set.len() as u64, "sequence", "sequences"),
-            count(set.t_max() as u64, "step", "steps"),
+            count(t_max as u64, "step", "steps"),
             gpu.map_or_else(String::new, |gpu| format!(" on {gpu}")),
             percent(accuracy),
             show::file(&args.output),
@@ -92,8 +91,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Says so where the model was trained on sequences that it is to score.
 fn warn_of_training(model: &Model, set: &SeriesSet) -> anyhow::Result<()> {
-    let series = network_series(set)?;
-    let share = model.training().and_then(|r| r.seen_share(&series));
+    let share = model.seen_share(set)?;
     if let Some(share) = share.filter(|share| *share > 0.0) {
         show::warn(format_args!(
             "about {} of these sequences are, value for value, among those the model was trained \
@@ -107,17 +105,16 @@ fn warn_of_training(model: &Model, set: &SeriesSet) -> anyhow::Result<()> {
 
 /// Refuses a model that knows other classes than the sequences have.
 fn check_classes(model: &Model, set: &SeriesSet, path: &Path) -> anyhow::Result<()> {
-    let (known, found) = (model.classes(), set.classes());
-    if model.shape().classes != found.len() {
+    let found = set.classes();
+    if model.classes() != found.len() {
         bail!(
             "{}: the model knows {} classes, the sequences have {}",
             show::file(path),
-            model.shape().classes,
+            model.classes(),
             found.len()
         );
     }
-    // A PyTorch state dict has no names to compare.
-    if model.training().is_some() && known != found {
+    if let Some(known) = model.class_names().filter(|known| *known != found) {
         bail!(
             "{}: the model was trained for the classes {}, the sequences have {}",
             show::file(path),
@@ -126,4 +123,15 @@ fn check_classes(model: &Model, set: &SeriesSet, path: &Path) -> anyhow::Result<
         );
     }
     Ok(())
+}
+
+/// Refuses a GPU for a model that runs on the CPU.
+fn check_device(model: &Model, device: Device, path: &Path) -> anyhow::Result<()> {
+    match (model, device) {
+        (Model::Prefix(_), Device::Cuda(_)) => bail!(
+            "{}: a prefix classifier runs on the CPU; leave out --device {device}",
+            show::file(path)
+        ),
+        _ => Ok(()),
+    }
 }

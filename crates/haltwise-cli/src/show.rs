@@ -112,6 +112,7 @@ pub(crate) fn causes(error: &anyhow::Error) -> String {
 fn says_its_cause(error: &(dyn Error + 'static)) -> bool {
     error.is::<haltwise_io::Error>()
         || error.is::<haltwise_lstm::Error>()
+        || error.is::<haltwise_prefix::Error>()
         || error.is::<haltwise_report::PngError>()
         || error.is::<zip::result::ZipError>()
 }

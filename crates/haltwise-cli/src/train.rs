@@ -1,33 +1,42 @@
-//! `haltwise train`: fit the two-head LSTM.
+//! `haltwise train`: fit a classifier that answers for every prefix.
 
-use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+mod network;
+mod prefix;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use anyhow::bail;
-use haltwise_lstm::{Device, Epoch, Error, Labelled, Model, TrainOptions, Trainer};
-use haltwise_paper::classifier::network_series;
-use indicatif::ProgressBar;
 
 use crate::dataset::{DatasetArgs, Side};
-use crate::show::{self, count, percent};
+use crate::show;
 use crate::stop::Stop;
+use crate::usage_error;
 
-/// Train the two-head LSTM on labelled sequences
+pub(crate) use network::fit;
+pub(crate) use prefix::accuracies;
+
+/// Train a classifier on labelled sequences
 ///
-/// At every step the network predicts a class and says how sure it is. Training sets aside an
-/// eighth of the sequences for validation. It ends when the validation loss has not improved
-/// for 30 epochs, and keeps the best epoch. Ctrl-C or SIGTERM ends it early and keeps the best
-/// so far.
+/// The prefix classifier, the default, answers at checkpoints: random convolutions read a
+/// sequence once, and at each checkpoint a linear model and trees answer together. Training
+/// also answers about each of its sequences as if it had not seen it. These answers may fit a
+/// rule (--fit-traces), so no sequence need be set aside for that.
+///
+/// `--model lstm` trains the paper's network, which answers at every step. It sets aside an
+/// eighth of the sequences for validation, ends when the validation loss has not improved for
+/// 30 epochs, and keeps the best epoch. Ctrl-C or SIGTERM ends it early and keeps the best so
+/// far.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   haltwise train PenDigits --hold-out 0.2 -o model.safetensors
-  haltwise train UCR/Crop --part train -o model.safetensors
-  haltwise train motion.ts --hidden 256 --layers 2 -o model.safetensors
-  haltwise train motion.ts --hidden 256 --layers 2 --device cuda -o model.safetensors")]
+  haltwise train UCR/Crop --part train -o model.safetensors --fit-traces fit.parquet
+  haltwise train motion.ts --checkpoints 12 -o model.safetensors
+  haltwise train motion.ts --model lstm --hidden 256 --layers 2 -o model.safetensors
+
+From series to a rule for which all held-out sequences certify:
+  haltwise train motion.ts --hold-out 0.3 -o model.safetensors --fit-traces fit.parquet
+  haltwise score model.safetensors motion.ts --hold-out 0.3 -o new.parquet
+  haltwise calibrate new.parquet --fit fit.parquet -o rule.json")]
 pub(crate) struct Args {
     #[command(flatten)]
     dataset: DatasetArgs,
@@ -36,195 +45,57 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "MODEL")]
     output: PathBuf,
 
-    /// Units per recurrent layer
-    #[arg(long, default_value_t = 32)]
-    hidden: usize,
+    /// Which classifier to train
+    #[arg(long, value_enum, default_value_t = Kind::Prefix)]
+    model: Kind,
 
-    /// Recurrent layers
-    #[arg(long, default_value_t = 1)]
-    layers: usize,
-
-    /// Also train a head that estimates the gap itself
-    #[arg(long)]
-    gap_head: bool,
-
-    /// Do not scale each feature to mean 0 and deviation 1
-    #[arg(long)]
-    raw: bool,
-
-    /// The largest number of epochs
-    #[arg(long, default_value_t = 10_000)]
-    max_epochs: usize,
-
-    /// Stop after this many epochs without improvement
-    #[arg(long, default_value_t = 30)]
-    patience: usize,
-
-    /// The seed of the validation part, the first weights and the order of sequences
+    /// The seed of all random choices
     #[arg(long, default_value_t = 0)]
     seed: u64,
 
-    /// Where to compute: auto, cpu, cuda or cuda:N; auto takes an NVIDIA GPU where there is one and
-    /// the network is large enough to gain by it
-    #[arg(long, default_value_t = Device::Auto)]
-    device: Device,
-
-    /// Continue an interrupted run; its state is beside MODEL
-    #[arg(long)]
-    resume: bool,
-
-    /// Print each epoch as a line of JSON
+    /// Print each checkpoint or epoch as a line of JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    prefix: prefix::PrefixArgs,
+
+    #[command(flatten)]
+    network: network::NetworkArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// The prefix classifier: answers at checkpoints, on the CPU
+    Prefix,
+    /// The paper's two-head LSTM: answers at every step, on the CPU or a GPU
+    Lstm,
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let foreign = match args.model {
+        Kind::Prefix => args.network.asked(),
+        Kind::Lstm => args.prefix.asked(),
+    };
+    if let Some(option) = foreign {
+        usage_error(&match args.model {
+            Kind::Prefix => {
+                format!("{option} is for the LSTM only: add --model lstm, or leave {option} out")
+            }
+            Kind::Lstm => format!(
+                "{option} is for the prefix classifier only: leave out {option} or --model lstm"
+            ),
+        });
+    }
     let stop = Stop::listen()?;
     show::check_output(&args.output, &[&args.dataset.series])?;
-    let (set, _) = args.dataset.read(Side::Training)?;
+    if let Some(traces) = &args.prefix.fit_traces {
+        show::check_output(traces, &[&args.dataset.series, &args.output])?;
+    }
+    let (set, places) = args.dataset.read(Side::Training)?;
     set.check_learnable()?;
-    let options = TrainOptions {
-        hidden: args.hidden,
-        layers: args.layers,
-        gap_head: args.gap_head,
-        normalise: !args.raw,
-        max_epochs: args.max_epochs,
-        patience: args.patience,
-        seed: args.seed,
-        ..TrainOptions::default()
-    };
-    let data = Labelled::new(network_series(&set)?, set.labels())?;
-    let trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
-    args.dataset.check_work(&set, trainer.working_memory())?;
-    let mut trainer = trainer.on(args.device)?;
-    if let Some(gpu) = trainer.gpu() {
-        show::note(format_args!("training on {gpu}"));
+    match args.model {
+        Kind::Prefix => prefix::run(&args, &set, &places, &stop),
+        Kind::Lstm => network::run(&args, &set, &stop),
     }
-    let state = state_file(&args.output);
-    if args.resume {
-        trainer.resume(&state)?;
-    } else if state.exists() {
-        bail!(
-            "{}: an interrupted run was left here; go on with --resume, or remove it to start anew",
-            state.display()
-        );
-    }
-    stop.begin()?;
-    let model = fit(
-        &mut trainer,
-        stop.flag(),
-        Some(&state),
-        args.json,
-        args.patience,
-    )?;
-    model.save(&args.output)?;
-    if trainer.finished() {
-        let _ = std::fs::remove_file(&state);
-    }
-    if !args.json {
-        show::print(&summary(&model, &args.output, trainer.finished()))?;
-    }
-    // A script must not go on with half a model.
-    Ok(match trainer.finished() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(stop.code()),
-    })
-}
-
-/// The file with the state of an unfinished run, beside its model.
-fn state_file(output: &Path) -> PathBuf {
-    let mut name = output.file_name().unwrap_or_default().to_owned();
-    name.push(".training");
-    output.with_file_name(name)
-}
-
-/// Trains until it is finished or told to stop, and returns the best model.
-/// The state of a long run is kept up to date on disk.
-pub(crate) fn fit(
-    trainer: &mut Trainer<'_>,
-    stop: &AtomicBool,
-    state: Option<&Path>,
-    json: bool,
-    patience: usize,
-) -> anyhow::Result<Model> {
-    let bar = match io::stderr().is_terminal() && !json {
-        true => ProgressBar::new_spinner(),
-        false => ProgressBar::hidden(),
-    };
-    let start = Instant::now();
-    let (mut saved, mut best, mut done) = (Instant::now(), 0, 0_u32);
-    let mut warned = false;
-    while let Some(epoch) = next_epoch(trainer, state)? {
-        done += 1;
-        if let Some(why) = trainer.given_up().filter(|_| !warned) {
-            show::warn(format_args!("training on the CPU: {why}"));
-            warned = true;
-        }
-        if epoch.best {
-            best = epoch.epoch;
-        }
-        if json {
-            show::print_json(&epoch)?;
-        }
-        let left = patience.saturating_sub(epoch.epoch - best);
-        bar.set_message(progress(&epoch, left, start.elapsed() / done));
-        bar.tick();
-        let stopping = stop.load(Ordering::Relaxed);
-        if let Some(state) = state
-            && (stopping || saved.elapsed() > Duration::from_secs(15))
-        {
-            trainer.save_state(state)?;
-            saved = Instant::now();
-        }
-        if stopping {
-            break;
-        }
-    }
-    bar.finish_and_clear();
-    Ok(trainer.model()?)
-}
-
-/// Runs an epoch. Of a run whose GPU fails, the epochs that are done are kept.
-fn next_epoch(trainer: &mut Trainer<'_>, state: Option<&Path>) -> anyhow::Result<Option<Epoch>> {
-    match (trainer.epoch(), state) {
-        (Err(error @ Error::Gpu { .. }), Some(state)) if trainer.epochs() > 0 => {
-            trainer.save_state(state)?;
-            Err(anyhow::Error::new(error).context(format!(
-                "the run was interrupted after epoch {}: go on with --resume",
-                trainer.epochs()
-            )))
-        }
-        (done, _) => Ok(done?),
-    }
-}
-
-fn progress(epoch: &Epoch, left: usize, each: Duration) -> String {
-    format!(
-        "epoch {}: loss {:.4}, validation {:.4}, accuracy {}; {:.0?} left unless it improves",
-        epoch.epoch,
-        epoch.train_loss,
-        epoch.validation_loss,
-        percent(epoch.validation_accuracy),
-        each * left as u32,
-    )
-}
-
-fn summary(model: &Model, path: &Path, finished: bool) -> String {
-    let Some(record) = model.training() else {
-        return String::new();
-    };
-    let ended = match finished {
-        true => "",
-        false => " It was interrupted: go on with --resume.",
-    };
-    format!(
-        "Trained on {} and validated on {}; best of {}: epoch {}, accuracy {}.{ended}\n\
-         Written to {}.\n",
-        count(record.trained_on as u64, "sequence", "sequences"),
-        show::number(record.validated_on as u64),
-        count(record.epochs as u64, "epoch", "epochs"),
-        record.best_epoch,
-        percent(record.validation_accuracy.unwrap_or(0.0)),
-        show::file(path),
-    )
 }

@@ -1034,6 +1034,8 @@ fn from_series_to_decisions_without_leaving_the_tool() {
     let train = [
         "train",
         "lines.tsv",
+        "--model",
+        "lstm",
         "-o",
         "model.safetensors",
         "--max-epochs",
@@ -1081,6 +1083,8 @@ fn training_again_with_the_same_seed_writes_the_same_bytes() {
         let args = [
             "train",
             "lines.tsv",
+            "--model",
+            "lstm",
             "--max-epochs",
             "3",
             "--seed",
@@ -1142,18 +1146,41 @@ fn an_interrupted_training_is_not_started_over_by_accident() {
     fs::write(folder.path().join("m.safetensors.training"), "state").unwrap();
     fails(
         &folder,
-        &["train", "lines.tsv", "-o", "m.safetensors"],
+        &[
+            "train",
+            "lines.tsv",
+            "--model",
+            "lstm",
+            "-o",
+            "m.safetensors",
+        ],
         &["--resume"],
     );
     fails(
         &folder,
-        &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
+        &[
+            "train",
+            "lines.tsv",
+            "--model",
+            "lstm",
+            "-o",
+            "m.safetensors",
+            "--resume",
+        ],
         &["it is not a training state", "not a training state"],
     );
     fs::remove_file(folder.path().join("m.safetensors.training")).unwrap();
     fails(
         &folder,
-        &["train", "lines.tsv", "-o", "m.safetensors", "--resume"],
+        &[
+            "train",
+            "lines.tsv",
+            "--model",
+            "lstm",
+            "-o",
+            "m.safetensors",
+            "--resume",
+        ],
         &["nothing to resume", "leave out --resume"],
     );
 }
@@ -1163,7 +1190,15 @@ fn an_interrupted_training_is_not_started_over_by_accident() {
 #[cfg(unix)]
 fn told_to_stop(folder: &TempDir, more: &[&str], signal: &str) -> (u64, Option<i32>, String) {
     use std::io::BufRead;
-    let args = ["train", "lines.tsv", "--json", "-o", "m.safetensors"];
+    let args = [
+        "train",
+        "lines.tsv",
+        "--model",
+        "lstm",
+        "--json",
+        "-o",
+        "m.safetensors",
+    ];
     let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_haltwise"))
         .current_dir(folder)
         .args(args)
@@ -1206,6 +1241,8 @@ fn a_device_that_is_not_there_is_refused_by_name() {
     let train = [
         "train",
         "lines.tsv",
+        "--model",
+        "lstm",
         "-o",
         "m.safetensors",
         "--max-epochs",

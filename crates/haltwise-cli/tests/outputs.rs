@@ -71,7 +71,8 @@ fn an_output_that_cannot_be_written_is_refused_before_training() {
         ),
     ] {
         // This many epochs would take hours.
-        let args = ["train", "PenDigits", "--patience", "100000", "-o", output];
+        let lstm = ["train", "PenDigits", "--model", "lstm"];
+        let args = [&lstm[..], &["--patience", "100000", "-o", output]].concat();
         let run = ran(haltwise().current_dir(&folder).args(args));
         assert_eq!(run.code, 1, "{}", run.stdout);
         run.complains(expected);
@@ -81,7 +82,15 @@ fn an_output_that_cannot_be_written_is_refused_before_training() {
 #[test]
 fn the_work_is_finished_when_the_reader_has_gone() {
     let folder = folder();
-    let args = ["train", "PenDigits", "--max-epochs", "3", "--json"];
+    let args = [
+        "train",
+        "PenDigits",
+        "--model",
+        "lstm",
+        "--max-epochs",
+        "3",
+        "--json",
+    ];
     let mut child = Command::new(env!("CARGO_BIN_EXE_haltwise"))
         .current_dir(&folder)
         .args(args)

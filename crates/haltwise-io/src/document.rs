@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::error::{Error, ErrorKind, Result};
 use crate::evidence_file::EVIDENCE;
 use crate::memory::Size;
+use crate::model_file::header_texts;
 use crate::problem::{Checked, Problem};
 use crate::proposal_file::PROPOSAL;
 use crate::rule_file::RULE;
@@ -73,8 +74,8 @@ impl Kind {
         write_whole(path, |out| out.write_all(self.json(content)?.as_bytes()))
     }
 
-    /// Reads a file. Refuses one that is damaged, contradicts itself or was written in a
-    /// newer format.
+    /// Reads a file, or what a model file holds under the name of the format. Refuses one that is
+    /// damaged, contradicts itself or was written in a newer format.
     pub(crate) fn read<T: DeserializeOwned>(&self, path: &Path) -> Result<T> {
         let name = self.name;
         let unreadable = |e: io::Error| {
@@ -90,12 +91,24 @@ impl Kind {
         let mut bytes = Vec::new();
         let mut start = (&mut file).take(Format::START);
         start.read_to_end(&mut bytes).map_err(unreadable)?;
+        if let Some(mut texts) = header_texts(&mut bytes, &mut file).map_err(unreadable)? {
+            let text = texts
+                .remove(self.format)
+                .ok_or_else(|| self.not_in_model(path))?;
+            let found = self.parse(text.as_bytes());
+            return found.map_err(|problem| problem.in_file(path));
+        }
         // A file of another kind may be huge, and its start is enough to recognise it.
         if Format::seen(&bytes).is_none_or(|found| found == Format::Jsonl) {
             let mut rest = file.take(LONGEST);
             rest.read_to_end(&mut bytes).map_err(unreadable)?;
         }
         self.parse(&bytes).map_err(|problem| problem.in_file(path))
+    }
+
+    fn not_in_model(&self, path: &Path) -> Error {
+        let what = format!("it is a model without a {0}; name the {0} file", self.name);
+        Error::new(path, what).of_kind(ErrorKind::Format)
     }
 
     /// Reads the bytes of a file.

@@ -10,6 +10,7 @@ mod export;
 #[cfg(feature = "columnar")]
 mod files;
 mod memory;
+mod model_file;
 mod npy;
 mod npz;
 mod problem;
@@ -25,9 +26,10 @@ pub use export::{ExportError, ExportTo, LiveRule, export_rule, parse_live_rule};
 #[cfg(feature = "columnar")]
 pub use files::{Files, LEAST_MEMORY, Needed};
 pub use memory::MEMORY;
+pub use model_file::{ModelTexts, model_texts, read_model_texts, with_model_texts};
 pub use npz::{Integers, read_integers};
 pub use proposal_file::{read_proposal, write_proposal};
-pub use rule_file::{parse_rule, read_rule, rule_json, write_rule};
+pub use rule_file::{RULE_IN_MODEL, parse_rule, read_rule, rule_json, write_rule};
 pub use stretches::in_stretches;
 pub use traces::{
     CLASSIFIER, Columns, Format, Layout, Snapshot, Take, TraceWriter, Visit, WriteOptions,

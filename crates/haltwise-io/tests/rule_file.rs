@@ -8,7 +8,7 @@ use std::path::Path;
 
 use haltwise::simulate::{Atom, Process};
 use haltwise::{Ask, Inputs, Method, Plan, Rule};
-use haltwise_io::{parse_rule, read_rule, rule_json, write_rule};
+use haltwise_io::{RULE_IN_MODEL, parse_rule, read_rule, rule_json, with_model_texts, write_rule};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -34,6 +34,30 @@ fn rule() -> Rule {
     let rule = plan.unwrap().calibrate(given).unwrap().rule;
     assert!(rule.halts_early() && rule.trail().len() > 1);
     rule
+}
+
+#[test]
+fn a_rule_is_read_out_of_a_model_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("early.safetensors");
+    let (model, rule) = (b"\x02\0\0\0\0\0\0\0{}", rule());
+    let texts = [(RULE_IN_MODEL.to_owned(), rule_json(&rule).unwrap())];
+    std::fs::write(&path, with_model_texts(model, texts.into()).unwrap()).unwrap();
+    assert_eq!(read_rule(&path).unwrap(), rule);
+    assert_eq!(parse_rule(&std::fs::read(&path).unwrap()).unwrap(), rule);
+    // What is changed in it is refused as in a file of its own.
+    let text = rule_json(&rule)
+        .unwrap()
+        .replace("\"alpha\": 0.1", "\"alpha\": 0.01");
+    let texts = [(RULE_IN_MODEL.to_owned(), text)];
+    std::fs::write(&path, with_model_texts(model, texts.into()).unwrap()).unwrap();
+    assert!(read_rule(&path).is_err());
+    std::fs::write(&path, model).unwrap();
+    let refused = read_rule(&path).unwrap_err().to_string();
+    assert!(
+        refused.contains("it is a model without a rule; name the rule file"),
+        "{refused}"
+    );
 }
 
 #[test]

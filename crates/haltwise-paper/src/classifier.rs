@@ -1,16 +1,25 @@
-//! A trained LSTM over series: what it says about every prefix, written as traces.
+//! Trained classifiers over series: what they say about every prefix, written as traces.
 
-use std::borrow::Cow;
+mod network;
+mod prefix;
+
+use std::ffi::OsStr;
 use std::path::Path;
 
-use haltwise::Sequence;
+use haltwise_io::read_model_texts;
 use haltwise_io::series::SeriesSet;
-use haltwise_io::{TraceWriter, WriteOptions};
-use haltwise_lstm::{Device, Model, Scores, Series};
+use haltwise_lstm::Device;
 
-/// A set as the network reads it: sequence after sequence, none of them padded.
-pub fn network_series(set: &SeriesSet) -> haltwise_lstm::Result<Series<'_>> {
-    Series::packed(set.values(), set.starts(), set.features())
+pub use network::{network_series, write_traces};
+pub use prefix::{prefix_series, write_out_of_sample};
+
+/// A trained classifier of either kind.
+#[derive(Debug)]
+pub enum Model {
+    /// The two-head LSTM. Its steps are time points.
+    Network(Box<haltwise_lstm::Model>),
+    /// The prefix classifier. Its steps are checkpoints.
+    Prefix(haltwise_prefix::Model),
 }
 
 /// What came of scoring.
@@ -24,62 +33,93 @@ pub struct Written {
     pub gpu_failed: Option<String>,
 }
 
-/// Writes one trace per sequence. `done` gets the number of sequences scored since its last call.
-pub fn write_traces(
-    model: &Model,
-    set: &SeriesSet,
-    places: &[usize],
-    output: &Path,
-    with_probs: bool,
-    device: Device,
-    done: impl Fn(usize),
-) -> anyhow::Result<Written> {
-    let head = match model.shape().gap_head {
-        true => "gap head of haltwise-lstm: P(no gap)",
-        false => "confidence head of haltwise-lstm: P(prediction right)",
-    };
-    let options = WriteOptions {
-        metadata: vec![("score".into(), head.into())],
-        ..WriteOptions::default()
-    };
-    let mut writer = TraceWriter::create(output, options)?;
-    let mut right = 0;
-    let mut stream = model.score_on(network_series(set)?, device)?;
-    let gpu = stream.gpu().map(String::from);
-    for scores in stream.by_ref() {
-        let scores = scores?;
-        let safety = safety(&scores);
-        for (i, &length) in scores.lengths.iter().enumerate() {
-            let sequence = scores.first + i;
-            let label = set.labels()[sequence];
-            right += usize::from(scores.full_prediction(i) == label);
-            let steps = i * scores.steps..i * scores.steps + length;
-            let probs = steps.start * scores.classes..steps.end * scores.classes;
-            writer.write(Sequence {
-                id: Some(&format!("{}:{}", set.name(), places[sequence] + 1)),
-                label: Some(label),
-                predictions: Some(&scores.predictions[steps.clone()]),
-                scores: Some(&safety[steps]),
-                probs: with_probs.then(|| (&scores.probabilities[probs], scores.classes)),
-                ..Sequence::default()
-            })?;
-        }
-        done(scores.lengths.len());
-    }
-    writer.finish()?;
-    let gpu_failed = stream.given_up();
-    Ok(Written {
-        right,
-        gpu,
-        gpu_failed: gpu_failed.map(|why| format!("the CPU scored in its place: {why}")),
-    })
-}
+/// The name under which a prefix classifier's file holds all but its numbers.
+const PREFIX: &str = "haltwise-prefix";
 
-/// How safe the model finds it to stop: by the head that was trained for just
-/// that, where there is one, else by how likely it finds its prediction right.
-fn safety(scores: &Scores) -> Cow<'_, [f32]> {
-    match &scores.gap {
-        Some(gap) => gap.iter().map(|gap| 1.0 - gap).collect(),
-        None => Cow::Borrowed(&scores.confidence),
+impl Model {
+    /// Reads a model. The texts in the file tell its kind.
+    pub fn load(path: &Path) -> anyhow::Result<Self> {
+        let pickled =
+            |name: &OsStr| name.eq_ignore_ascii_case("pt") || name.eq_ignore_ascii_case("pth");
+        let texts = match path.extension().is_some_and(pickled) {
+            true => None,
+            false => read_model_texts(path)?,
+        };
+        Ok(
+            match texts.is_some_and(|texts| texts.contains_key(PREFIX)) {
+                true => Self::Prefix(haltwise_prefix::Model::load(path)?),
+                false => Self::Network(Box::new(haltwise_lstm::Model::load(path)?)),
+            },
+        )
+    }
+
+    /// The name of each class; `None` if the file has no names, as PyTorch's have none.
+    pub fn class_names(&self) -> Option<&[String]> {
+        match self {
+            Self::Network(model) => model.training().map(|_| model.classes()),
+            Self::Prefix(model) => Some(model.classes()),
+        }
+    }
+
+    /// The number of classes.
+    pub fn classes(&self) -> usize {
+        match self {
+            Self::Network(model) => model.shape().classes,
+            Self::Prefix(model) => model.classes().len(),
+        }
+    }
+
+    /// The number of steps in the trace of a series with this many time points.
+    pub fn steps(&self, points: usize) -> usize {
+        match self {
+            Self::Network(_) => points,
+            Self::Prefix(model) => model.reached(points),
+        }
+    }
+
+    /// The bytes that scoring takes besides the series, the longest of which has this many points.
+    pub fn working_memory(&self, longest: usize) -> u64 {
+        match self {
+            Self::Network(model) => model.working_memory(longest),
+            Self::Prefix(model) => prefix::working_memory(model, longest),
+        }
+    }
+
+    /// The approximate share of the series that trained the model, value for value; `None` if that is
+    /// not known.
+    pub fn seen_share(&self, set: &SeriesSet) -> anyhow::Result<Option<f64>> {
+        Ok(match self {
+            Self::Network(model) => {
+                let series = network_series(set)?;
+                model
+                    .training()
+                    .and_then(|training| training.seen_share(&series))
+            }
+            Self::Prefix(model) => model.training().seen_share(&prefix_series(set)?),
+        })
+    }
+
+    /// Writes one trace per series. `places` are those of the series in the whole dataset.
+    pub fn write_traces(
+        &self,
+        set: &SeriesSet,
+        places: &[usize],
+        output: &Path,
+        with_probs: bool,
+        device: Device,
+    ) -> anyhow::Result<Written> {
+        match self {
+            Self::Network(model) => {
+                write_traces(model, set, places, output, with_probs, device, |_| {})
+            }
+            Self::Prefix(model) => {
+                let right = prefix::write_answers(model, set, places, output, with_probs)?;
+                Ok(Written {
+                    right,
+                    gpu: None,
+                    gpu_failed: None,
+                })
+            }
+        }
     }
 }
