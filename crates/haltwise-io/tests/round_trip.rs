@@ -59,6 +59,7 @@ impl Owned {
                 label: *label,
             }),
             losses: self.losses.as_deref(),
+            class_names: None,
             about: About {
                 group: self.group.as_deref(),
                 unit: self.unit.as_deref(),
