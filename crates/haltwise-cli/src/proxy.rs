@@ -41,8 +41,10 @@ Example:
   haltwise proxy --rule rule.json --server http://localhost:8000 --listen 127.0.0.1:8088
 
 The rule is made by `calibrate` from traces of `vote`. Votes are sampled as it was calibrated, at
-its temperature, whatever a request says. It promises for prompts like those of its traces:
-\"promised\" is false where a request has another form (several messages, other fields).
+its temperature, whatever a request says. It promises for prompts like those of its traces. A request
+with other messages, other words around the question or other fields is passed on as it is, without
+votes: \"promised\" is false, and \"reason\" says what differs. `vote --requests` calibrates for what
+clients send. A client that sends \"x-haltwise: off\" gets no votes.
 
 With --store, a share of the requests is audited: answered when the rule halts, and voted on to the
 end in the background. Their replies have an \"audit\" in \"haltwise\": the id for its label, where the
@@ -109,6 +111,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_SERVER_KEY")]
     server_key_env: String,
 
+    /// What becomes of requests that the rule promises nothing about
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "pass")]
+    unpromised: Unpromised,
+
+    /// Another name under which the server knows the rule's model; may be repeated
+    #[arg(long = "alias", value_name = "NAME")]
+    aliases: Vec<String>,
+
     /// Audit a share of the requests and watch the promise; the folder for that
     #[arg(long, value_name = "FOLDER")]
     store: Option<PathBuf>,
@@ -118,6 +128,14 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     watch: WatchArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Unpromised {
+    /// They are passed on as they are, without votes
+    Pass,
+    /// They are voted on all the same
+    Vote,
 }
 
 impl Args {
@@ -157,6 +175,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
              another way: nothing is promised"
         ));
     }
+    if rule.promise().is_none() && args.unpromised == Unpromised::Pass {
+        log.warn(&format!(
+            "{file}: the rule promises nothing, so that no request is voted on; calibrate one that \
+             does, or give --unpromised vote"
+        ));
+    }
     let keys = args.keys()?;
     if keys.is_empty() && !args.listen.ip().is_loopback() {
         bail!(
@@ -183,6 +207,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         timeout: Duration::from_secs_f64(args.timeout),
         retries: args.retries,
         concurrency: args.concurrency.get(),
+        votes_without_promise: args.unpromised == Unpromised::Vote,
+        aliases: args.aliases.clone(),
         connections: doors.limits(args.concurrency.get() + OTHER_FILES, &log),
         tls: doors.tls()?,
         ..Options::new(&args.server)
