@@ -81,7 +81,7 @@ embedded:
 	scripts/cross.sh thumbv7em-none-eabihf core -q -p haltwise-c --lib --profile embedded
 
 # The npm package, in target/npm: a module for all that it does, and a larger one that reads
-# Parquet, too, in which zstd is C.
+# Parquet is also there; its zstd is C.
 WASM := target/wasm32-unknown-unknown/web/haltwise_wasm.wasm
 BINDGEN := target/bindgen/debug/haltwise-bindgen
 NPM := target/npm
@@ -270,7 +270,8 @@ SIZES ?= 250000x100 500000x100 1000000x100 2000000x100 250000x200 250000x400 100
 bench-scale:
 	$(CARGO) bench -p haltwise-io --bench scale -- $(SIZES)
 
-# The server under load from another process.
+# The server under load from another process: lines on a few connections, WebSockets, and 64 connections
+# with one observation a request.
 bench-serve:
 	$(CARGO) bench -p haltwise-cli --bench serve
 

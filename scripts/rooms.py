@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Checks the rooms of the heart, and the length of all source files.
+"""Checks the map, the rooms of the heart, and the length of all source files.
+
+Every path between backticks in ARCHITECTURE.md must exist, and every crate must have a row.
 
 The rooms are the folders of crates/haltwise/src, in the order of the map in ARCHITECTURE.md. A
 file may import from its own room and from those before it.
@@ -24,14 +26,43 @@ SOURCES = (
     "web/npm/*.js",
     "web/site/*.js",
 )
+# A path on the map begins in one of these, or in a crate or the folder of a path on its line.
+BEGINNINGS = (ROOT, ROOT / "crates", HEART, HEART.parent, ROOT / "crates/haltwise-serve/src")
 # What stands at the root of the crate.
 ROOT_FILES = {"lib", "calibrate"}
 
 
-def rooms_on_the_map() -> list[str]:
+def section(name: str) -> str:
     text = (ROOT / "ARCHITECTURE.md").read_text()
-    section = text.split("## The rooms of the heart")[1].split("\n## ")[0]
-    return re.findall(r"^\| `(\w+)/` \|", section, re.M)
+    return text.split(f"\n## {name}\n")[1].split("\n## ")[0]
+
+
+def rooms_on_the_map() -> list[str]:
+    return re.findall(r"^\| `(\w+)/` \|", section("The rooms of the heart"), re.M)
+
+
+def check_paths():
+    """The paths of the map that do not exist."""
+    for number, line in enumerate((ROOT / "ARCHITECTURE.md").read_text().splitlines(), 1):
+        crates = [ROOT / "crates" / name / "src" for name in re.findall(r"`(haltwise-\w+)`", line)]
+        places = [*crates, *BEGINNINGS]
+        for path in re.findall(r"`([\w.-]+/[\w./-]*|[\w-]+\.(?:rs|py|md|js|toml))`", line):
+            found = [place / path for place in places if (place / path).exists()]
+            if not found:
+                yield f"ARCHITECTURE.md:{number}: there is no {path}"
+            for place in found:
+                places.insert(0, place if place.is_dir() else place.parent)
+
+
+def check_crates():
+    """The crates without a row of their own."""
+    cells = re.findall(r"^\| (`.*?) \|", section("Crates"), re.M)
+    rows = {name for cell in cells for name in re.findall(r"`([\w-]+)`", cell)}
+    crates = {path.name for path in (ROOT / "crates").iterdir() if path.is_dir()}
+    for crate in sorted(crates - rows):
+        yield f"ARCHITECTURE.md: no row for the crate {crate}"
+    for crate in sorted(rows - crates):
+        yield f"ARCHITECTURE.md: there is no crate {crate}"
 
 
 def imports(path: Path):
@@ -96,6 +127,7 @@ def check_lengths() -> list[str]:
 def main() -> int:
     order = rooms_on_the_map()
     faults = check_map(order) or check_directions(order)
+    faults += [*check_paths(), *check_crates()]
     faults += check_lengths()
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -70,8 +70,8 @@ method : str, default "adaptive"
         None,
         """\
 score : str, optional
-    What says how safe it is to stop. By default what the traces carry; with the method
-    adaptive, that or the learned one, whichever promises to halt earlier.
+    The score, which says how safe it is to stop. By default the score of the traces; with
+    the method adaptive, that or the learned one, whichever promises to halt earlier.
     ``"confidence"``: The score that the traces carry.
     ``"max-probability"``: The largest class probability.
     ``"margin"``: The largest class probability less the second largest.
@@ -134,7 +134,7 @@ grid_step : float, default 0.01
         None,
         """\
 screen_by : str, default "risk"
-    With the methods conditional and screen-only: what screening asks of a threshold.
+    With the methods conditional and screen-only: how to choose a threshold.
     ``"risk"``: The smallest threshold whose gap among the screening traces is at most
     alpha.
     ``"p-value"``: The smallest threshold whose p-value on the screening traces is at most
@@ -157,7 +157,7 @@ promise : str, default "halted-by"
         "gap",
         """\
 loss : str, default "gap"
-    What stopping early may lose.
+    The loss that stopping early may cause.
     ``"gap"``: The full prediction is right and the early one is wrong; labels may be
     missing.
     ``"disagreement"``: The early prediction differs from the full one; needs no labels.
@@ -179,8 +179,8 @@ scale : float, optional
         None,
         """\
 by : str or array of (n), optional
-    Promise it separately for each value of this column, such as a hospital or a device, or
-    of the true `label`.
+    Guarantee the promise separately for each value of this column, such as a hospital or a
+    device, or for each true class (`label`).
 """,
     ),
     "unit": Option(
@@ -188,8 +188,8 @@ by : str or array of (n), optional
         None,
         """\
 unit : str or array of (n), optional
-    Sequences with the same value in this column, such as a patient or a driver, are one
-    draw: they are split and certified as a whole.
+    Count all sequences with the same value in this column, such as a patient or a driver,
+    as one draw. They are split and certified as a whole.
 """,
     ),
     "weight": Option(
@@ -197,8 +197,8 @@ unit : str or array of (n), optional
         None,
         """\
 weight : str or array of (n), optional
-    Promise it for a declared shift: this column says how much more often each sequence
-    occurs where the rule will be used.
+    Guarantee the promise for a declared shift. This column says how much more often each
+    sequence occurs where the rule will be used.
 """,
     ),
     "weight_bound": Option(
@@ -206,7 +206,8 @@ weight : str or array of (n), optional
         None,
         """\
 weight_bound : float, optional
-    With `weight`: the largest weight allowed. About one trace in so many counts.
+    With `weight`: the largest weight allowed. With bound B and a mean weight of 1, about
+    one trace in B is used.
 """,
     ),
     "cost": Option(
@@ -214,9 +215,9 @@ weight_bound : float, optional
         None,
         """\
 cost : str, array of (n, T), or array of (T), optional
-    What reading a step costs: a column with a cost per step, or costs such as 1,1,4, of
-    which the last also holds for later steps. The rule then minimises the cost instead of
-    the halt time. By default every step as much.
+    The cost of reading a step: a column with a cost per step, or costs such as 1,1,4. The
+    last cost applies to all later steps. The rule then minimises the cost instead of the
+    halt time. By default every step as much.
 """,
     ),
 }
@@ -228,8 +229,8 @@ EVIDENCE: dict[str, Option] = {
         None,
         """\
 looks : sequence of int, optional
-    Certify more than once while traces come in: after so many of them in all, those that
-    propose the rules among them. Each look has an equal share of `delta`.
+    Certify when the number of traces reaches each N. N includes the traces used to propose
+    rules. Each look has an equal share of `delta`.
 """,
     ),
 }

@@ -228,10 +228,10 @@ def forecast(
 
 def found(calibrated: tuple[_core.Rule, list[tuple[bool, str]]], stacklevel: int = 3) -> Rule:
     """Warns of what the user should check, and returns the rule."""
-    core, remarks = calibrated
+    core, found_warnings = calibrated
     rule = Rule._of(core)
-    for alike, remark in remarks:
-        warnings.warn(remark, Alike if alike else UserWarning, stacklevel=stacklevel)
+    for alike, text in found_warnings:
+        warnings.warn(text, Alike if alike else UserWarning, stacklevel=stacklevel)
     if not core.halts_early():
         why = rule.shortfall() or ""
         warnings.warn(f"the rule halts no sequence early. {why}".strip(), stacklevel=stacklevel)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
 
-#: What candidates take: their method is given by how they are made.
+#: The options of candidates. The way of making them gives the method.
 TAKEN = {name: option for name, option in {**OPTIONS, **EVIDENCE}.items() if name != "method"}
 
 
@@ -141,7 +141,7 @@ class Evidence:
     _inner: _core.Evidence
 
     def __init__(self, candidates: Candidates, certifying: Traces) -> None:
-        terms = json.loads(candidates.to_json())["plan"].get("terms", {})
+        terms = json.loads(candidates._inner.terms())
         certifying = certifying._held_to(terms, lenient=False)
         self._inner = _core.Evidence.collect(candidates._inner, certifying)
         alike = self._inner.alike()

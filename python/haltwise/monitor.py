@@ -28,8 +28,9 @@ class Monitor:
 
     If the rule was calibrated with ``unit=``, the streams of a unit are tied, and each unit
     counts once. Draw whole units, and audit all streams of a drawn unit. Until
-    :meth:`close_units`, a unit counts as no loss. Streams that begin in it later are not
-    counted; ``verdict()["unwatched"]`` has their number.
+    :meth:`close_units`, a unit counts as no loss. Close units at times that do not depend on
+    losses. Streams that begin in a closed unit are not counted; ``verdict()["unwatched"]`` has
+    their number.
 
     If the rule promises something to each true class, the monitor watches all classes
     together: no alarm says nothing about a single class. No monitor watches a rule by unit
@@ -86,7 +87,9 @@ class Monitor:
 
     def close_units(self) -> bool:
         """Declares that no more streams begin in the units so far. Until then each of them
-        counts as no loss. Returns whether an alarm was raised, now or before."""
+        counts as no loss. When you call it must not depend on losses: call it by the clock, or
+        when all units so far are complete. Returns whether an alarm was raised, now or
+        before."""
         self._inner.close_units()
         return self.alarm
 

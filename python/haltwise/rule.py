@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import warnings
@@ -215,8 +216,7 @@ class Rule:
     @property
     def record(self) -> dict[str, Any]:
         """The rule file as a dictionary."""
-        record: dict[str, Any] = json.loads(self.to_json())
-        return record
+        return copy.deepcopy(self._fields)
 
     @property
     def halts_early(self) -> bool:

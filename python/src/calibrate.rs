@@ -14,7 +14,7 @@ use crate::arrays::Arrays;
 use crate::failure::{Failure, value_error};
 use crate::rule::Rule;
 
-/// What is asked for: a dictionary by the names of the heart's list; `None` asks for what is usual.
+/// Options by the names of the heart's list. `None` asks for the default.
 pub(crate) struct Options(Ask);
 
 impl<'py> FromPyObject<'_, 'py> for Options {
@@ -79,12 +79,13 @@ pub(crate) fn check_options(options: Options) -> PyResult<()> {
 /// A rule, and warnings about its calibration.
 pub(crate) type Found = (Rule, Vec<(bool, String)>);
 
-/// Remarks in words. Each says whether it is about identical sequences: users who know that
+/// Warnings in words. Each says whether it is about identical sequences: users who know that
 /// theirs differ can ignore it.
 pub(crate) fn found(calibrated: Calibrated) -> Found {
     let warnings = calibrated.warnings.iter();
-    let told = warnings.map(|warning| (matches!(warning, Warning::Alike(_)), warning.to_string()));
-    (Rule(calibrated.rule), told.collect())
+    let warnings =
+        warnings.map(|warning| (matches!(warning, Warning::Alike(_)), warning.to_string()));
+    (Rule(calibrated.rule), warnings.collect())
 }
 
 /// Finds a rule. `fit` and `screen` are other traces to fit to and to screen on. Without
@@ -103,10 +104,9 @@ pub(crate) fn calibrate(
     let screen = screen.as_ref().map(Arrays::views).transpose()?;
     let calibrated = py.detach(|| {
         plan.calibrate(Inputs {
-            traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),
-            classifier: None,
+            ..Inputs::one(&traces)
         })
     })?;
     Ok(found(calibrated))

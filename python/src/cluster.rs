@@ -270,10 +270,9 @@ pub(crate) fn calibrate_cluster(
             screen.map(|screen| Cluster::new(screen, plan.terms())),
         );
         plan.calibrate(Inputs {
-            traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),
-            classifier: None,
+            ..Inputs::one(&traces)
         })
     })?;
     Ok(found(calibrated))

@@ -2,8 +2,9 @@
 //! certified.
 
 use haltwise::corridor::Source;
+use haltwise::plan::Word;
 use haltwise::traces::{MAX_STEPS, Survey};
-use haltwise::{Inputs, Proposal};
+use haltwise::{Inputs, Proposal, ToCertify};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -50,9 +51,11 @@ impl Candidates {
         }
         let plan = options.plan(false, false)?;
         let views = traces.views()?;
-        let t_max = t_max.unwrap_or(0);
-        let (proposal, _remarks) =
-            py.detach(|| plan.propose_for_others(Inputs::one(&views), t_max, certifying))?;
+        let given = Inputs::one(&views).to_certify(ToCertify {
+            t_max: t_max.unwrap_or(0),
+            sequences: certifying,
+        });
+        let (proposal, _warnings) = py.detach(|| plan.propose(given))?;
         Ok(Self(proposal))
     }
 
@@ -67,11 +70,14 @@ impl Candidates {
         serde_json::to_string(self).map_err(value_error)
     }
 
+    /// The terms of the promise, as in a rule file.
+    fn terms(&self) -> PyResult<String> {
+        serde_json::to_string(self.0.plan().terms()).map_err(value_error)
+    }
+
     /// How the rules were found.
-    fn method(&self) -> String {
-        let method = serde_json::to_value(self.0.plan().method());
-        let word = method.ok().and_then(|m| m.as_str().map(str::to_owned));
-        word.unwrap_or_default()
+    fn method(&self) -> &'static str {
+        self.0.plan().method().word()
     }
 
     /// The thresholds of each rule, in the order of the tests.

@@ -89,7 +89,7 @@ impl Monitor {
             None if self.inner.watch().is_by_unit() => {
                 return Err(value_error("the promise is about units: give unit="));
             }
-            _ => Some(self.inner.begin(block, place)),
+            _ => self.inner.begin(block, place),
         };
         self.running.insert(id, running);
         Ok(())

@@ -2,7 +2,6 @@
 
 use haltwise::evaluate::Stretches;
 use haltwise::plan::Word;
-use haltwise::score::ScoreSource;
 use haltwise::{Decision, State};
 use haltwise_io::{in_stretches, parse_rule, rule_json, write_rule};
 use haltwise_report::words;
@@ -56,7 +55,7 @@ impl Rule {
         scores: Floats<'py, Ix2>,
         lengths: Option<PyReadonlyArray1<'py, u32>>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
-        if matches!(self.0.source(), ScoreSource::Gap(_)) {
+        if self.0.source().learned().is_some() {
             return Err(value_error(
                 "the rule judges a learned score, which is computed from the class probabilities \
                  (or predictions) and the scores it was fitted to; give those",

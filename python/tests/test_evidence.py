@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from conftest import simulated
 
-from haltwise import Candidates, Evidence, calibrate
+from haltwise import Candidates, Evidence, Traces, calibrate
 
 
 def test_any_way_of_cutting_the_data_gives_the_same_rule(traces):
@@ -76,6 +76,20 @@ def test_what_does_not_add_up_is_refused(traces):
         Evidence(Candidates.backward(traces[:1000]), simulated(10, steps=11))
     with pytest.raises(ValueError, match="damaged"):
         Evidence.from_json(one.to_json().replace('"sequences":500', '"sequences":499', 1))
+
+
+def test_sequences_without_a_label_are_no_evidence_of_small_gaps(traces):
+    without = np.where(np.arange(len(traces)) % 5 == 0, np.array(traces.labels), np.nan)
+    some = Traces(np.array(traces.scores), np.array(traces.predictions), without)
+    every = [
+        Candidates.backward(traces[:2000]),
+        Candidates.one_threshold(traces.t_max),
+        Candidates.adaptive(traces[:1500], 2000),
+    ]
+    for candidates in every:
+        labelled = Evidence(candidates, traces[2000:2500])
+        with pytest.raises(ValueError, match="has no label, so its gap is unknown"):
+            labelled + Evidence(candidates, some[2500:])
 
 
 @pytest.mark.parametrize("t_max", [-1, 0, 2**24, 2**62])

@@ -133,6 +133,19 @@ def test_any_number_of_executors_gives_the_rule_of_one_machine(executors, traces
                 here = haltwise.calibrate(traces._with(**columns), **asked)
                 there = spark.calibrate(with_columns, **asked)
                 assert there.to_json() == here.to_json(), asked
+            # A gap cannot be counted without a label, on one machine or on many.
+            some = df.withColumn("label", f.when(number % 5 == 0, f.col("label"))).cache()
+            labels = np.where(numbers % 5 == 0, np.array(traces.labels), np.nan)
+            for method in ("conditional", "marginal"):
+                with pytest.raises(ValueError, match="label"):
+                    haltwise.calibrate(
+                        scores=np.array(traces.scores),
+                        predictions=np.array(traces.predictions),
+                        labels=labels,
+                        method=method,
+                    )
+                with pytest.raises(ValueError, match="label"):
+                    spark.calibrate(some, method=method)
             free = spark.calibrate(df.drop("label"), loss="disagreement")
             assert (
                 free.thresholds.tolist()

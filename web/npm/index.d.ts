@@ -79,7 +79,7 @@ export class Traces {
 export interface Options {
   /** How to find the rule. By default adaptive. */
   method?: "adaptive" | "marginal" | "conditional" | "screen-only";
-  /** What says how safe it is to stop. By default what the traces carry; with the method adaptive, that or the learned one, whichever promises to halt earlier. */
+  /** The score, which says how safe it is to stop. By default the score of the traces; with the method adaptive, that or the learned one, whichever promises to halt earlier. */
   score?: "confidence" | "max-probability" | "margin" | "gap";
   /** The share of the traces that is set aside to fit to, if no others are given. By default 0.3. */
   fitFraction?: number;
@@ -93,23 +93,23 @@ export interface Options {
   delta?: number;
   /** The distance between the thresholds that the paper's methods choose from. By default 0.01. */
   gridStep?: number;
-  /** With the methods conditional and screen-only: what screening asks of a threshold. By default risk. */
+  /** With the methods conditional and screen-only: how to choose a threshold. By default risk. */
   screenBy?: "risk" | "p-value";
   /** With the method adaptive: which sequences the promise covers. By default halted-by. */
   promise?: "halted-by" | "average";
-  /** What stopping early may lose. By default gap. */
+  /** The loss that stopping early may cause. By default gap. */
   loss?: "gap" | "disagreement" | "given" | "absolute";
   /** With the loss absolute: how much further from the truth counts as a loss of 1. */
   scale?: number;
-  /** Promise it separately for each value of this column, such as a hospital or a device, or of the true `label`. */
+  /** Guarantee the promise separately for each value of this column, such as a hospital or a device, or for each true class (`label`). */
   by?: string;
-  /** Sequences with the same value in this column, such as a patient or a driver, are one draw: they are split and certified as a whole. */
+  /** Count all sequences with the same value in this column, such as a patient or a driver, as one draw. They are split and certified as a whole. */
   unit?: string;
-  /** Promise it for a declared shift: this column says how much more often each sequence occurs where the rule will be used. */
+  /** Guarantee the promise for a declared shift. This column says how much more often each sequence occurs where the rule will be used. */
   weight?: string;
-  /** With `weight`: the largest weight allowed. About one trace in so many counts. */
+  /** With `weight`: the largest weight allowed. With bound B and a mean weight of 1, about one trace in B is used. */
   weightBound?: number;
-  /** What reading a step costs: a column with a cost per step, or costs such as 1,1,4, of which the last also holds for later steps. The rule then minimises the cost instead of the halt time. By default every step as much. */
+  /** The cost of reading a step: a column with a cost per step, or costs such as 1,1,4. The last cost applies to all later steps. The rule then minimises the cost instead of the halt time. By default every step as much. */
   cost?: string | number[];
 }
 

@@ -36,8 +36,8 @@ function method() {
   return at("wishes").elements.method.value;
 }
 
-// What is wished for, by option, with the methods that a wish goes with and whether files are read
-// by it: the page says all that of its fields, as the list of options has it.
+// The wishes by option, each with the methods it goes with and whether it changes how files are
+// read. The page's fields carry these facts from the list of options.
 function wishes() {
   const all = { method: { value: method() } };
   for (const field of at("wishes").querySelectorAll("[data-option]")) {

@@ -60,7 +60,7 @@ function close({ role }) {
 
 function find(method, wishes) {
   const began = performance.now();
-  // What does not go with a method is not asked of it.
+  // Ask a method only for the options that it takes.
   const asked = values(wishes, ({ methods }) => methods === undefined || methods.includes(method));
   const { rule, warnings } = api.calibrate(opened.get("traces"), { ...asked, method });
   return { method, rule, warnings, took: performance.now() - began };

@@ -1,7 +1,7 @@
 //! `haltwise serve` under load from this process: observations per second through
-//! a few connections, the memory of a million open streams, the time from the line
-//! that halts a stream to its answer on the disk, and the time to start again over
-//! a long log.
+//! a few connections and WebSockets, requests with one observation each, the memory of a
+//! million open streams, the time from the line that halts a stream to its answer on the disk,
+//! and the time to start again over a long log.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
@@ -132,6 +132,96 @@ fn throughput(folder: &Path, audit: f64) -> f64 {
     sent as f64 / start.elapsed().as_secs_f64()
 }
 
+/// How many connections ask for one observation at a time, and for how long.
+const OBSERVERS: usize = 64;
+const OBSERVING: Duration = Duration::from_secs(5);
+
+/// Requests a second with one observation each, which halts its stream: the answer is on the disk.
+fn observe(folder: &Path, audit: f64) -> f64 {
+    let server = Server::start(folder, &format!("--audit {audit}"));
+    let start = Instant::now();
+    let answered: usize = std::thread::scope(|scope| {
+        let observers: Vec<_> = (0..OBSERVERS)
+            .map(|c| {
+                let address = &server.address;
+                scope.spawn(move || observed(address, c, start))
+            })
+            .collect();
+        let answered = observers.into_iter().map(|o| o.join().expect("it goes on"));
+        answered.sum()
+    });
+    answered as f64 / start.elapsed().as_secs_f64()
+}
+
+/// One connection of [`observe`]: how many answers it had.
+fn observed(address: &str, connection: usize, start: Instant) -> usize {
+    let mut stream = TcpStream::connect(address).expect("open");
+    stream.set_nodelay(true).expect("a socket");
+    let mut answers = BufReader::new(stream.try_clone().expect("a socket"));
+    let mut number = 0;
+    while start.elapsed() < OBSERVING {
+        let line = format!(
+            "{{\"id\":\"{connection}-{number}\",\"score\":0.95,\"prediction\":1,\"end\":true}}"
+        );
+        let length = line.len();
+        let head = format!("POST /rule/observe HTTP/1.1\r\nHost: x\r\nContent-Length: {length}");
+        write!(stream, "{head}\r\n\r\n{line}").expect("open");
+        let (mut head, mut length) = (String::new(), 0);
+        while head != "\r\n" {
+            head.clear();
+            answers.read_line(&mut head).expect("open");
+            let value = head.strip_prefix("content-length: ");
+            length = value.map_or(length, |value| value.trim().parse().expect("a number"));
+        }
+        let mut body = vec![0; length];
+        answers.read_exact(&mut body).expect("open");
+        assert!(
+            body.starts_with(b"{\"answers\""),
+            "{}",
+            String::from_utf8_lossy(&body)
+        );
+        number += 1;
+    }
+    number
+}
+
+/// Observations a second through four WebSockets, in messages of a thousand streams of ten steps.
+fn websocket(folder: &Path) -> f64 {
+    let server = Server::start(folder, "--audit 0");
+    let (connections, rounds) = (4, 100);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for c in 0..connections {
+            let address = &server.address;
+            scope.spawn(move || {
+                let url = format!("ws://{address}/rule/ws");
+                let (mut socket, _) = tungstenite::connect(url).expect("open");
+                for round in 0..rounds {
+                    let mut text = String::new();
+                    for s in 0..1000 {
+                        for t in 1..=10 {
+                            let (score, end) = match t {
+                                10 => (0.95, ",\"end\":true"),
+                                _ => (0.1, ""),
+                            };
+                            text += &format!(
+                                "{{\"id\":\"{c}-{round}-{s}\",\"score\":{score},\"prediction\":1{end}}}\n"
+                            );
+                        }
+                    }
+                    socket.send(text.into()).expect("open");
+                    let mut answered = 0;
+                    while answered < 1000 {
+                        let said = socket.read().expect("open").into_text().expect("text");
+                        answered += said.lines().count();
+                    }
+                }
+            });
+        }
+    });
+    (connections * rounds * 10_000) as f64 / start.elapsed().as_secs_f64()
+}
+
 /// The memory that a million open streams take.
 fn million(folder: &Path) -> f64 {
     let server = Server::start(folder, "--audit 0.05 --max-streams 2000000");
@@ -254,6 +344,14 @@ fn main() {
         let million = rate / 1e6;
         println!("serve, {audit} audited: {million:.2} million observations a second");
     }
+    for audit in [0.0, 0.05] {
+        let rate = observe(fresh().path(), audit);
+        println!(
+            "serve, {OBSERVERS} connections to /observe, {audit} audited: {rate:.0} requests a second"
+        );
+    }
+    let million_a_second = websocket(fresh().path()) / 1e6;
+    println!("serve, 4 WebSockets: {million_a_second:.2} million observations a second");
     let memory = million(fresh().path());
     println!("serve, a million open streams: {memory:.0} MiB");
     let (median, p99) = latency(fresh().path(), 100_000, 10);

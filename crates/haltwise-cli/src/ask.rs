@@ -15,11 +15,10 @@ use crate::read::{OPTIONS, padded};
 use crate::reader::{QuestionArgs, RuleReaderArgs};
 use crate::show::{self, count, number, percent};
 
-/// Answer a question about a document, reading no more of it than the rule asks for
+/// Answer a question about a document, and stop reading when the rule says so
 ///
-/// Reads part by part, asks the model after each, and stops when the rule says
-/// so. The model, the template and all else are as the rule recorded them when
-/// it was calibrated on the traces of `read`; another model or template is refused.
+/// Reads part by part and asks the model after each. The rule recorded the model, the
+/// template and all else; `ask` uses the same and refuses others.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -33,8 +33,8 @@ Examples:
   haltwise calibrate visits.parquet --by hospital --unit patient -o rule.json
   haltwise calibrate traces/ --memory 8GiB -o rule.json
 
-Trace files: {}; several, folders of them and patterns are read as
-one set. Parquet may be larger than memory.", haltwise_io::Format::usual_extensions()))]
+Trace files: {}. Several files, folders and patterns
+are read as one set. Parquet may be larger than memory.", haltwise_io::Format::usual_extensions()))]
 pub(crate) struct Args {
     /// Trace files, folders or patterns to calibrate on
     #[arg(required = true, value_name = "TRACES")]
@@ -44,8 +44,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "RULE")]
     output: PathBuf,
 
-    /// Fit to these traces, and certify on all of TRACES (repeat for more files); of more than
-    /// 10,000 sequences, that many are drawn
+    /// Fit to these traces, and certify on all of TRACES (repeat for more files). At most 10,000
+    /// are used, drawn at random
     #[arg(long, value_name = "OTHER")]
     fit: Vec<PathBuf>,
 
@@ -97,10 +97,10 @@ fn calibrate(args: &Args, plan: &Plan) -> anyhow::Result<Calibrated> {
         let fit = other(&args.fit, of_fit)?;
         let screen = other(&args.screen, of_screen)?;
         plan.calibrate(Inputs {
-            traces: &traces,
             fit: fit.as_ref(),
             screen: screen.as_ref(),
             classifier,
+            ..Inputs::one(&traces)
         })
     })
 }

@@ -20,7 +20,7 @@ Example:
   haltwise evidence candidates.json traces/part-2.parquet -o 2.json
   haltwise certify 1.json 2.json -o rule.json")]
 pub(crate) struct Args {
-    /// What `haltwise evidence` wrote, all of it
+    /// All files that `haltwise evidence` wrote
     #[arg(required = true, value_name = "EVIDENCE")]
     evidence: Vec<PathBuf>,
 

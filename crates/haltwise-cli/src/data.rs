@@ -64,7 +64,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Fails where something is not what it should be.
+/// The exit code: failure if a dataset is wrong.
 fn exit_code(wrong: bool) -> ExitCode {
     match wrong {
         true => ExitCode::FAILURE,
@@ -131,7 +131,7 @@ fn describe(args: &Args, all: &[Status]) -> String {
     text + "Nothing is fetched from the network: download a dataset, then `haltwise data import` it.\n"
 }
 
-/// Whether a dataset is at hand, and what is to be said about it.
+/// One sentence about a dataset: whether it is at hand, and its state.
 fn here(status: &Status) -> String {
     let Some(place) = &status.place else {
         let how = status.known.map_or("", |known| known.how);

@@ -187,7 +187,7 @@ impl Faults {
         }
     }
 
-    /// What they come to, if there were any.
+    /// One sentence about these lines, if there were any.
     fn describe(&self, lines: u64) -> Option<String> {
         let of = |n, what| (n > 0).then(|| format!("{} {what}", count(n, "line", "lines")));
         let unusable = of(self.unusable, "could not be used");

@@ -15,8 +15,8 @@ use crate::show;
 /// How clients connect, and what is logged of that.
 #[derive(clap::Args)]
 pub(crate) struct DoorArgs {
-    /// Also answer to this host name; without a token or key, only IP addresses, localhost and
-    /// names without a dot are answered
+    /// Also answer to this host name. Without a token or key, the server answers only to IP
+    /// addresses, localhost and names without a dot
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
 
@@ -36,7 +36,7 @@ pub(crate) struct DoorArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Connections at the most; fewer if the system does not allow as many open files
+    /// The largest number of connections; fewer if the system allows fewer open files
     #[arg(
         long,
         value_name = "N",
@@ -65,9 +65,9 @@ enum LogFormArg {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum LogRequestsArg {
-    /// Those that failed through no fault of their client (5xx)
+    /// Requests that failed through no fault of their client (5xx)
     Failed,
-    /// All
+    /// All requests
     All,
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn stopped(
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let (stop, told) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         let mut next = async || {
             tokio::select! {
@@ -173,7 +173,7 @@ pub(crate) fn stopped(
         let _ = stop.send(());
         std::process::exit(next().await.into());
     });
-    Ok(async { drop(told.await) })
+    Ok(async { drop(stopped.await) })
 }
 
 /// The same for Ctrl-C alone.
@@ -182,7 +182,7 @@ pub(crate) fn stopped(
     drain: Duration,
     log: ServerLog,
 ) -> std::io::Result<impl Future<Output = ()>> {
-    let (stop, told) = tokio::sync::oneshot::channel();
+    let (stop, stopped) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
         drop(tokio::signal::ctrl_c().await);
         log.info(&format!(
@@ -193,5 +193,5 @@ pub(crate) fn stopped(
         drop(tokio::signal::ctrl_c().await);
         std::process::exit(show::INTERRUPTED.into());
     });
-    Ok(async { drop(told.await) })
+    Ok(async { drop(stopped.await) })
 }

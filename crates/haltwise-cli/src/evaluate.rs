@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A rule, and what it does to the traces of files, of which none is kept.
+/// A rule, and its effect on the traces of files, which are read and dropped.
 fn evaluated(path: &Path, args: &Args) -> anyhow::Result<Evaluated> {
     let traces = &args.traces;
     let rule = show::read_rule(path, traces)?;

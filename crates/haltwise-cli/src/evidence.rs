@@ -24,7 +24,7 @@ Example:
 Traces without ids are split by their position, so give all their files at once, in the order
 they were screened in.")]
 pub(crate) struct Args {
-    /// What `haltwise screen` wrote
+    /// The file that `haltwise screen` wrote
     candidates: PathBuf,
 
     /// Trace files, folders or patterns

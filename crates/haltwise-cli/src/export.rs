@@ -17,7 +17,7 @@ Examples:
   haltwise export rule.json --to rust -o rule.rs      for the crate haltwise-stream
   haltwise export rule.json --to json-min -o r.json   for JavaScript, or a program of your own")]
 pub(crate) struct Args {
-    /// What `haltwise calibrate` wrote
+    /// The rule file that `haltwise calibrate` wrote
     rule: PathBuf,
 
     /// What to write

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use haltwise::forecast::{DRAWS, Forecast, enough, forecast};
+use haltwise::plan::Word;
 use haltwise::terms::Loss;
 use haltwise::{Ask, Outputs, Plan};
 use haltwise_io::{Columns, trace_files, write_whole};
@@ -18,8 +19,8 @@ use crate::show::{self, HEADING, count, number, percent, styled};
 /// Predict how early a rule would halt with more traces
 ///
 /// Draws calibration sets of each size from a pilot set and calibrates on them. Prints how
-/// early the rules halt, with a range, and how often a rule is certified. Does so for the
-/// promise you ask for, and for the promise that needs no labels.
+/// early the rules halt, with a range, and how often a rule is certified: for the promise
+/// you ask for, and for the promise that needs no labels.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -92,23 +93,23 @@ fn is_png(path: &Path) -> bool {
 fn plans(args: &PlanArgs) -> Vec<(String, Plan)> {
     let ask = args.ask();
     let loss = ask.loss.unwrap_or_default();
-    let mut plans = vec![(name(loss).to_owned(), args.plan(false, false))];
+    let mut plans = vec![(name(loss), args.plan(false, false))];
     if loss == Loss::Gap && ask.by.as_deref() != Some("label") {
         let free = Ask {
             loss: Some(Loss::Disagreement),
             ..ask.clone()
         };
-        plans.push((name(Loss::Disagreement).to_owned(), plan::plan(free)));
+        plans.push((name(Loss::Disagreement), plan::plan(free)));
     }
     plans
 }
 
-fn name(loss: Loss<()>) -> &'static str {
-    match loss {
-        Loss::Gap => "gap, with labels",
-        Loss::Disagreement => "disagreement, no labels",
-        Loss::Given => "given loss",
-        Loss::Absolute { .. } => "absolute loss",
+fn name(loss: Loss<()>) -> String {
+    let word = loss.word();
+    match (loss.is_binary(), loss.needs_label()) {
+        (true, true) => format!("{word}, with labels"),
+        (true, false) => format!("{word}, no labels"),
+        (false, _) => format!("{word} loss"),
     }
 }
 

@@ -256,7 +256,7 @@ impl Summary {
             labelled,
             late_accuracy: share(late),
             first_step_accuracy: share(first),
-            fingerprint: traces.record().fingerprint,
+            fingerprint: traces.summary().fingerprint,
             classifier: show::classifier(&paths)?,
         })
     }

@@ -1,5 +1,5 @@
-//! The `haltwise` command: arguments, progress and messages. What it does is
-//! done by the crates it calls.
+//! The `haltwise` command: arguments, progress and messages. The crates that it
+//! calls do the work.
 
 #![forbid(unsafe_code)]
 
@@ -152,8 +152,8 @@ fn negative_numbers(command: Command) -> Command {
         .mut_subcommands(negative_numbers)
 }
 
-/// What is wrong with a number, where the standard library's words would not tell
-/// what to do.
+/// Explains an invalid number and what to do, if the standard library's message
+/// would not.
 fn plain_words(error: &clap::Error, value: &str) -> Option<String> {
     use std::error::Error as _;
     let source = error.source()?;

@@ -11,8 +11,8 @@ use crate::show::{self, count};
 /// The memory that traces may take.
 #[derive(clap::Args)]
 pub(crate) struct MemoryArgs {
-    /// The memory to stay within, such as 4GiB, at least 256MiB: traces that need more are read
-    /// twice, and screened on a sample where their screening part alone does not fit
+    /// Stay within this much memory, such as 4GiB, at least 256MiB. Larger sets are read twice. If
+    /// the screening part does not fit, a sample is used
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = bytes)]
     memory: u64,
 }
@@ -70,7 +70,7 @@ impl MemoryArgs {
         self.memory
     }
 
-    /// The files, of which no more is kept than fits; says so if it is much.
+    /// The files, as a source that keeps within the memory. Says how much they take if it is much.
     pub(crate) fn files<'p>(
         &self,
         paths: &[PathBuf],

@@ -21,8 +21,9 @@ use crate::show::{self, CAREFUL, GOOD, HEADING, count, number, percent, percent_
 ///
 /// Audit a random share of your live streams: answer them when the rule halts, but read
 /// them to their end. The traces of these streams, in the order in which the streams
-/// began, are the audits. You may repeat the test after every stream. If the promise
-/// holds, the probability that it ever raises an alarm is at most --delta.
+/// began, are the audits. You may repeat the test after every stream; with units, repeat it
+/// only when every unit in the files is complete. If the promise holds, the probability that
+/// it ever raises an alarm is at most --delta.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -32,11 +33,15 @@ Examples:
 
 The e-value is the evidence against the promise. When it reaches 1/delta, an alarm is
 raised, and stays. \"since\" and \"alarm_at\" count audits from 1. Each interval is for the
-average gap since a start; all intervals hold at all moments at once. \"recent\" starts at
-the latest block after which 500 streams halted by the step. \"all_clear\" says that both
-averages are at most alpha. It does not say that the gap is at most alpha now.
+average gap since a start; all intervals hold at all moments at once. \"recent\" starts with
+the latest block since which at least 500 streams halted by the step. \"all_clear\" says that
+both averages are at most alpha. It does not say that the gap is at most alpha now.
+\"thins_steps\" says that only 64 of the steps at which the rule may halt are watched.
 
-If the rule was calibrated with --unit, each unit is one audit: give all of its streams.
+If the rule was calibrated with --unit, each unit is one audit: give all of its streams. Test
+again only when all units in the files are complete, because the next test would count an
+incomplete unit in another way. The time of a test must not depend on what the units lost.
+
 \"unwatched\" counts streams that could not be tested. Audits from where the rule is used
 need no weights; audits of another mix need the column of weights. A change may begin at
 any block of 100 audits, or of ten minutes in the stores of servers.")]
@@ -127,10 +132,34 @@ fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Va
         crate::usage_error("--delta is that of the servers, whose stores are named here");
     }
     let monitor = Monitor::sum(&monitors).context("the stores do not go together")?;
+    if let Some(warning) = unshared(monitors.len(), monitor.watch()) {
+        show::warn(warning);
+    }
     // The first of each, then the second: every server has its most wanted first.
     let most = wanted.iter().map(Vec::len).max().unwrap_or(0);
     let mixed = (0..most).flat_map(|i| wanted.iter().filter_map(move |ids| ids.get(i).cloned()));
     Ok(Some((monitor, mixed.collect())))
+}
+
+/// The warning for a sum of this many stores, if its servers did not share delta with it.
+fn unshared(stores: usize, watch: &Watch) -> Option<String> {
+    let (servers, delta) = (watch.servers() as usize, watch.delta().get());
+    if stores == 1 || stores == servers {
+        return None;
+    }
+    let sum = format!("these {stores} stores are summed");
+    Some(match servers {
+        1 => format!(
+            "{sum}, which is one more test, and each server tests with all of its delta: together \
+             they raise a false alarm with a probability of up to {}; start each server with \
+             --servers {stores}",
+            percent(delta * (stores + 1) as f64)
+        ),
+        _ => format!(
+            "{sum}, but {servers} servers share delta; name the stores of all of them, because \
+             the sum of others is a test that delta does not pay for"
+        ),
+    })
 }
 
 /// Shows the traces of files to a monitor, in their order.
@@ -172,7 +201,8 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
             show::file(&args.rule)
         )
     })?;
-    // The files are all there is: no unit has more streams.
+    // The files are all there is: no unit has more streams. So the test may be repeated only
+    // when all of their units are complete.
     monitor.close_units(u64::MAX);
     if thinned > 0 {
         show::note(format_args!(
@@ -233,6 +263,11 @@ fn describe(rule: &Rule, monitor: &Monitor, verdict: &Verdict) -> String {
         );
         row("not watched", number(unwatched.of_new_units), note);
     }
+    if unwatched.without_unit + unwatched.without_group > 0 {
+        let note = "streams of no unit or group that the promise covers".into();
+        let streams = unwatched.without_unit + unwatched.without_group;
+        row("not watched", number(streams), note);
+    }
     let (low, high) = verdict.interval;
     row(
         &format!("gap, {}", among(verdict.worst_step)),
@@ -266,9 +301,16 @@ fn verdict_words(monitor: &Monitor, verdict: &Verdict) -> String {
     if verdict.all_clear {
         let words = format!(
             "No alarm, and more: at confidence {}, the gap by every watched step was at most \
-             {alpha} on average since the first audit, and on average in the recent past. That \
-             says nothing of any single moment.",
-            percent(1.0 - watch.delta().get())
+             {alpha} on average since the first audit, and on average in the recent past, which \
+             begins at audit {}{}. That says nothing of any single moment.",
+            percent(1.0 - watch.delta().get()),
+            number(verdict.recent_since()),
+            // Each step and group has a start of its own.
+            if verdict.by_step.len() > 1 {
+                " or later"
+            } else {
+                ""
+            }
         );
         return styled(GOOD, words);
     }
@@ -277,6 +319,9 @@ fn verdict_words(monitor: &Monitor, verdict: &Verdict) -> String {
     );
     if verdict.pools_classes {
         words += " The true classes are watched together: this says nothing of any one class.";
+    }
+    if verdict.thins_steps {
+        words += " Only some steps are watched: this says nothing of the steps between them.";
     }
     if verdict.unwatched.of_new_units > 0 {
         words += " New units are not watched any more. Calibrate a new rule, or begin a new store.";
@@ -337,4 +382,29 @@ fn steps(verdict: &Verdict) -> String {
     }
     text + "  Intervals are for the average gap from a start until now, and hold at every moment \
             at once.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haltwise::plan::Alpha;
+
+    #[test]
+    fn a_sum_of_stores_that_do_not_share_delta_is_called_out() {
+        let watch = |servers| {
+            let watch = Watch::new(Alpha::default(), Delta::default(), vec![1]);
+            watch.shared_by(servers)
+        };
+        assert_eq!(unshared(1, &watch(1)), None);
+        assert_eq!(unshared(3, &watch(3)), None);
+        // A server of several may be asked alone.
+        assert_eq!(unshared(1, &watch(3)), None);
+        let said = unshared(3, &watch(1)).unwrap();
+        assert!(
+            said.contains("up to 4%") && said.contains("--servers 3"),
+            "{said}"
+        );
+        let said = unshared(2, &watch(3)).unwrap();
+        assert!(said.contains("all of them"), "{said}");
+    }
 }

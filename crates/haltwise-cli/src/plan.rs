@@ -5,16 +5,21 @@ use std::marker::PhantomData;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Command, value_parser};
-use haltwise::plan::{Kind, OPTIONS, OptionSpec, PlanError, Section, Value, spelt};
-use haltwise::{Ask, Plan};
+use haltwise::plan::{Kind, OPTIONS, OptionSpec, PlanError, Section, Value, Word as _, spelt};
+use haltwise::{Ask, Method, Plan};
 
 /// Which options a verb takes.
 pub(crate) trait Chosen {
     /// Whether this one is among them.
     fn takes(option: &OptionSpec) -> bool;
+
+    /// Whether the verb offers this word as a value of an option.
+    fn offers(_option: &OptionSpec, _word: &str) -> bool {
+        true
+    }
 }
 
-/// What `calibrate` takes.
+/// The options of `calibrate`.
 #[derive(Debug, Clone)]
 pub(crate) struct Calibrating;
 
@@ -24,7 +29,7 @@ impl Chosen for Calibrating {
     }
 }
 
-/// What `screen` takes: evidence is gathered later.
+/// The options of `screen`: evidence is gathered later.
 #[derive(Debug, Clone)]
 pub(crate) struct Gathering;
 
@@ -32,13 +37,18 @@ impl Chosen for Gathering {
     fn takes(_: &OptionSpec) -> bool {
         true
     }
+
+    /// All methods except `screen-only`, which promises nothing: there is nothing to certify.
+    fn offers(option: &OptionSpec, word: &str) -> bool {
+        option.name != Method::OPTION || word != Method::ScreenOnly.word()
+    }
 }
 
 /// The numbers that a guarantee of the paper is stated in.
 #[derive(Debug, Clone)]
-pub(crate) struct Levels;
+pub(crate) struct PaperNumbers;
 
-impl Chosen for Levels {
+impl Chosen for PaperNumbers {
     fn takes(option: &OptionSpec) -> bool {
         ["alpha", "delta", "grid_step"].contains(&option.name)
     }
@@ -57,8 +67,8 @@ impl<C> PlanArgs<C> {
         &self.ask
     }
 
-    /// The plan, or the end of the program where it cannot be meant. `fit` and
-    /// `screen`: whether other traces are given for it.
+    /// The plan. Invalid options end the program. `fit` and `screen`: whether there are
+    /// other traces for it.
     pub(crate) fn plan(&self, fit: bool, screen: bool) -> Plan {
         plan(Ask {
             fit,
@@ -68,12 +78,12 @@ impl<C> PlanArgs<C> {
     }
 }
 
-/// The plan, or the end of the program, as wrong usage has it.
+/// The plan. Invalid options end the program, as wrong usage does.
 pub(crate) fn plan(ask: Ask) -> Plan {
     Plan::new(ask).unwrap_or_else(|error| unmeant(&error))
 }
 
-/// Ends the program, as wrong usage does, because of options that no plan can be made of.
+/// Ends the program, as wrong usage does, because of invalid options.
 pub(crate) fn unmeant(error: &PlanError) -> ! {
     crate::usage_error(&error.spelt(dashed))
 }
@@ -83,8 +93,8 @@ fn dashed(name: &str) -> String {
     format!("--{}", name.replace('_', "-"))
 }
 
-/// An option as an argument.
-fn argument(option: &'static OptionSpec) -> Arg {
+/// An option as an argument of a verb.
+fn argument<C: Chosen>(option: &'static OptionSpec) -> Arg {
     let help = option.help(dashed);
     let usual = option.usual.map(|usual| format!(" [default: {usual}]"));
     let arg = Arg::new(option.name)
@@ -92,7 +102,7 @@ fn argument(option: &'static OptionSpec) -> Arg {
         .value_name(option.name.to_uppercase())
         .help(help + &usual.unwrap_or_default());
     let arg = match option.section {
-        Section::Promise => arg.help_heading("What is promised, and to whom"),
+        Section::Promise => arg.help_heading("Promise"),
         Section::Rule | Section::Evidence => arg,
     };
     match option.kind {
@@ -107,7 +117,8 @@ fn argument(option: &'static OptionSpec) -> Arg {
             let value = |(word, help): &(&'static str, &str)| {
                 PossibleValue::new(*word).help(spelt(help, dashed))
             };
-            arg.value_parser(PossibleValuesParser::new(words.iter().map(value)))
+            let offered = words.iter().filter(|(word, _)| C::offers(option, word));
+            arg.value_parser(PossibleValuesParser::new(offered.map(value)))
         }
         Kind::Column => arg.value_name("COLUMN"),
         Kind::Costs => arg.value_name("COSTS"),
@@ -132,7 +143,7 @@ fn value(option: &OptionSpec, given: &ArgMatches) -> Option<Value> {
 impl<C: Chosen> clap::Args for PlanArgs<C> {
     fn augment_args(command: Command) -> Command {
         let chosen = OPTIONS.iter().filter(|option| C::takes(option));
-        command.args(chosen.map(argument))
+        command.args(chosen.map(argument::<C>))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

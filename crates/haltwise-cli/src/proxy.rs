@@ -1,5 +1,5 @@
-//! `haltwise proxy`: a server before a language model that asks it as often as a
-//! rule wants.
+//! `haltwise proxy`: a server before a language model that samples as many votes as
+//! a rule needs.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -24,47 +24,51 @@ use crate::show::{self, count, number};
 /// rule's own.
 const OTHER_FILES: usize = 8;
 
-/// Stand before a language model's server, and ask it as often as a rule wants
+/// How many connections to the server there may be for each of `--concurrency`: to vote, to pass a
+/// request through, and idle.
+const TO_SERVER: usize = 3;
+
+/// Stand before a language model's server, and sample as many votes as a rule needs
 ///
-/// Clients of OpenAI's API change their base URL and nothing else: each request for a chat
-/// completion becomes as many samples as the rule asks for, and the reply is a completion that
-/// gave the answer of the majority, with the usage of all, and beside it
+/// Clients of OpenAI's API change only their base URL. For each request for a chat completion,
+/// the proxy samples as many votes as the rule asks for. The reply is a completion with the
+/// majority's answer and the usage of all votes. It also has
 ///
 ///   "haltwise": {"votes": 3, "of": 13, "agreement": 1.0, "saved_tokens": 2310, …}
 ///
-/// Requests that streamed get that completion as a stream. Those for another model, with tools or
-/// for several choices, and everything else under /v1, are passed through as they are.
+/// Requests with "stream" get that completion as a stream. The proxy passes on unchanged all
+/// requests for another model, with tools or for several choices, and everything else under /v1.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
 Example:
   haltwise proxy --rule rule.json --server http://localhost:8000 --listen 127.0.0.1:8088
 
-The rule is made by `calibrate` from traces of `vote`. Votes are sampled as it was calibrated, at
-its temperature, whatever a request says. It promises for prompts like those of its traces. A request
-with other messages, other words around the question or other fields is passed on as it is, without
-votes: \"promised\" is false, and \"reason\" says what differs. `vote --requests` calibrates for what
-clients send. A client that sends \"x-haltwise: off\" gets no votes.
+`calibrate` makes the rule from traces of `vote`. The proxy samples votes at the rule's
+temperature, whatever a request says. The promise covers prompts like those of the traces. The proxy
+passes a request with other messages, other words around the question or other fields on as it is,
+without votes: \"promised\" is false, and \"reason\" says what differs. `vote --requests` calibrates for
+what clients send. A client that sends \"x-haltwise: off\" gets no votes.
 
-With --store, a share of the requests is audited: answered when the rule halts, and voted on to the
-end in the background. Their replies have an \"audit\" in \"haltwise\": the id for its label, where the
-rule is about right answers:
+With --store, the proxy audits a share of the requests: it answers when the rule halts, and
+votes on in the background. Their replies have an \"audit\" in \"haltwise\". If the rule is about
+right answers, send the label with this id:
 
   curl -d '{\"id\": \"6b1f…\", \"label\": \"391\"}' http://127.0.0.1:8088/rule/labels
 
-When the audits say that the promise does not hold any more, an alarm is raised, and all votes are
-cast until there is another rule. No restart is needed for that:
+When the audits show that the promise no longer holds, the proxy raises an alarm and casts all
+votes until there is another rule. A new rule needs no restart:
 
   curl -T new.json http://127.0.0.1:8088/rule/rule   # or: kill -HUP, to read the file again
 
-http://127.0.0.1:8088/ shows how it goes, /metrics is for Prometheus, and /openapi.json says what
-else can be asked for, as with `haltwise serve`.
+http://127.0.0.1:8088/ shows the status, /metrics is for Prometheus, and /openapi.json lists all
+paths, as with `haltwise serve`.
 
-To be reached from other machines, all but /v1 needs a token in HALTWISE_TOKEN (see --token-env), and
-/v1 needs keys of its own: put them into the environment variable HALTWISE_PROXY_KEYS (see
---keys-env). Clients send one as Authorization: Bearer KEY, and the server sees the key in
-HALTWISE_SERVER_KEY instead (see --server-key-env). Without keys of its own, the proxy passes
-on the keys of its clients. Keys are neither logged nor stored.")]
+To be reached from other machines, the proxy needs a token in HALTWISE_TOKEN (see --token-env)
+and, for /v1, keys in the environment variable HALTWISE_PROXY_KEYS (see --keys-env). Clients
+send a key as Authorization: Bearer KEY. The model's server gets the key in HALTWISE_SERVER_KEY
+instead (see --server-key-env). Without keys of its own, the proxy passes on the keys of its
+clients. It neither logs nor stores keys.")]
 pub(crate) struct Args {
     /// The rule to stop by
     #[arg(long, value_name = "RULE")]
@@ -78,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8088")]
     listen: SocketAddr,
 
-    /// Seconds that one request may take, all its votes and waits included
+    /// Seconds that one request may take, with all its votes and waits
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = seconds)]
     timeout: f64,
 
@@ -86,7 +90,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 6)]
     retries: u32,
 
-    /// Requests to the server at the same time; more of them wait
+    /// The largest number of requests to the server at a time; others wait
     #[arg(long, value_name = "N", default_value = "256")]
     concurrency: NonZeroUsize,
 
@@ -94,7 +98,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = seconds, help_heading = "Limits")]
     body_timeout: f64,
 
-    /// Bytes of requests' bodies in memory at the most, all requests together
+    /// The largest number of bytes in memory for the bodies of all requests
     #[arg(
         long,
         value_name = "BYTES",
@@ -103,15 +107,15 @@ pub(crate) struct Args {
     )]
     max_bodies: NonZeroUsize,
 
-    /// The environment variable that holds the keys of /v1, separated by commas
+    /// Variable with the keys of /v1, separated by commas
     #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_PROXY_KEYS")]
     keys_env: String,
 
-    /// The environment variable that holds the key to show to the server, in place of clients' keys
+    /// Variable with the key for the model's server, which replaces clients' keys
     #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_SERVER_KEY")]
     server_key_env: String,
 
-    /// What becomes of requests that the rule promises nothing about
+    /// What to do with requests that the rule promises nothing about
     #[arg(long, value_enum, value_name = "WHAT", default_value = "pass")]
     unpromised: Unpromised,
 
@@ -119,7 +123,7 @@ pub(crate) struct Args {
     #[arg(long = "alias", value_name = "NAME")]
     aliases: Vec<String>,
 
-    /// Audit a share of the requests and watch the promise; the folder for that
+    /// Audit a share of the requests into this folder, and watch the promise
     #[arg(long, value_name = "FOLDER")]
     store: Option<PathBuf>,
 
@@ -132,9 +136,9 @@ pub(crate) struct Args {
 
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum Unpromised {
-    /// They are passed on as they are, without votes
+    /// Pass them on as they are, without votes
     Pass,
-    /// They are voted on all the same
+    /// Vote on them all the same
     Vote,
 }
 
@@ -157,12 +161,15 @@ impl Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let served = served(&args.rule)?;
-    if served.name == "v1" {
-        bail!("what is at /v1 is passed on; rename the rule's file, which is served at its name");
-    }
     let doors = &args.doors;
     let log = doors.log();
+    let served = served(&args.rule, &log)?;
+    if served.name == "v1" {
+        bail!(
+            "a rule named v1 would be served at /v1, which the proxy passes on; rename the rule's \
+             file"
+        );
+    }
     let rule = &served.rule;
     let file = show::file(&args.rule).to_string();
     if rule
@@ -209,7 +216,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         concurrency: args.concurrency.get(),
         votes_without_promise: args.unpromised == Unpromised::Vote,
         aliases: args.aliases.clone(),
-        connections: doors.limits(args.concurrency.get() + OTHER_FILES, &log),
+        connections: doors.limits(
+            args.concurrency
+                .get()
+                .saturating_mul(TO_SERVER)
+                .saturating_add(OTHER_FILES),
+            &log,
+        ),
         tls: doors.tls()?,
         ..Options::new(&args.server)
     };
@@ -226,16 +239,31 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     watching.renewals = Some(renewed);
     let runtime = tokio::runtime::Runtime::new()?;
     let totals = runtime.block_on(async {
-        let listener = TcpListener::bind(args.listen)
-            .await
-            .with_context(|| format!("cannot listen on {}", args.listen))?;
         let stop = stopped(doors.drain(), log.clone()).context("cannot listen for signals")?;
+        let mut stop = std::pin::pin!(stop);
         on_hangup(vec![rule_file], renewals, log.clone()).context("cannot listen for signals")?;
-        let (rules, keeping) = ServedRules::start(watching)?;
+        let (rules, keeping) = tokio::select! {
+            started = ServedRules::start(watching, args.watch.wait_for_store()) => started?,
+            () = &mut stop => return Ok(None),
+        };
         let rules = rules.allow_hosts(doors.allow_host.clone());
-        let proxy = Proxy::new(rules.clone(), &options).with_context(|| file)?;
-        let proxy = Arc::new(proxy);
-        let address = listener.local_addr()?;
+        // Not before: the proxy that ends has the address for as long as it has the store.
+        let ready = async {
+            let proxy = Proxy::new(rules.clone(), &options).with_context(|| file)?;
+            let listener = TcpListener::bind(args.listen)
+                .await
+                .with_context(|| format!("cannot listen on {}", args.listen))?;
+            let address = listener.local_addr()?;
+            anyhow::Ok((Arc::new(proxy), listener, address))
+        };
+        let (proxy, listener, address) = match ready.await {
+            Ok(ready) => ready,
+            Err(error) => {
+                // Audits under way were read from the store, and are for the next server.
+                rules.close(&keeping)?;
+                return Err(error);
+            }
+        };
         let url = doors.url(address);
         log.info(&format!("How it goes: {url}/"));
         log.info(&format!("Listening on {url}"));
@@ -246,9 +274,11 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             ));
         }
         rules.close(&keeping)?;
-        Ok::<_, anyhow::Error>(proxy.totals())
+        anyhow::Ok(Some(proxy.totals()))
     })?;
-    log.info(&describe(totals));
+    if let Some(totals) = totals {
+        log.info(&describe(totals));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

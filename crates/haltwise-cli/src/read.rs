@@ -15,9 +15,9 @@ use crate::show::{self, count, number, percent};
 
 /// Ask a language model every question after every part of its document
 ///
-/// The answers become traces: `calibrate` and `evaluate` take them from there.
-/// They are kept as they come, in OUTPUT.journal: run the same command again
-/// after an interruption, and it goes on where it was, asking nothing twice.
+/// The answers become traces for `calibrate` and `evaluate`. The command stores
+/// answers in OUTPUT.journal as they come. After an interruption, run it again: it
+/// continues and asks nothing twice.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,8 +29,8 @@ Questions: QuALITY's JSONL, L-Eval's, or one question per line:
   {\"document\": \"…\", \"question\": \"…\", \"options\": [\"…\", \"…\"], \"label\": 1}
 with the label counted from 0, or the text of the right option; \"id\" is optional.
 
-The model, the template and all else that the answers depend on is recorded in the traces and
-in the rules made from them: `ask` refuses a rule that was calibrated for another reader.")]
+The traces, and the rules made from them, record the model, the template and all else that the
+answers depend on. `ask` refuses a rule that was calibrated for another reader.")]
 pub(crate) struct Args {
     /// The questions
     questions: PathBuf,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Refuses a format without a place for what the traces are worthless without.
 pub(crate) fn check_output(path: &Path) -> anyhow::Result<()> {
-    if !Format::of(path)?.has_remarks() {
+    if !Format::of(path)?.has_metadata() {
         bail!(
             "{}: this format has no place for the model and the template that the traces are \
              of; write .parquet, .arrow or .npz",

@@ -1,5 +1,5 @@
-//! Which model reads, where it is and how it is asked: what `read` and `ask`
-//! have in common, and of it what `vote` needs as well.
+//! The model, its server and how to ask it: options that `read` and `ask` share.
+//! `vote` has some of them.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use haltwise_llm::{
     Split, Template, Unit, read_free_questions, read_questions, shuffle_options,
 };
 
-/// Where the server is.
+/// The address of the model's server.
 #[derive(clap::Args)]
 pub(crate) struct ServerArgs {
     /// The address of an OpenAI-compatible server (vLLM, llama.cpp, SGLang)
@@ -46,7 +46,7 @@ pub(crate) struct ServerArgs {
     )]
     api_key_env: String,
 
-    /// What to record about the server beside what it says itself, such as its flags
+    /// A note to record about the server, such as its flags
     #[arg(
         long,
         value_name = "TEXT",
@@ -155,7 +155,7 @@ pub(crate) struct ReaderArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 
-    /// How the server is asked [default: completions]
+    /// How to ask the server [default: completions]
     #[arg(long, value_enum, help_heading = "Server")]
     endpoint: Option<EndpointArg>,
 
@@ -173,11 +173,11 @@ pub(crate) struct ReaderArgs {
           value_parser = clap::builder::PossibleValuesParser::new(CHAT_FORMATS.map(|(name, _)| name)))]
     chat_format: Option<String>,
 
-    /// What the options are called, a character each [default: A to Z]
+    /// The letters of the options, one character each [default: A to Z]
     #[arg(long, value_name = "LETTERS", help_heading = "Prompt")]
     letters: Option<Letters>,
 
-    /// What documents are cut into [default: periods]
+    /// The pieces to cut documents into [default: periods]
     #[arg(long, value_enum, help_heading = "Parts")]
     split: Option<UnitArg>,
 
@@ -190,7 +190,8 @@ pub(crate) struct ReaderArgs {
     )]
     mark: Option<String>,
 
-    /// Into how many parts of equally many pieces [default: 10; with --mark, each is a part]
+    /// The number of parts, of equally many pieces each [default: 10; with --mark, each piece is a
+    /// part]
     #[arg(long, value_name = "N", help_heading = "Parts")]
     parts: Option<NonZeroUsize>,
 }
@@ -213,10 +214,10 @@ enum UnitArg {
     Tokens,
 }
 
-/// The same, where a rule says what is not said here.
+/// The same for a rule's reader: options left out are as in the rule.
 pub(crate) struct RuleReaderArgs(pub(crate) ReaderArgs);
 
-/// What a rule's record has of its reader.
+/// The fields of a rule's record about its reader.
 const OF_RULE: [&str; 9] = [
     "model",
     "endpoint",
@@ -256,7 +257,7 @@ impl clap::FromArgMatches for RuleReaderArgs {
     }
 }
 
-/// Where questions come from.
+/// The source of questions.
 #[derive(clap::Args)]
 pub(crate) struct QuestionArgs {
     /// The "document" of a question is the name of a file in this folder
@@ -287,8 +288,8 @@ impl QuestionArgs {
 }
 
 impl ReaderArgs {
-    /// Connects to the server. What the user leaves out is as in the record of the
-    /// reader that a rule is for, if there is one.
+    /// Connects to the server. Options left out are as in the record of the rule's
+    /// reader, if there is a rule.
     pub(crate) fn connect(
         &self,
         record: Option<&Record>,

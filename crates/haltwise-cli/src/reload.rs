@@ -2,31 +2,37 @@
 
 use std::path::PathBuf;
 
-use haltwise_serve::{RuleToServe, ServerLog};
+use haltwise_serve::{Renewal, ServerLog};
 use tokio::sync::mpsc;
 
-/// The file of a rule, and what was in it when it was read last.
+/// The file of a rule, and its content when it last came into use.
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing asks for it again"))]
 pub(crate) struct RuleFile {
     pub(crate) path: PathBuf,
     pub(crate) json: String,
 }
 
-/// Reads the files again at each SIGHUP, and hands on the rules in those that have changed since
-/// they were read last: a rule that came in over HTTP stays while its file is the old one. Without
-/// this, that signal would end the process.
+/// Reads the files again at each SIGHUP, and hands on the rules of the files that have changed
+/// since they came into use. A rule that came in over HTTP stays while its file is unchanged.
+/// Without this handler, the signal would end the process.
 #[cfg(unix)]
 pub(crate) fn on_hangup(
     mut files: Vec<RuleFile>,
-    renewals: mpsc::Sender<RuleToServe>,
+    renewals: mpsc::Sender<Renewal>,
     log: ServerLog,
 ) -> std::io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
+    use tokio::sync::oneshot;
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
             for file in &mut files {
-                let served = match crate::serve::served(&file.path) {
+                let (path, lines) = (file.path.clone(), log.clone());
+                // On a thread of its own: to read a rule takes a while, and a mistake there must
+                // not end this task.
+                let reading =
+                    tokio::task::spawn_blocking(move || crate::serve::served(&path, &lines));
+                let served = match reading.await.map_err(anyhow::Error::from).flatten() {
                     Ok(served) => served,
                     Err(error) => {
                         log.warn(&format!("{error:#}; the rule that is in use stays"));
@@ -41,9 +47,18 @@ pub(crate) fn on_hangup(
                     ));
                     continue;
                 }
-                file.json.clone_from(&served.json);
-                if renewals.send(served).await.is_err() {
+                let json = served.json.clone();
+                let (is_in_use, answer) = oneshot::channel();
+                let renewal = Renewal {
+                    rule: served,
+                    is_in_use,
+                };
+                if renewals.send(renewal).await.is_err() {
                     return;
+                }
+                // A rule that was not swapped in is still new at the next signal.
+                if answer.await == Ok(true) {
+                    file.json = json;
                 }
             }
         }
@@ -55,7 +70,7 @@ pub(crate) fn on_hangup(
 #[cfg(not(unix))]
 pub(crate) fn on_hangup(
     _: Vec<RuleFile>,
-    _: mpsc::Sender<RuleToServe>,
+    _: mpsc::Sender<Renewal>,
     _: ServerLog,
 ) -> std::io::Result<()> {
     Ok(())

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use haltwise::traces::SetSummary;
-use haltwise::{Inputs, Method, Proposal};
+use haltwise::{Inputs, Method, Proposal, ToCertify};
 use haltwise_io::{trace_files, write_proposal};
 
 use crate::memory::MemoryArgs;
@@ -14,11 +14,10 @@ use crate::show::{self, count};
 
 /// Propose candidate rules, to be certified on evidence gathered anywhere
 ///
-/// The first of three steps that together do what `calibrate` does, for traces
-/// that lie on several machines: screen here, gather `evidence` for the
-/// candidates wherever the traces are, and `certify` the sum of it. The levels
-/// are fixed here: choosing them after seeing the evidence would void the
-/// guarantee.
+/// Three verbs together do what `calibrate` does, for traces on several machines:
+/// `screen` here, gather `evidence` for the candidates wherever the traces are, and
+/// `certify` the sum. Alpha and delta are fixed here: choosing them after seeing the
+/// evidence would void the guarantee.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,7 +32,7 @@ Examples:
   haltwise evidence candidates.json june.parquet -o june.json       # 900 more
   haltwise certify may.json june.json -o rule.json                  # the second")]
 pub(crate) struct Args {
-    /// Trace files, folders or patterns: all that are to screen and certify
+    /// Trace files, folders or patterns: all traces that screen and certify
     #[arg(required = true, value_name = "TRACES")]
     traces: Vec<PathBuf>,
 
@@ -48,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     whole: bool,
 
-    /// With --whole: the steps of the longest sequence there will be [default: that of TRACES]
+    /// With --whole: the length of the longest sequence to expect [default: that of TRACES]
     #[arg(long, value_name = "T", requires = "whole",
           value_parser = clap::value_parser!(u32).range(1..=haltwise::traces::MAX_STEPS as i64))]
     t_max: Option<u32>,
@@ -62,9 +61,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if args.plan.ask().method() == Method::ScreenOnly {
-        crate::usage_error("--method screen-only promises nothing, so there is nothing to certify");
-    }
     if args.whole && args.plan.ask().method() != Method::Conditional {
         crate::usage_error("--whole goes with --method conditional only");
     }
@@ -77,13 +73,13 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let traces = args.memory.files(&args.traces, &plan, progress)?;
         let given = Inputs {
             classifier,
+            to_certify: args.whole.then_some(ToCertify {
+                t_max,
+                sequences: None,
+            }),
             ..Inputs::one(&traces)
         };
-        if args.whole {
-            plan.propose_for_others(given, t_max, None)
-        } else {
-            plan.propose(given)
-        }
+        plan.propose(given)
     })?;
     for warning in warnings {
         show::warn(warning);

@@ -32,10 +32,10 @@ const FILES_PER_RULE: usize = 4;
 ///
 ///   curl -X POST -T - http://127.0.0.1:7070/rule/streams < scores.jsonl
 ///
-/// A share of the streams is audited: at their halt the answer carries "audit": true, and
-/// the client goes on sending until the end. When the audits say that the promise does
-/// not hold any more, an alarm is raised, and streams are read to their end until there
-/// is another rule.
+/// The server audits a share of the streams: the answer at their halt carries
+/// "audit": true, and the client goes on sending until the end. When the audits show that
+/// the promise no longer holds, the server raises an alarm. It then reads all streams to
+/// their end until there is another rule.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "\
@@ -45,20 +45,21 @@ Examples:
   haltwise calibrate audits/rule -o new.json   # labelled audits, since the alarm if there was one
   curl -T new.json http://127.0.0.1:7070/rule/rule   # swap it in; no stream is dropped
 
-http://127.0.0.1:7070/ shows how it goes; /openapi.json says what can be asked for; /metrics
-is for Prometheus. To be reached from other machines, a token is needed: put it into the
-environment variable HALTWISE_TOKEN (see --token-env); clients send it as
-Authorization: Bearer TOKEN. Whoever has it may do everything. A token in HALTWISE_TOKEN_OBSERVE
-may send observations, in HALTWISE_TOKEN_LABEL labels, in HALTWISE_TOKEN_READ look on.
+http://127.0.0.1:7070/ shows the status, /metrics is for Prometheus, and /openapi.json lists
+all paths. To be reached from other machines, the server needs a token in the environment
+variable HALTWISE_TOKEN (see --token-env). Clients send it as Authorization: Bearer TOKEN.
+This token allows everything. A token in HALTWISE_TOKEN_OBSERVE allows only observations, one
+in HALTWISE_TOKEN_LABEL only labels, and one in HALTWISE_TOKEN_READ only reading status.
 
-With --mqtt mqtt://broker:1883, lines are taken from the topic haltwise/RULE/in, labels from
-haltwise/RULE/labels, and answers go to haltwise/RULE/out. A message may be delivered twice, so
-its lines must have \"t\". With TLS it is mqtts://broker:8883. HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are used where set.
+With --mqtt mqtt://broker:1883, the server takes lines from the topic haltwise/RULE/in and
+labels from haltwise/RULE/labels, and sends answers to haltwise/RULE/out. A broker may deliver
+a message twice, so its lines must have \"t\". With TLS, use mqtts://broker:8883. If
+HALTWISE_MQTT_USER and HALTWISE_MQTT_PASSWORD are set, the server logs in with them.
 
 SIGHUP reads the rule files again, and swaps in those that have changed.
 
-What was answered is on the disk. After a kill, streams that were open must begin again, with
-\"t\": 1; after Ctrl-C or SIGTERM they go on.")]
+The server stores every answer before sending it. After a kill, open streams must begin again
+with \"t\": 1. After Ctrl-C or SIGTERM they go on.")]
 pub(crate) struct Args {
     /// Rule files
     #[arg(required = true, value_name = "RULE")]
@@ -86,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE", requires = "mqtt")]
     mqtt_ca: Option<PathBuf>,
 
-    /// Open streams at the most, per rule
+    /// The largest number of open streams per rule
     #[arg(
         long,
         value_name = "N",
@@ -95,7 +96,7 @@ pub(crate) struct Args {
     )]
     max_streams: NonZeroUsize,
 
-    /// Bytes of a line at the most
+    /// The largest number of bytes in a line
     #[arg(
         long,
         value_name = "BYTES",
@@ -104,7 +105,7 @@ pub(crate) struct Args {
     )]
     max_line: NonZeroUsize,
 
-    /// Seconds after which a stream that says nothing is closed
+    /// Seconds after which a silent stream is closed
     #[arg(
         long,
         value_name = "SECONDS",
@@ -112,21 +113,12 @@ pub(crate) struct Args {
         help_heading = "Limits"
     )]
     idle: NonZeroU32,
-
-    /// Seconds to wait for another server to let go of the store, as in a rolling restart
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = haltwise_serve::WAIT_FOR_STORE.as_secs() as u32,
-        help_heading = "Limits"
-    )]
-    wait_for_store: u32,
 }
 
-/// How what is served is audited and watched.
+/// How streams are audited and watched.
 #[derive(clap::Args)]
 pub(crate) struct WatchArgs {
-    /// The share of streams (of requests, with `proxy`) that are audited
+    /// Audit this share of the streams (of the requests, with `proxy`)
     #[arg(
         long,
         value_name = "SHARE",
@@ -136,7 +128,7 @@ pub(crate) struct WatchArgs {
     )]
     audit: f64,
 
-    /// The probability that a false alarm is ever raised, over all rules that follow each other
+    /// The probability that a false alarm is ever raised, over all rules in turn
     #[arg(
         long,
         value_name = "PROBABILITY",
@@ -145,8 +137,9 @@ pub(crate) struct WatchArgs {
     )]
     delta: f64,
 
-    /// How many servers share the streams of the rule, each with a store of its own; each has the
-    /// share delta/(N + 1), and the sum of all stores has the same
+    /// The number of servers that share the rule's streams, each with its own store. Each server
+    /// tests at delta/(N + 1), and so does the sum of all stores. A store that exists takes a
+    /// smaller share from then on, and never a larger one before its next rule
     #[arg(long, value_name = "N", default_value = "1", requires = "store")]
     servers: std::num::NonZeroU32,
 
@@ -183,18 +176,31 @@ pub(crate) struct WatchArgs {
     )]
     keep_bytes: Option<NonZeroU64>,
 
-    /// Put the rule in the place of another that the store has; without this, such a rule is
-    /// refused
+    /// Replace a different rule that the store already has. Without this, the server refuses
     #[arg(long, requires = "store")]
     replace: bool,
 
-    /// The environment variable that holds the administrator's token; its name with _OBSERVE,
-    /// _LABEL or _READ after it is that of a token for this alone
+    /// Seconds to wait until another server releases the store, as in a rolling restart
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = haltwise_serve::WAIT_FOR_STORE.as_secs() as u32,
+        help_heading = "Limits",
+        requires = "store"
+    )]
+    wait_for_store: u32,
+
+    /// Variable with the administrator's token. Add _OBSERVE, _LABEL or _READ for limited roles
     #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_TOKEN")]
     token_env: String,
 }
 
 impl WatchArgs {
+    /// How long to wait for another server that has the store.
+    pub(crate) fn wait_for_store(&self) -> Duration {
+        Duration::from_secs(self.wait_for_store.into())
+    }
+
     /// The tokens of the environment.
     fn tokens(&self) -> anyhow::Result<Tokens> {
         let variable = |role: Role| match role {
@@ -210,8 +216,8 @@ impl WatchArgs {
         Ok(Tokens::new(tokens))
     }
 
-    /// What is to be watched, at an address where whoever can be reached from
-    /// elsewhere wants a token.
+    /// The options of auditing and watching. Refuses an address that other machines
+    /// can reach if there is no token.
     pub(crate) fn watching(
         &self,
         rules: Vec<RuleToServe>,
@@ -260,10 +266,10 @@ impl WatchArgs {
 }
 
 /// A rule, served at the name of its file.
-pub(crate) fn served(path: &Path) -> anyhow::Result<RuleToServe> {
+pub(crate) fn served(path: &Path, log: &ServerLog) -> anyhow::Result<RuleToServe> {
     let rule = read_rule(path)?;
     if Watch::of(&rule, Delta::default()).is_none() {
-        show::warn(format_args!(
+        log.warn(&format!(
             "{}: nothing is watched, and no alarm will come: {}",
             show::file(path),
             words::NOT_WATCHED
@@ -298,9 +304,11 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let doors = args.doors;
+    let log = doors.log();
     let mut rules: Vec<RuleToServe> = Vec::new();
     for path in &args.rules {
-        let served = served(path)?;
+        let served = served(path, &log)?;
         if rules.iter().any(|other| other.name == served.name) {
             bail!(
                 "two rules are named {}; rename one of the files",
@@ -324,8 +332,6 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         json: rule.json.clone(),
     };
     let files: Vec<RuleFile> = args.rules.into_iter().zip(&rules).map(file).collect();
-    let doors = args.doors;
-    let log = doors.log();
     let store = Some(args.store.as_path());
     let mut watching = args
         .watch
@@ -340,7 +346,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         max_line: args.max_line.get(),
         connections: doors.limits(FILES_PER_RULE * names.len(), &log),
         tls: doors.tls()?,
-        wait_for_store: Duration::from_secs(args.wait_for_store.into()),
+        wait_for_store: args.watch.wait_for_store(),
         allow_hosts: doors.allow_host.clone(),
         mqtt,
     };

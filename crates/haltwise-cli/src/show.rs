@@ -71,13 +71,13 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown + rest)
 }
 
-/// Prints to standard output, without escape codes where it is no terminal. If
-/// whoever read it has gone, the work goes on without a word.
+/// Prints to standard output, without escape codes if it is no terminal. If its
+/// reader has gone, the work goes on without a word.
 pub(crate) fn print(text: &str) -> io::Result<()> {
     print_as_is(&harmless(text))
 }
 
-/// The same for what is all our own.
+/// The same for text that has nothing of others in it.
 pub(crate) fn print_as_is(text: &str) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -125,7 +125,7 @@ pub(crate) fn read_text(path: &Path) -> anyhow::Result<String> {
     }
 }
 
-/// Says on standard error what is worth knowing.
+/// Prints a warning on standard error.
 pub(crate) fn warn(text: impl std::fmt::Display) {
     note(format_args!("{}: {text}", styled(CAREFUL, "warning")));
 }
@@ -214,12 +214,12 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
 pub(crate) fn classifier(paths: &[PathBuf]) -> anyhow::Result<Option<Classifier>> {
     let mut found: Option<(PathBuf, Option<Classifier>)> = None;
     for path in trace_files(paths)? {
-        let remarks = read_metadata(&path)?;
-        let remark = remarks.into_iter().find(|(name, _)| name == CLASSIFIER);
-        let parsed = remark.map(|(_, text)| serde_json::from_str(&text));
+        let metadata = read_metadata(&path)?;
+        let named = metadata.into_iter().find(|(name, _)| name == CLASSIFIER);
+        let parsed = named.map(|(_, text)| serde_json::from_str(&text));
         let classifier = parsed
             .transpose()
-            .with_context(|| format!("{}: its remark about the classifier", file(&path)))?;
+            .with_context(|| format!("{}: its metadata about the classifier", file(&path)))?;
         match &found {
             Some((other, first)) if *first != classifier => bail!(
                 "{} and {} are traces of different classifiers",

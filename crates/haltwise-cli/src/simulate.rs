@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use haltwise::Sequence;
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise_io::{TraceWriter, WriteOptions};
 use haltwise_log::sync_folder_of;
 use indicatif::ProgressBar;
@@ -68,7 +68,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let stop = Stop::listen()?;
     stop.begin()?;
     let drawing = Drawing {
-        stand_in: StandIn::new(shortest as usize, args.steps as usize, args.seed),
+        synthetic: SyntheticClassifier::new(shortest as usize, args.steps as usize, args.seed),
         stop: stop.flag(),
         bar: &show::bar("writing {pos} of {len} sequences [{bar:30}] {eta} left")?,
     };
@@ -94,7 +94,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 struct Drawing<'a> {
-    stand_in: StandIn,
+    synthetic: SyntheticClassifier,
     stop: &'a AtomicBool,
     bar: &'a ProgressBar,
 }
@@ -106,7 +106,7 @@ impl Drawing<'_> {
     fn write_folder(&self, folder: &Path, sequences: u64, files: u64) -> anyhow::Result<()> {
         if folder.exists() {
             bail!(
-                "{}: it is there already; name a folder that is not, or remove it",
+                "{}: the folder exists already; name a new one, or remove it",
                 show::file(folder)
             );
         }
@@ -142,7 +142,7 @@ impl Drawing<'_> {
                 }
                 self.bar.inc(1024);
             }
-            self.stand_in.draw(number, &mut sequence);
+            self.synthetic.draw(number, &mut sequence);
             writer.write(Sequence {
                 id: Some(&number.to_string()),
                 label: Some(sequence.label),

@@ -1,4 +1,4 @@
-//! Being told to stop: by Ctrl-C, or by SIGTERM, which schedulers and
+//! Stopping when asked: by Ctrl-C, or by SIGTERM, which schedulers and
 //! containers send before they kill.
 
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::show;
 pub(crate) struct Stop {
     /// Whether there is work under way that can be ended well.
     begun: AtomicBool,
-    told: AtomicBool,
+    /// Whether somebody asked for the end.
+    requested: AtomicBool,
     /// The exit code for who said so.
     code: AtomicU8,
 }
@@ -37,7 +38,7 @@ impl Stop {
 
     fn tell(&self, code: u8, how: &str) {
         self.code.store(code, Ordering::Relaxed);
-        if !self.begun.load(Ordering::Relaxed) || self.told.swap(true, Ordering::Relaxed) {
+        if !self.begun.load(Ordering::Relaxed) || self.requested.swap(true, Ordering::Relaxed) {
             std::process::exit(code.into());
         }
         show::note(format_args!(
@@ -47,10 +48,10 @@ impl Stop {
 
     /// The flag to look at now and then.
     pub(crate) fn flag(&self) -> &AtomicBool {
-        &self.told
+        &self.requested
     }
 
-    /// The exit code of what was stopped, as shells have it.
+    /// The exit code of a stopped program, as in shells.
     pub(crate) fn code(&self) -> u8 {
         self.code.load(Ordering::Relaxed)
     }

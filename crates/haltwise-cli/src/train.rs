@@ -153,12 +153,12 @@ pub(crate) fn fit(
     };
     let start = Instant::now();
     let (mut saved, mut best, mut done) = (Instant::now(), 0, 0_u32);
-    let mut told = false;
+    let mut warned = false;
     while let Some(epoch) = next_epoch(trainer, state)? {
         done += 1;
-        if let Some(why) = trainer.given_up().filter(|_| !told) {
+        if let Some(why) = trainer.given_up().filter(|_| !warned) {
             show::warn(format_args!("training on the CPU: {why}"));
-            told = true;
+            warned = true;
         }
         if epoch.best {
             best = epoch.epoch;

@@ -78,9 +78,9 @@ fn expected(rule: &Rule, outputs: &Outputs) -> Vec<u8> {
             if state.halted() {
                 break;
             }
-            // What is remembered is forgotten when a stream halts: look before.
+            // A stream forgets its memory when it halts: look before.
             let live = rule.live();
-            if let haltwise_stream::Source::Gap(score) = live.source() {
+            if let haltwise_stream::ScoreKind::Gap(score) = live.source() {
                 let mut kept = remembered(&memory, live.room());
                 score
                     .observe(&step, state.steps() as usize, &mut kept)

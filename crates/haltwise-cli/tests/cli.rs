@@ -286,6 +286,28 @@ fn the_built_in_dataset_has_no_halves() {
 }
 
 #[test]
+fn screen_offers_only_methods_that_promise_something() {
+    let help = ran(haltwise().args(["screen", "--help"])).stdout;
+    assert!(help.contains("- conditional:"), "{help}");
+    assert!(!help.contains("- screen-only:"), "{help}");
+    let args = [
+        "screen",
+        "cal.npz",
+        "-o",
+        "c.json",
+        "--method",
+        "screen-only",
+    ];
+    let run = ran(haltwise().args(args));
+    assert_eq!(run.code, 2);
+    assert!(
+        run.stderr.contains("adaptive, marginal, conditional"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
 fn wrong_usage_ends_with_2() {
     for args in [
         &[
@@ -860,7 +882,7 @@ fn decide_answers_before_it_waits() {
 #[test]
 fn decide_bounds_its_open_streams() {
     let folder = calibrated();
-    // Two running streams fill the desk; a third is refused.
+    // Two streams may run at once; a third is refused.
     let lines = "{\"id\":1,\"score\":0.1}\n{\"id\":2,\"score\":0.1}\n{\"id\":3,\"score\":0.1}\n";
     let (_, complaints, code) = decide(&folder, &["--max-streams", "2"], lines);
     assert_eq!(code, 1);

@@ -34,7 +34,7 @@ fn newest_log(store: &Path) -> u64 {
     logs.max().unwrap()
 }
 
-/// Whether the server has closed a connection. What it said before is in `said`.
+/// Whether the server has closed a connection. `said` gets the bytes sent before.
 fn is_closed(mut connection: &TcpStream, said: &mut Vec<u8>) -> bool {
     connection.set_nonblocking(true).unwrap();
     match connection.read_to_end(said) {

@@ -136,7 +136,7 @@ fn a_real_model_reads_is_calibrated_and_answers() {
             (&json!(12), &json!(4)),
             "{name}"
         );
-        // What is read once is not computed again.
+        // The server computes each token of a document once.
         let (sent, kept) = (said["tokens"].as_u64(), said["tokens_cached"].as_u64());
         assert!(
             kept.unwrap() * 2 > sent.unwrap(),

@@ -126,3 +126,14 @@ fn traces_that_a_rule_was_made_from_are_called_out() {
     assert_eq!(ran.code, 1);
     ran.complains("nothing.parquet: ");
 }
+
+#[test]
+fn the_help_says_when_the_test_may_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let help = done(folder.path(), "monitor --help");
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        help.contains("only when every unit in the files is complete"),
+        "{help}"
+    );
+}

@@ -24,7 +24,7 @@ impl Drop for Running {
     }
 }
 
-/// Where a program is, if it is installed.
+/// The path of a program, if it is installed.
 fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin";
     let mut all = path.split(':').map(|folder| Path::new(folder).join(name));
@@ -129,8 +129,11 @@ fn secrets(folder: &Path) {
 impl Broker {
     /// Starts the server; what it says goes on.
     fn start(&self, folder: &Path, login: Option<[&str; 2]>) -> (Running, BufReader<ChildStderr>) {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("haltwise"));
+        // Without room on the disk it goes on.
+        let mut command = Command::new("sh");
         command
+            .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+            .arg(assert_cmd::cargo::cargo_bin("haltwise"))
             .current_dir(folder)
             .env("NO_COLOR", "1")
             .args("serve rule.json --store store --audit 1 --listen 127.0.0.1:0 --mqtt".split(' '));
@@ -263,9 +266,44 @@ fn sensors_speak_mqtt() {
     broker.publish("haltwise/rule/in", &step("c", 1, 0.1, 0));
     broker.publish("haltwise/rule/in", &step("c", 2, 1.0, 0));
     let _server = broker.serve(folder);
-    // What was not acknowledged before comes again: the label that no one waited for.
+    // The broker sends unacknowledged messages again: here the label that no one waited for.
     let mut kept = std::iter::repeat_with(|| answers.next()).skip_while(unasked);
     assert_eq!(kept.next().unwrap()["id"], "c");
+}
+
+/// As many as a broker sends before it waits for one to be acknowledged, and more.
+const MESSAGES: usize = 50;
+
+#[test]
+fn what_came_while_the_disk_was_full_is_answered_once_there_is_room() {
+    let folder = folder();
+    let folder = folder.path();
+    let Some(broker) = broker(folder, false) else {
+        return;
+    };
+    let (server, mut said) = broker.start(folder, None);
+    until(&mut said, "connected to the broker");
+    let mut answers = Answers::listen(&broker);
+    let limit = |files: &str| {
+        let id = server.0.id().to_string();
+        let set = Command::new("prlimit").args([files, "--pid", &id]).status();
+        assert!(set.unwrap().success());
+    };
+    limit("--fsize=0:");
+    for i in 0..MESSAGES {
+        let id = format!("s{i}");
+        let lines = [step(&id, 1, 0.1, 0), step(&id, 2, 1.0, 0)].join("\n");
+        broker.publish("haltwise/rule/in", &lines);
+    }
+    until(&mut said, "hung up on the broker");
+    limit("--fsize=unlimited:");
+    until(&mut said, "connected to the broker");
+    let mut answered = std::collections::HashSet::new();
+    while answered.len() < MESSAGES {
+        let answer = answers.next();
+        assert_eq!(answer["t"], 2, "{answer}");
+        answered.insert(answer["id"].to_string());
+    }
 }
 
 #[test]

@@ -503,8 +503,8 @@ fn what_cannot_be_mended_is_passed_back_with_its_status() {
         (status, parsed(&body)["error"]["message"].as_str()),
         (401, Some("bad key"))
     );
-    // That is not asked again: three votes at the most. Of the first question, some may still be
-    // on their way.
+    // The proxy does not ask that again: three votes at the most. Some votes on the first
+    // question may still be on their way.
     let requests = server.requests();
     let second = requests
         .iter()
@@ -795,7 +795,7 @@ fn audits_of_a_rule_about_right_answers_want_a_label() {
         (&status["unknown"], &status["by_step"][0]["gap"]),
         (&json!(0), &json!(1.0))
     );
-    // Who can be reached from elsewhere wants a token for all that.
+    // A proxy that other machines can reach needs a token for these paths.
     let words = "proxy --rule certified.json --server http://x --listen 0.0.0.0:0 --store s";
     let mut command = haltwise();
     command.current_dir(&folder).args(words.split(' '));

@@ -132,7 +132,7 @@ fn simulating_gives_the_same_bytes_on_any_number_of_cores() {
     }
     assert_eq!(work.names(), ["1", "3"]);
     let again = work.refused("simulate --files 2 -o 1");
-    assert!(again.contains("1: it is there already"), "{again}");
+    assert!(again.contains("1: the folder exists already"), "{again}");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn an_answer_comes_while_the_request_is_still_open() {
     let send = |text: &str| write!(&connection, "{:x}\r\n{text}\r\n", text.len()).unwrap();
     send("{\"id\":\"a\",\"score\":0.9,\"prediction\":1,\"end\":true}\n");
     assert_eq!(next(), json!({"id": "a", "t": 3, "audited": true}));
-    // What is wrong with a line stands between the answers.
+    // The error of a line stands between the answers.
     send("nonsense\n");
     let fault = next();
     assert_eq!(fault["line"], 4);

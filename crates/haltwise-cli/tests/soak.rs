@@ -1,12 +1,14 @@
 //! Rolling restarts under load, with several servers that want one store at once.
-#![cfg(unix)]
+#![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use std::io::Write;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::serving::{Server, folder, load};
+use common::serving::{Server, folder, load_while};
 use common::signal;
 use serde_json::json;
 
@@ -22,9 +24,16 @@ fn rolling_restarts_under_load_lose_nothing_that_was_acknowledged() {
     let restarts = std::env::var("HALTWISE_RESTARTS").map_or(3, |n| n.parse().unwrap());
     let folder = folder();
     let path = folder.path();
-    let words = "rule.json --store store --audit 1 --rotate 1 --on-alarm keep";
+    // One address for all, as behind a load balancer.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let words =
+        format!("rule.json --store store --audit 1 --rotate 1 --on-alarm keep --listen {address}");
+    let words = &*words;
     let mut server = Server::start(path, words);
     let (mut audited, mut labelled) = (0, 0);
+    let mut memory = Vec::new();
     for round in 0..restarts {
         // Streams that are open when the server ends.
         let open: String = (0..OPEN)
@@ -39,11 +48,13 @@ fn rolling_restarts_under_load_lose_nothing_that_was_acknowledged() {
             "",
             "round {round}"
         );
+        let is_over = AtomicBool::new(false);
         let (next, loser) = std::thread::scope(|scope| {
             let clients: Vec<_> = (0..3)
                 .map(|client| {
                     let (address, name) = (server.address.clone(), format!("r{round}-{client}"));
-                    scope.spawn(move || load(&address, &name))
+                    let goes_on = || !is_over.load(Ordering::Relaxed);
+                    scope.spawn(move || load_while(&address, &name, goes_on))
                 })
                 .collect();
             // Two that race for the store while the first still answers.
@@ -58,6 +69,8 @@ fn rolling_restarts_under_load_lose_nothing_that_was_acknowledged() {
             while labels() < due {}
             tell_to_end(&server);
             let next = hear.recv().unwrap();
+            // A client that was quick goes on with the next server.
+            is_over.store(true, Ordering::Relaxed);
             assert_eq!(
                 server.child.wait().unwrap().code(),
                 Some(0),
@@ -68,6 +81,7 @@ fn rolling_restarts_under_load_lose_nothing_that_was_acknowledged() {
                 audited += streams;
                 labelled += ids.len() as u64;
             }
+            memory.push(next.memory() >> 10);
             // The other waits until this one ends, and is not needed then.
             let status = next.status();
             let counted = |what: &str| status["totals"][what].as_u64().unwrap();
@@ -96,7 +110,8 @@ fn rolling_restarts_under_load_lose_nothing_that_was_acknowledged() {
     );
     let _ = writeln!(
         std::io::stderr(),
-        "{restarts} rolling restarts with two servers after the store: {audited} audits and \
-         {labelled} labels acknowledged, none lost, all open streams went on"
+        "{restarts} rolling restarts at one address with two servers after the store: {audited} \
+         audits and {labelled} labels acknowledged, none lost, all open streams went on; MiB after \
+         each: {memory:?}"
     );
 }

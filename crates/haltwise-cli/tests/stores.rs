@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +52,9 @@ fn a_full_disk_is_waited_for_and_nothing_that_was_acknowledged_is_lost() {
     let server = Server::start_after(limited, folder.path(), words, None);
     let mut labelled = Vec::new();
     let times = std::env::var("HALTWISE_FULL_DISKS").map_or(3, |n| n.parse().unwrap());
+    let mut memory = Vec::new();
     for round in 0..times {
+        memory.push(server.memory() >> 10);
         let refused = loop {
             let id = format!("s{}", labelled.len());
             let said = server.post("/rule/streams", &stream(&id, 0, 1));
@@ -112,6 +115,11 @@ fn a_full_disk_is_waited_for_and_nothing_that_was_acknowledged_is_lost() {
             .unwrap();
         server.limit(&format!("--fsize={}:unlimited", longest + 50_000));
     }
+    let _ = writeln!(
+        std::io::stderr(),
+        "{times} full disks: {} labels, none of those acknowledged lost; MiB before each: {memory:?}",
+        labelled.len()
+    );
     let before = server.status();
     server.kill();
     let server = Server::start(folder.path(), words);
@@ -300,12 +308,47 @@ fn a_server_says_which_rule_it_serves_and_takes_no_other_by_the_way() {
     says("second/rule.json --replace", &["rule 4 there now"]);
     says("first/rule.json --replace", &["rule 5 there now"]);
     says("first/rule.json", &["which is the store's (rule 5 there)"]);
-    // A delta that is spent is refused with --replace, too.
+    // `serve` also refuses a spent delta with --replace.
     calibrate(folder, "third/rule.json", 0.4, 0.1);
     refuses(
         "third/rule.json --replace",
         &["cannot take its place", "next_delta"],
     );
+}
+
+#[test]
+fn a_store_takes_a_smaller_share_of_delta_and_sums_are_checked_for_it() {
+    let folder = folder();
+    let folder = folder.path();
+    let says = |words: &str, part: &str| {
+        let (is_ready, said) = started(folder, &format!("rule.json {words}"));
+        assert!(is_ready && said.contains(part), "{words}: {said}");
+        said
+    };
+    let monitored = |stores: &str| {
+        let words = format!("monitor rule.json {stores}");
+        let ran = ran(haltwise()
+            .current_dir(folder)
+            .args(words.split_whitespace()));
+        assert_eq!(ran.code, 0, "{}", ran.stderr);
+        ran.stderr
+    };
+    for store in ["a", "b"] {
+        let said = says(&format!("--store {store}"), "the store is new");
+        assert!(!said.contains("from now on"), "{said}");
+    }
+    let said = monitored("a b");
+    assert!(said.contains("--servers 2"), "{said}");
+    for store in ["a", "b"] {
+        says(&format!("--store {store} --servers 2"), "from now on");
+        let said = says(&format!("--store {store} --servers 2"), "serving");
+        assert!(!said.contains("from now on"), "{said}");
+        // The share of a store never rises.
+        says(&format!("--store {store}"), "keeps its delta");
+    }
+    for stores in ["a b", "a"] {
+        assert_eq!(monitored(stores), "");
+    }
 }
 
 #[test]

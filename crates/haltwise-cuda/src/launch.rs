@@ -59,7 +59,7 @@ impl Moment {
     }
 }
 
-/// Numbers on the GPU. It grows when more are asked for, and then forgets what it held.
+/// Numbers on the GPU. When it must grow, it loses its content.
 #[derive(Debug)]
 pub(crate) struct Buffer<T>(CudaSlice<T>);
 
@@ -204,7 +204,7 @@ impl<T: DeviceRepr + ValidAsZeroBits + Copy + Default + Send + Sync> Arriving<T>
         }
     }
 
-    /// The first `len` numbers, for whoever has waited for the copy.
+    /// The first `len` numbers. Wait for the copy first.
     pub(crate) fn take(&self, len: usize) -> Result<Vec<T>> {
         match &self.0 {
             Some(slot) if slot.len() >= len => Ok(copied(&slot.as_slice()?[..len])),

@@ -14,7 +14,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise::{Inputs, Method, Plan, Sequence};
 use haltwise_io::{Files, LEAST_MEMORY, TraceWriter, WriteOptions, trace_files};
 use parquet::arrow::ProjectionMask;
@@ -75,13 +75,13 @@ fn size(text: &str) -> Option<(u64, usize)> {
 }
 
 fn generate(folder: &Path, n: u64, steps: usize) {
-    let stand_in = StandIn::new(steps, steps, 0);
+    let synthetic = SyntheticClassifier::new(steps, steps, 0);
     (0..FILES).into_par_iter().for_each(|file| {
         let path = folder.join(format!("part-{file}.parquet"));
         let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
         let mut sequence = DrawnSequence::default();
         for number in n * file / FILES..n * (file + 1) / FILES {
-            stand_in.draw(number, &mut sequence);
+            synthetic.draw(number, &mut sequence);
             let id = number.to_string();
             let sequence = Sequence {
                 id: Some(&id),

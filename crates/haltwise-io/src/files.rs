@@ -27,6 +27,8 @@ pub struct Files<'p> {
     memory: u64,
     /// How much of the sequences may be kept, once that is known.
     keeping: Cell<Option<Keeping>>,
+    /// The estimated content, once that is known.
+    extent: Cell<Option<Extent>>,
     progress: RefCell<Progress<'p>>,
 }
 
@@ -36,10 +38,12 @@ struct Keeping {
     bytes: u64,
     /// The limit, counted as by [`weight`].
     most: u64,
+    /// Whether all sequences fit.
+    all: bool,
 }
 
-/// The size of sequences in memory, in steps: what is kept of each in addition to its steps
-/// takes at most as much as six steps.
+/// The size of sequences in memory, in steps. Besides its steps, a sequence takes at most as much
+/// memory as six steps.
 fn weight(extent: Extent) -> u64 {
     extent.steps.saturating_add(6 * extent.sequences)
 }
@@ -88,6 +92,7 @@ impl<'p> Files<'p> {
             columns: Columns::default(),
             memory,
             keeping: Cell::new(None),
+            extent: Cell::new(None),
             progress: RefCell::new(progress),
         })
     }
@@ -105,9 +110,13 @@ impl<'p> Files<'p> {
 
     /// Estimates what keeping the traces would take.
     pub fn needed(&self, grid: &Grid) -> Result<Needed> {
-        let extent = Extent::of(&self.files())?;
+        let extent = match self.extent.get() {
+            Some(extent) => extent,
+            None => Extent::of(&self.files())?,
+        };
+        self.extent.set(Some(extent));
         let bits = bits_per_step(grid);
-        let kept = kept(extent, bits);
+        let kept = bytes_to_keep(extent, bits);
         let fixed = LEAST_MEMORY + extent.reading;
         let bytes = fixed + kept;
         let room = match self.memory.checked_sub(fixed) {
@@ -133,6 +142,7 @@ impl<'p> Files<'p> {
         self.keeping.set(Some(Keeping {
             bytes: keeping,
             most: fitting.max(weight(extent)),
+            all: room == Room::All,
         }));
         Ok(Needed {
             extent,
@@ -228,6 +238,15 @@ impl Fold for Files<'_> {
         Ok(self.needed(grid)?.room)
     }
 
+    /// Parsing costs more than memory: what is reserved for what is kept may hold them, unless
+    /// predictions and scores alone would not fit.
+    fn may_hold(&self) -> u64 {
+        let room = self.keeping.get().filter(|keeping| keeping.all);
+        let (room, extent) = (room.map_or(0, |keeping| keeping.bytes), self.extent.get());
+        let least = extent.map_or(0, |extent| 16 * (extent.steps + 16 * extent.sequences));
+        if least <= room { room } else { 0 }
+    }
+
     fn fold<S: Send>(
         &self,
         start: impl Fn() -> S + Sync,
@@ -284,7 +303,7 @@ fn bits_per_step(grid: &Grid) -> u64 {
 }
 
 /// The bytes needed to keep traces.
-fn kept(extent: Extent, bits_per_step: u64) -> u64 {
+fn bytes_to_keep(extent: Extent, bits_per_step: u64) -> u64 {
     // Sequences of unequal length are padded, to twice their size at most. If all are
     // equally long, this divides.
     let filled = match extent.steps % extent.sequences.max(1) {
@@ -306,7 +325,8 @@ mod tests {
             steps: 1_000_000_000,
             reading: 0,
         };
-        let gibibytes = |grid: &Grid| kept(extent, bits_per_step(grid)) as f64 / f64::from(1 << 30);
+        let gibibytes =
+            |grid: &Grid| bytes_to_keep(extent, bits_per_step(grid)) as f64 / f64::from(1 << 30);
         assert!((1.1..1.3).contains(&gibibytes(&Grid::default())));
         assert!(gibibytes(&Grid::new(0.001).unwrap()) > 3.0);
     }

@@ -11,7 +11,7 @@ use arrow_array::{
     StringArray,
 };
 use haltwise::corridor::Admission;
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise::terms::Terms;
 use haltwise::traces::{About, Trace};
 use haltwise::{Ask, Inputs, Method, Plan, Sequence};
@@ -645,9 +645,9 @@ fn write(path: &std::path::Path, numbers: std::ops::Range<u64>, columns: &Column
         ..WriteOptions::default()
     };
     let mut writer = TraceWriter::create(path, options).unwrap();
-    let (stand_in, mut sequence) = (StandIn::new(4, 9, 3), DrawnSequence::default());
+    let (synthetic, mut sequence) = (SyntheticClassifier::new(4, 9, 3), DrawnSequence::default());
     for number in numbers {
-        stand_in.draw(number, &mut sequence);
+        synthetic.draw(number, &mut sequence);
         let id = number.to_string();
         let patient = format!("p{}", number * 7919 % 600);
         let costs: Vec<f32> = (0..sequence.scores.len()).map(|t| t as f32 + 1.0).collect();

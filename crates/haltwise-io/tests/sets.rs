@@ -1,11 +1,14 @@
 //! Sets of traces that change while they are read.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::cell::Cell;
 use std::path::Path;
 
-use haltwise::corridor::{Admission, Share, Source};
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::corridor::{Admission, CalibrateError, Fold, Room, Share, Source};
+use haltwise::plan::Grid;
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise::terms::Terms;
+use haltwise::traces::{Key, Trace};
 use haltwise::{Ask, Inputs, Method, Plan, Sequence};
 use haltwise_io::{
     Columns, Extent, Files, Snapshot, TraceWriter, WriteOptions, fold_traces, read_outputs,
@@ -14,11 +17,11 @@ use haltwise_io::{
 
 /// Writes a range of made-up sequences, with or without ids.
 fn write(path: &Path, numbers: std::ops::Range<u64>, ids: bool) {
-    let stand_in = StandIn::new(4, 9, 3);
+    let synthetic = SyntheticClassifier::new(4, 9, 3);
     let mut writer = TraceWriter::create(path, WriteOptions::default()).unwrap();
     let mut sequence = DrawnSequence::default();
     for number in numbers {
-        stand_in.draw(number, &mut sequence);
+        synthetic.draw(number, &mut sequence);
         let id = number.to_string();
         let sequence = Sequence {
             id: ids.then_some(&id[..]),
@@ -46,6 +49,63 @@ fn plan(method: Method) -> Plan {
         ..Ask::default()
     })
     .unwrap()
+}
+
+/// Files that count how often they are read.
+struct Counted<'f> {
+    files: Files<'f>,
+    passes: Cell<usize>,
+}
+
+impl Fold for Counted<'_> {
+    type Error = haltwise_io::Error;
+
+    fn refuse(&self, error: CalibrateError) -> Self::Error {
+        Fold::refuse(&self.files, error)
+    }
+
+    fn room(&self, grid: &Grid) -> Result<Room, Self::Error> {
+        Fold::room(&self.files, grid)
+    }
+
+    fn may_hold(&self) -> u64 {
+        self.files.may_hold()
+    }
+
+    fn fold<S: Send>(
+        &self,
+        start: impl Fn() -> S + Sync,
+        visit: impl Fn(&mut S, Key, &Trace<'_>) -> Result<(), CalibrateError> + Sync,
+    ) -> Result<Vec<S>, Self::Error> {
+        self.passes.set(self.passes.get() + 1);
+        self.files.fold(start, visit)
+    }
+}
+
+/// How often files are read to calibrate.
+fn passes(plan: &Plan, folder: &Path, memory: u64) -> usize {
+    let mut quiet = |_, _| {};
+    let counted = Counted {
+        files: Files::new(&[folder], memory, &mut quiet).unwrap(),
+        passes: Cell::new(0),
+    };
+    plan.calibrate(Inputs::one(&counted)).unwrap();
+    counted.passes.get()
+}
+
+#[test]
+fn traces_that_fit_into_memory_are_read_once() {
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder.path().join("a.csv"), 0..1500, true);
+    for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
+        assert_eq!(
+            passes(&plan(method), folder.path(), u64::MAX),
+            1,
+            "{method:?}"
+        );
+    }
+    let little = haltwise_io::LEAST_MEMORY + 1_000_000;
+    assert_eq!(passes(&plan(Method::Adaptive), folder.path(), little), 2);
 }
 
 #[test]
@@ -84,6 +144,7 @@ fn what_is_set_aside_for_fitting_does_not_depend_on_where_it_lies() {
             share,
             seed: 2,
             who: Admission::new(&terms, 2),
+            again: false,
         };
         let drawn = files.fitting(wanted).unwrap();
         let expected = outputs.fitting(wanted).unwrap();
@@ -164,6 +225,7 @@ fn sequences_unlike_the_others_are_named_with_their_file() {
         share: Some(0.9),
         seed: 0,
         who: Admission::new(&terms, 0),
+        again: false,
     });
     let message = read.unwrap_err().to_string();
     assert!(message.contains("b.jsonl: line 1: "), "{message}");

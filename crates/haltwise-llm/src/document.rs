@@ -98,7 +98,7 @@ fn without_blanks(text: &str, ends: impl Iterator<Item = usize>) -> Vec<usize> {
         }
     }
     match text[start..].trim().is_empty() {
-        // What is left over belongs to the last piece.
+        // The rest belongs to the last piece.
         true => kept
             .last_mut()
             .into_iter()

@@ -1,4 +1,4 @@
-//! What can go wrong, in words that name the place and the remedy.
+//! Errors, in words that name the place and the remedy.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -12,7 +12,7 @@ pub enum Error {
     File {
         /// The file as it was named.
         file: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
     },
     /// A template, a set of letters or a document cannot be used.
@@ -23,7 +23,7 @@ pub enum Error {
     Server {
         /// The server's address.
         server: String,
-        /// What it did.
+        /// The problem with its answer.
         problem: String,
     },
 }

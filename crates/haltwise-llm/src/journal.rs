@@ -1,5 +1,5 @@
-//! What was answered so far: a record per answer in a durable log, so that a run
-//! that ends early goes on where it was, and nothing is asked twice.
+//! The answers so far: a record per answer in a durable log. A run that ended early
+//! continues from it and asks nothing twice.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{BufRead, BufReader, Read};
@@ -118,7 +118,7 @@ fn parse<E: DeserializeOwned>(record: &str) -> Result<E, String> {
     serde_json::from_str(record).map_err(|e| format!("it is no answer: {e}"))
 }
 
-/// What is wrong with the log, in the words of a journal.
+/// An error of the log, in the words of a journal.
 fn refused(error: haltwise_log::Error) -> Error {
     let path = error.path();
     match error.kind() {

@@ -15,7 +15,7 @@ const PAPER: &str = "{{ context }}\n\nQuestion: {{ question }}\n\
     {% for option in options %}{{ option.letter }}. {{ option.text }}\n{% endfor %}\
     The answer is:\n\n";
 
-/// Where a chat format puts the prompt.
+/// The place of the prompt in a chat format.
 const PROMPT: &str = "{{ prompt }}";
 
 /// How common families of chat models mark who speaks, for a server's plain

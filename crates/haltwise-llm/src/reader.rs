@@ -10,14 +10,14 @@ use crate::questions::Question;
 use crate::reply::Tokens;
 use crate::server::Server;
 
-/// What is known about a reader: stored with its traces and with the rules made
-/// from them, which hold for no other.
+/// The description of a reader. Its traces and the rules made from them carry it,
+/// because those rules hold for no other reader.
 pub type Record = BTreeMap<String, String>;
 
 /// A model that reads documents part by part and answers questions.
 #[derive(Debug)]
 pub struct Reader {
-    /// Where the model is.
+    /// The model's server.
     pub server: Server,
     /// How it is asked.
     pub template: Template,
@@ -41,7 +41,7 @@ pub struct Asked {
 }
 
 impl Reader {
-    /// Where the parts of a document end, in bytes.
+    /// The ends of a document's parts, in bytes.
     pub fn part_ends(&self, document: &str) -> crate::Result<Vec<usize>> {
         let token_ends = |parts| self.server.token_ends(document, parts);
         self.split.ends(document, token_ends)
@@ -95,9 +95,9 @@ impl Reader {
 pub struct Mismatch {
     /// What differs.
     pub what: String,
-    /// What the rule says.
+    /// The value in the rule.
     pub rule: Option<String>,
-    /// What it is here.
+    /// The value here.
     pub here: Option<String>,
     /// Whether the reader is another one for it; else it may have become one.
     pub voids: bool,

@@ -63,7 +63,7 @@ pub struct ServerOptions {
     /// How many of the likeliest tokens to ask for. vLLM gives up to 20 unless
     /// it was started with `--max-logprobs`.
     pub logprobs: u32,
-    /// What it may take for one answer.
+    /// The time limit of one answer.
     pub timeout: Duration,
     /// How often to try again before giving up.
     pub retries: u32,

@@ -2,6 +2,7 @@
 //! serves all that came in during the one before.
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -15,22 +16,30 @@ use crate::file_id::FileId;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why what was appended is not on the disk yet. The writer tries again until it is.
+/// The reason why records are not on the disk yet. The writer tries again until they are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the log cannot be written: {0}; make room if the disk is full; then it goes on by itself")]
-pub struct Failed(String);
+pub enum Failed {
+    /// A write failed. It is tried again.
+    #[error(
+        "the log cannot be written: {0}; make room if the disk is full; then it goes on by itself"
+    )]
+    Write(String),
+    /// The thread that writes died, which is a mistake in this program.
+    #[error("the log cannot be written: the thread that writes it died; start the program again")]
+    Died,
+}
 
 /// Appends records to a log from any thread.
 ///
-/// When a write fails it is tried again, with pauses, until there is room or the
-/// committer is closed. Records keep their order, and none is committed before
-/// those that came earlier. They wait in memory meanwhile, so whoever appends asks
-/// [`ready`](Self::ready) first.
+/// The committer tries a failed write again, with pauses, until there is room or it is
+/// closed. It commits records in their order. They wait in memory meanwhile, so call
+/// [`ready`](Self::ready) before appending.
 pub struct Committer {
     shared: Arc<Shared>,
     path: PathBuf,
     id: FileId,
-    thread: Option<JoinHandle<Log>>,
+    /// Gives nothing back if it died.
+    thread: Option<JoinHandle<Option<Log>>>,
 }
 
 impl fmt::Debug for Committer {
@@ -87,7 +96,7 @@ impl Committer {
         let (path, id) = (log.path().to_path_buf(), log.id());
         let thread = std::thread::spawn({
             let shared = Arc::clone(&shared);
-            move || work(&shared, log, &committed)
+            move || work_or_tell(&shared, log, &committed)
         });
         Self {
             shared,
@@ -115,8 +124,7 @@ impl Committer {
         self.shared.state().failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Whether the log is still at its path. Otherwise whoever reads it later would miss what is
-    /// appended.
+    /// Whether the log is still at its path. Otherwise later readers would miss new records.
     pub fn in_place(&self) -> Result<(), Error> {
         is_in_place(self.id, &self.path)
     }
@@ -152,16 +160,14 @@ impl Committer {
         let state = self.shared.state();
         match (&state.failed, log) {
             (None, Some(log)) => Ok(log),
-            (failed, _) => Err(failed
-                .clone()
-                .unwrap_or_else(|| Failed("its writer has ended".into()))),
+            (failed, _) => Err(failed.clone().unwrap_or(Failed::Died)),
         }
     }
 
     fn join(&mut self) -> Option<Log> {
         self.shared.state().closing = true;
         self.shared.work.notify_one();
-        self.thread.take()?.join().ok()
+        self.thread.take()?.join().ok()?
     }
 }
 
@@ -170,6 +176,24 @@ impl Drop for Committer {
     fn drop(&mut self) {
         self.join();
     }
+}
+
+/// Writes until no more will come. If that panics, everyone who waits is told: nothing that
+/// waits will ever be on the disk.
+fn work_or_tell(
+    shared: &Shared,
+    log: Log,
+    committed: &dyn Fn(Result<u64, &Failed>, Duration),
+) -> Option<Log> {
+    let worked = catch_unwind(AssertUnwindSafe(|| work(shared, log, committed)));
+    if worked.is_err() {
+        shared.state().failed = Some(Failed::Died);
+        shared.done.notify_all();
+        // It may be what panicked.
+        let tell = || committed(Err(&Failed::Died), Duration::ZERO);
+        drop(catch_unwind(AssertUnwindSafe(tell)));
+    }
+    worked.ok()
 }
 
 /// Writes until no more will come.
@@ -197,7 +221,7 @@ fn work(shared: &Shared, mut log: Log, committed: &dyn Fn(Result<u64, &Failed>, 
         let written = log.append_joined(&batch).and_then(|()| log.sync());
         let took = begun.elapsed();
         let mut state = shared.state();
-        state.failed = written.err().map(|error| Failed(error.to_string()));
+        state.failed = written.err().map(|error| Failed::Write(error.to_string()));
         if state.failed.is_none() {
             state.committed = upto;
         }
@@ -287,6 +311,27 @@ mod tests {
         })
         .unwrap();
         assert_eq!(records, ["before", "meanwhile", "still", "after"]);
+    }
+
+    #[test]
+    fn the_death_of_the_writer_is_told_to_all_who_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let (log, _) = Log::open(&path, "{}", &mut |_| Ok(())).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let committer = Committer::new(log, move |done, _| {
+            if let Err(failed) = done {
+                tell.send(failed.clone()).unwrap();
+            }
+            assert_ne!(done, Ok(1), "the writer dies of this");
+        });
+        committer.wait(committer.append("first").unwrap()).unwrap();
+        let patience = Duration::from_secs(60);
+        assert_eq!(told.recv_timeout(patience), Ok(Failed::Died));
+        assert_eq!(committer.ready(), Err(Failed::Died));
+        let waits = committer.append("second").unwrap();
+        assert_eq!(committer.wait(waits), Err(Failed::Died));
+        assert_eq!(committer.close().unwrap_err(), Failed::Died);
     }
 
     #[test]

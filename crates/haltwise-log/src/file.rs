@@ -1,4 +1,4 @@
-//! The file itself: lines with checksums, of which the last may be cut short.
+//! The file itself: lines with checksums. The last line may be cut short.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
@@ -11,14 +11,13 @@ use crate::file_id::FileId;
 use crate::folder::sync_folder_of;
 use crate::tail::Dropped;
 
-/// Between the records of a commit: no JSON has it.
+/// The separator of the records of a commit. JSON never contains it.
 pub(crate) const BETWEEN: char = '\u{1e}';
 
 /// The hexadecimal digits of a checksum.
 const DIGITS: usize = 16;
 
-/// What is done with each record; what it says went wrong becomes an error that
-/// names the line.
+/// Takes each record. Its error message becomes an error that names the line.
 pub type Read<'a> = dyn FnMut(&str) -> Result<(), String> + 'a;
 
 /// A log that is open for writing, by this program alone.
@@ -27,7 +26,7 @@ pub struct Log {
     path: PathBuf,
     file: File,
     id: FileId,
-    /// Where the next line begins.
+    /// The offset of the next line.
     end: u64,
     /// How many bytes are on the disk for certain.
     synced: u64,
@@ -54,10 +53,10 @@ struct Lines {
 }
 
 impl Log {
-    /// Opens a log or begins one, and reads what is in it. Damage before the last
-    /// good line, or another header, is an error, and nothing is changed. Whatever
-    /// stands behind the last good line is reported in [`Opened::dropped`]. It stays
-    /// in the file until the first append, so a caller may still refuse the log.
+    /// Opens a log or begins one, and reads its records. Damage before the last good
+    /// line, or another header, is an error, and nothing is changed.
+    /// [`Opened::dropped`] reports the bytes behind the last good line. They stay in
+    /// the file until the first append, so a caller may still refuse the log.
     pub fn open(path: &Path, header: &str, read: &mut Read<'_>) -> Result<(Self, Opened), Error> {
         let file = OpenOptions::new()
             .read(true)
@@ -165,8 +164,8 @@ impl Log {
         let length = line.len() as u64;
         self.line = line;
         if let Err(error) = written {
-            // What was written of it goes; should even that fail, the next append tries
-            // again, or it is dropped when the log is opened again.
+            // Cut off the part that was written. If that fails, the next append tries
+            // again, or the next opening of the log drops it.
             self.has_tail = true;
             let _ = self.cut();
             return Err(Error::io(&self.path)(error));
@@ -175,10 +174,10 @@ impl Log {
         Ok(())
     }
 
-    /// Forces what was appended to the disk. If that fails, what was appended since the
-    /// last time is no part of the log any more, and is to be appended again: a system may
-    /// drop what it could not write, and call the next attempt a success. It fails too if the
-    /// file was moved or removed: nobody who reads the log later would find what was appended.
+    /// Forces appended lines to the disk. If that fails, the lines since the last sync are no
+    /// longer part of the log, and the caller must append them again: a system may drop what it
+    /// could not write, and call the next attempt a success. It also fails if the file was moved
+    /// or removed, because later readers would not find the lines.
     pub fn sync(&mut self) -> Result<(), Error> {
         let synced = self.file.sync_data().map_err(Error::io(&self.path));
         let synced = synced.and_then(|()| is_in_place(self.id, &self.path));
@@ -192,7 +191,7 @@ impl Log {
         synced
     }
 
-    /// Drops what is behind the last good line.
+    /// Drops the bytes behind the last good line.
     fn cut(&mut self) -> Result<(), Error> {
         self.file.set_len(self.end).map_err(Error::io(&self.path))?;
         self.seek(self.end)?;
@@ -390,7 +389,7 @@ mod tests {
         }
     }
 
-    /// Three commits, of which the last has two records.
+    /// Three commits; the last has two records.
     fn three_commits(path: &Path) -> Vec<u8> {
         let (mut log, ..) = open(path).unwrap();
         log.append(["first"]).unwrap();

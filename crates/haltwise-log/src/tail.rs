@@ -10,7 +10,7 @@ pub enum Cause {
     /// A write was cut short, as by a kill or a power failure. Nothing that was acknowledged
     /// is lost.
     Torn,
-    /// A line was complete once and has changed since. What it said is lost, although it may
+    /// A line was complete once and has changed since. Its record is lost, although it may
     /// have been acknowledged.
     Damaged,
 }

@@ -2,18 +2,18 @@
 
 use crate::block::{LayerTrace, STEPS_TOGETHER};
 use crate::kernel::{SMALL_TILE, outer, product};
-use crate::lanes::{LANES, Lanes, lane_sums, transpose_into};
 use crate::pack::{PackedLayer, Tiles};
+use crate::simd::{SIMD_WIDTH, SimdArray, lane_sums, transpose_into};
 use fearless_simd::{f32x16, prelude::*};
 
 /// The gradients that enter a layer, and room for those that leave it.
 pub(crate) struct Flow<'a> {
     /// `[step][unit]`, from the layer above; afterwards, for the layer below.
-    pub(crate) from_above: &'a mut [Lanes],
+    pub(crate) from_above: &'a mut [SimdArray],
     /// `[unit]`, from the step after.
-    pub(crate) from_later: &'a mut [Lanes],
+    pub(crate) from_later: &'a mut [SimdArray],
     /// `[unit]`, the cell's gradient from the step after.
-    pub(crate) cell_from_later: &'a mut [Lanes],
+    pub(crate) cell_from_later: &'a mut [SimdArray],
 }
 
 /// Runs a layer backwards. The gates of every step are replaced by the gradients of their
@@ -27,8 +27,8 @@ pub(crate) fn layer_backward<S: Simd, const M: usize, const BELOW: bool>(
     trace: &mut LayerTrace,
     flow: &mut Flow<'_>,
 ) {
-    flow.from_later.fill(Lanes::ZERO);
-    flow.cell_from_later.fill(Lanes::ZERO);
+    flow.from_later.fill(SimdArray::ZERO);
+    flow.cell_from_later.fill(SimdArray::ZERO);
     let steps = flow.from_above.len() / units;
     for t in (0..steps).rev() {
         let above = &mut flow.from_above[t * units..(t + 1) * units];
@@ -64,8 +64,8 @@ fn unit_backward<S: Simd>(
     dh: f32x16<S>,
     cell_before: f32x16<S>,
     tanh_cell: f32x16<S>,
-    gates: &mut [Lanes],
-    cell_from_later: &mut Lanes,
+    gates: &mut [SimdArray],
+    cell_from_later: &mut SimdArray,
 ) {
     let one = f32x16::splat(simd, 1.0);
     let [i, f, g, o] = [0, 1, 2, 3].map(|k| gates[k].load(simd));
@@ -82,8 +82,8 @@ fn unit_backward<S: Simd>(
 pub(crate) fn times<S: Simd, const M: usize>(
     simd: S,
     weights: &Tiles,
-    inputs: &[Lanes],
-    outputs: &mut [Lanes],
+    inputs: &[SimdArray],
+    outputs: &mut [SimdArray],
 ) {
     for (tile, outputs) in outputs.chunks_mut(M).enumerate() {
         let zero = [f32x16::splat(simd, 0.0); M];
@@ -97,7 +97,7 @@ pub(crate) fn times<S: Simd, const M: usize>(
 /// The terms of a weight gradient: `[step][stride]`; the first `used` of each step count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows<'a> {
-    pub(crate) lanes: &'a [Lanes],
+    pub(crate) lanes: &'a [SimdArray],
     pub(crate) stride: usize,
     pub(crate) used: usize,
 }
@@ -112,12 +112,12 @@ pub(crate) struct Rows<'a> {
 pub(crate) fn weight_gradient<S: Simd, const M: usize>(
     simd: S,
     rows: Rows<'_>,
-    inputs: &[Lanes],
+    inputs: &[SimdArray],
     width: usize,
-    room: &mut [[Lanes; LANES]],
-    sums: &mut [Lanes],
+    room: &mut [[SimdArray; SIMD_WIDTH]],
+    sums: &mut [SimdArray],
 ) {
-    let vectors = width.div_ceil(LANES);
+    let vectors = width.div_ceil(SIMD_WIDTH);
     let Rows {
         lanes,
         stride,
@@ -128,7 +128,7 @@ pub(crate) fn weight_gradient<S: Simd, const M: usize>(
         .zip(inputs.chunks(width * STEPS_TOGETHER))
     {
         for (t, inputs) in inputs.chunks_exact(width).enumerate() {
-            for (vector, inputs) in inputs.chunks(LANES).enumerate() {
+            for (vector, inputs) in inputs.chunks(SIMD_WIDTH).enumerate() {
                 transpose_into(simd, inputs, &mut room[vector * STEPS_TOGETHER + t]);
             }
         }
@@ -151,10 +151,10 @@ pub(crate) fn weight_gradient<S: Simd, const M: usize>(
 #[inline(always)]
 fn gradient_tile<'a, S: Simd, const N: usize>(
     simd: S,
-    rows: impl Iterator<Item = &'a [Lanes]>,
-    transposed: &[[Lanes; LANES]],
+    rows: impl Iterator<Item = &'a [SimdArray]>,
+    transposed: &[[SimdArray; SIMD_WIDTH]],
     vectors: usize,
-    sums: &mut [Lanes],
+    sums: &mut [SimdArray],
 ) {
     let mut acc = [f32x16::splat(simd, 0.0); N];
     for (n, acc) in acc.iter_mut().enumerate() {
@@ -177,19 +177,19 @@ fn gradient_tile<'a, S: Simd, const N: usize>(
 pub(crate) fn narrow_gradient<S: Simd, const M: usize>(
     simd: S,
     rows: Rows<'_>,
-    inputs: &[Lanes],
+    inputs: &[SimdArray],
     width: usize,
-    sums: &mut [Lanes],
+    sums: &mut [SimdArray],
 ) {
-    let vectors = rows.used.div_ceil(LANES);
+    let vectors = rows.used.div_ceil(SIMD_WIDTH);
     for vector in 0..vectors {
         // Process two factors at a time, so that the rows are read half as often.
         for pair in (0..=width).step_by(2) {
-            let mut partial = [[f32x16::splat(simd, 0.0); LANES]; 2];
-            for first in (0..LANES.min(rows.used - vector * LANES)).step_by(M) {
+            let mut partial = [[f32x16::splat(simd, 0.0); SIMD_WIDTH]; 2];
+            for first in (0..SIMD_WIDTH.min(rows.used - vector * SIMD_WIDTH)).step_by(M) {
                 let mut acc = [[f32x16::splat(simd, 0.0); M]; 2];
                 for (t, rows) in rows.lanes.chunks_exact(rows.stride).enumerate() {
-                    let rows = rows.get(vector * LANES + first..);
+                    let rows = rows.get(vector * SIMD_WIDTH + first..);
                     let Some(rows) = rows.and_then(|r| r.first_chunk::<M>()) else {
                         continue;
                     };

@@ -1,10 +1,10 @@
 //! Sixteen sequences and their values in the network.
 
 use crate::kernel::LARGE_TILE;
-use crate::lanes::{LANES, Lanes};
 use crate::normalise::Normalisation;
 use crate::series::Series;
 use crate::shape::Shape;
+use crate::simd::{SIMD_WIDTH, SimdArray};
 use std::sync::Mutex;
 
 /// The values of one layer, step by step, that its backward pass needs. After the last unit
@@ -12,19 +12,19 @@ use std::sync::Mutex;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LayerTrace {
     /// `[step + 1][unit]`: the hidden state, zero before the first step.
-    pub(crate) hidden: Vec<Lanes>,
+    pub(crate) hidden: Vec<SimdArray>,
     /// `[step + 1][unit]`: the cell; a single row if no gradient is wanted.
-    pub(crate) cell: Vec<Lanes>,
+    pub(crate) cell: Vec<SimdArray>,
     /// `[step][unit]`: tanh of the cell.
-    pub(crate) tanh_cell: Vec<Lanes>,
+    pub(crate) tanh_cell: Vec<SimdArray>,
     /// `[step][unit][i, f, g, o]`: the gates, later replaced by the gradients of their
     /// inputs; a single row if no gradient is wanted. Padded to whole tiles.
-    pub(crate) gates: Vec<Lanes>,
+    pub(crate) gates: Vec<SimdArray>,
 }
 
 impl LayerTrace {
     /// `[step][unit]`: the hidden state after each step.
-    pub(crate) fn states(&self, steps: usize, units: usize) -> &[Lanes] {
+    pub(crate) fn states(&self, steps: usize, units: usize) -> &[SimdArray] {
         &self.hidden[units..(steps + 1) * units]
     }
 }
@@ -41,23 +41,23 @@ pub(crate) struct Block {
     /// The length of the longest sequence.
     pub(crate) steps: usize,
     /// Lengths; 0 in a lane that holds no sequence.
-    pub(crate) lengths: [usize; LANES],
-    pub(crate) labels: [u32; LANES],
+    pub(crate) lengths: [usize; SIMD_WIDTH],
+    pub(crate) labels: [u32; SIMD_WIDTH],
     /// `[step][feature]`.
-    pub(crate) inputs: Vec<Lanes>,
+    pub(crate) inputs: Vec<SimdArray>,
     pub(crate) layers: Vec<LayerTrace>,
     /// `[step][output]`: the logits of all heads, then their gradients; a single row if no
     /// gradient is wanted. Padded.
-    pub(crate) logits: Vec<Lanes>,
+    pub(crate) logits: Vec<SimdArray>,
     /// `[step][unit]`: the gradient of a layer's hidden state, from the layer above.
-    pub(crate) from_above: Vec<Lanes>,
+    pub(crate) from_above: Vec<SimdArray>,
     /// `[unit]`: the gradient of the hidden state, from the step after.
-    pub(crate) from_later: Vec<Lanes>,
+    pub(crate) from_later: Vec<SimdArray>,
     /// `[unit]`: the same for the cell.
-    pub(crate) cell_from_later: Vec<Lanes>,
+    pub(crate) cell_from_later: Vec<SimdArray>,
     /// `[unit / 16][step]`: room for a few steps of a hidden state, lanes and
     /// units exchanged.
-    pub(crate) transposed: Vec<[Lanes; LANES]>,
+    pub(crate) transposed: Vec<[SimdArray; SIMD_WIDTH]>,
 }
 
 impl Block {
@@ -65,8 +65,8 @@ impl Block {
         Block {
             shape,
             steps: 0,
-            lengths: [0; LANES],
-            labels: [0; LANES],
+            lengths: [0; SIMD_WIDTH],
+            labels: [0; SIMD_WIDTH],
             inputs: Vec::new(),
             layers: vec![LayerTrace::default(); shape.layers],
             logits: Vec::new(),
@@ -91,7 +91,7 @@ impl Block {
             0
         };
         let per_step = shape.features + shape.layers * per_layer + kept + shape.outputs() + 1;
-        (per_step * size_of::<Lanes>()) as u64 * steps as u64
+        (per_step * size_of::<SimdArray>()) as u64 * steps as u64
     }
 
     /// Gates of a step, padded to whole tiles.
@@ -101,7 +101,7 @@ impl Block {
 
     /// Logits of a step, padded so that sixteen at a time can be transposed.
     pub(crate) fn logit_stride(&self) -> usize {
-        self.shape.outputs().next_multiple_of(LANES)
+        self.shape.outputs().next_multiple_of(SIMD_WIDTH)
     }
 
     /// Loads the sequences `rows` of `series`, one per lane.
@@ -113,12 +113,12 @@ impl Block {
         normalisation: &Normalisation,
     ) {
         let features = self.shape.features;
-        self.lengths = [0; LANES];
-        self.labels = [0; LANES];
+        self.lengths = [0; SIMD_WIDTH];
+        self.labels = [0; SIMD_WIDTH];
         self.steps = rows.iter().map(|&r| series.length(r)).max().unwrap_or(0);
         self.inputs.clear();
-        self.inputs.resize(self.steps * features, Lanes::ZERO);
-        for (lane, &row) in rows.iter().enumerate().take(LANES) {
+        self.inputs.resize(self.steps * features, SimdArray::ZERO);
+        for (lane, &row) in rows.iter().enumerate().take(SIMD_WIDTH) {
             let steps = self.inputs.chunks_exact_mut(features);
             for (inputs, values) in steps.zip(series.sequence(row).chunks_exact(features)) {
                 for (feature, (input, value)) in inputs.iter_mut().zip(values).enumerate() {
@@ -137,21 +137,22 @@ impl Block {
         for layer in &mut self.layers {
             let padded = |rows: usize| rows * hidden + LARGE_TILE / 4 - 1;
             // The first row stays zero: there is no step before the first.
-            layer.hidden.resize(padded(steps + 1), Lanes::ZERO);
+            layer.hidden.resize(padded(steps + 1), SimdArray::ZERO);
             let kept = if backward { steps } else { 0 };
-            layer.cell.resize(padded(kept + 1), Lanes::ZERO);
-            layer.cell[..hidden].fill(Lanes::ZERO);
-            layer.tanh_cell.resize(padded(kept), Lanes::ZERO);
-            layer.gates.resize(kept.max(1) * gates, Lanes::ZERO);
+            layer.cell.resize(padded(kept + 1), SimdArray::ZERO);
+            layer.cell[..hidden].fill(SimdArray::ZERO);
+            layer.tanh_cell.resize(padded(kept), SimdArray::ZERO);
+            layer.gates.resize(kept.max(1) * gates, SimdArray::ZERO);
         }
         let rows = if backward { steps } else { 1 };
-        self.logits.resize(rows * self.logit_stride(), Lanes::ZERO);
+        self.logits
+            .resize(rows * self.logit_stride(), SimdArray::ZERO);
         if backward {
-            self.from_above.resize(steps * hidden, Lanes::ZERO);
-            self.from_later.resize(hidden, Lanes::ZERO);
-            self.cell_from_later.resize(hidden, Lanes::ZERO);
-            let room = hidden.div_ceil(LANES) * STEPS_TOGETHER;
-            self.transposed.resize(room, [Lanes::ZERO; LANES]);
+            self.from_above.resize(steps * hidden, SimdArray::ZERO);
+            self.from_later.resize(hidden, SimdArray::ZERO);
+            self.cell_from_later.resize(hidden, SimdArray::ZERO);
+            let room = hidden.div_ceil(SIMD_WIDTH) * STEPS_TOGETHER;
+            self.transposed.resize(room, [SimdArray::ZERO; SIMD_WIDTH]);
         }
     }
 }

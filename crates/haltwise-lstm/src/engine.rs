@@ -5,9 +5,9 @@ use crate::block::Block;
 use crate::forward::layer_forward;
 use crate::heads::{LossSums, ScoreRows, Targets, heads_loss, heads_scores};
 use crate::kernel::{LARGE_TILE, SMALL_TILE};
-use crate::lanes::{LANES, Lanes, wide};
 use crate::pack::{Packed, head_places};
 use crate::shape::Shape;
+use crate::simd::{SIMD_WIDTH, SimdArray, wide};
 use fearless_simd::{Level, dispatch, prelude::*};
 
 /// The weights of a network, laid out for the best available SIMD level.
@@ -25,52 +25,52 @@ pub(crate) struct Engine {
 pub(crate) struct Gradients {
     layers: Vec<LayerGradients>,
     /// `[output][unit / 16]`, outputs padded to whole tiles.
-    heads: Vec<Lanes>,
+    heads: Vec<SimdArray>,
     /// `[output / 16]`.
-    head_bias: Vec<Lanes>,
+    head_bias: Vec<SimdArray>,
 }
 
 #[derive(Clone, Debug)]
 struct LayerGradients {
     /// `[gate][unit / 16]`, gates unit by unit, padded to whole tiles.
-    recurrent: Vec<Lanes>,
+    recurrent: Vec<SimdArray>,
     /// `[gate][input / 16]`; empty in the first layer.
-    input: Vec<Lanes>,
+    input: Vec<SimdArray>,
     /// `[input][gate / 16]` in the first layer; the bias as the last row in every layer.
-    narrow: Vec<Lanes>,
+    narrow: Vec<SimdArray>,
 }
 
 impl Gradients {
     pub(crate) fn new(shape: &Shape) -> Self {
         let gates = shape.gates().next_multiple_of(LARGE_TILE);
         let outputs = shape.outputs().next_multiple_of(LARGE_TILE);
-        let vectors = shape.hidden.div_ceil(LANES);
-        let zeros = |n: usize| vec![Lanes::ZERO; n];
+        let vectors = shape.hidden.div_ceil(SIMD_WIDTH);
+        let zeros = |n: usize| vec![SimdArray::ZERO; n];
         let layers = (0..shape.layers).map(|l| LayerGradients {
             recurrent: zeros(gates * vectors),
             input: zeros(if l > 0 { gates * vectors } else { 0 }),
-            narrow: zeros((1 + raw_inputs(shape, l)) * gates.div_ceil(LANES)),
+            narrow: zeros((1 + raw_inputs(shape, l)) * gates.div_ceil(SIMD_WIDTH)),
         });
         Gradients {
             layers: layers.collect(),
             heads: zeros(outputs * vectors),
-            head_bias: zeros(outputs.div_ceil(LANES)),
+            head_bias: zeros(outputs.div_ceil(SIMD_WIDTH)),
         }
     }
 
     fn clear(&mut self) {
         for layer in &mut self.layers {
-            layer.recurrent.fill(Lanes::ZERO);
-            layer.input.fill(Lanes::ZERO);
-            layer.narrow.fill(Lanes::ZERO);
+            layer.recurrent.fill(SimdArray::ZERO);
+            layer.input.fill(SimdArray::ZERO);
+            layer.narrow.fill(SimdArray::ZERO);
         }
-        self.heads.fill(Lanes::ZERO);
-        self.head_bias.fill(Lanes::ZERO);
+        self.heads.fill(SimdArray::ZERO);
+        self.head_bias.fill(SimdArray::ZERO);
     }
 
     /// Adds the gradients of other sequences.
     pub(crate) fn add(&mut self, other: &Gradients) {
-        let add = |sums: &mut [Lanes], others: &[Lanes]| {
+        let add = |sums: &mut [SimdArray], others: &[SimdArray]| {
             for (sum, other) in sums.iter_mut().zip(others) {
                 for (sum, other) in sum.0.iter_mut().zip(other.0) {
                     *sum += other;
@@ -89,7 +89,7 @@ impl Gradients {
     /// Writes these gradients to `out`, in the layout of the parameters.
     pub(crate) fn write_to(&self, shape: &Shape, out: &mut [f32]) {
         let hidden = shape.hidden;
-        let vectors = shape.gates().div_ceil(LANES);
+        let vectors = shape.gates().div_ceil(SIMD_WIDTH);
         let mut rest = out;
         for (l, layer) in self.layers.iter().enumerate() {
             let inputs = shape.inputs(l);
@@ -100,8 +100,9 @@ impl Gradients {
             let raw = raw_inputs(shape, l);
             for gate in 0..shape.gates() {
                 let row = shape.gate_row(gate);
-                let narrow =
-                    |input: usize| layer.narrow[input * vectors + gate / LANES].0[gate % LANES];
+                let narrow = |input: usize| {
+                    layer.narrow[input * vectors + gate / SIMD_WIDTH].0[gate % SIMD_WIDTH]
+                };
                 bias[row] = narrow(raw);
                 let w_ih = &mut w_ih[row * inputs..(row + 1) * inputs];
                 for (input, w) in w_ih.iter_mut().enumerate().take(raw) {
@@ -116,7 +117,7 @@ impl Gradients {
         let (weights, bias) = head_places(shape);
         for output in 0..shape.outputs() {
             write_row(&self.heads, output, &mut rest[weights[output]..][..hidden]);
-            rest[bias[output]] = self.head_bias[output / LANES].0[output % LANES];
+            rest[bias[output]] = self.head_bias[output / SIMD_WIDTH].0[output % SIMD_WIDTH];
         }
     }
 }
@@ -126,10 +127,10 @@ fn raw_inputs(shape: &Shape, layer: usize) -> usize {
     if layer == 0 { shape.features } else { 0 }
 }
 
-fn write_row(sums: &[Lanes], row: usize, out: &mut [f32]) {
-    let vectors = out.len().div_ceil(LANES);
+fn write_row(sums: &[SimdArray], row: usize, out: &mut [f32]) {
+    let vectors = out.len().div_ceil(SIMD_WIDTH);
     let sums = &sums[row * vectors..(row + 1) * vectors];
-    for (out, sum) in out.chunks_mut(LANES).zip(sums) {
+    for (out, sum) in out.chunks_mut(SIMD_WIDTH).zip(sums) {
         out.copy_from_slice(&sum.0[..out.len()]);
     }
 }
@@ -226,9 +227,9 @@ impl Engine {
                 simd: S,
                 weights: &Packed,
                 shape: &Shape,
-                lengths: &[usize; LANES],
-                hidden: &[Lanes],
-                z: &mut [Lanes],
+                lengths: &[usize; SIMD_WIDTH],
+                hidden: &[SimdArray],
+                z: &mut [SimdArray],
                 out: &mut ScoreRows<'_>,
             ) {
                 tiled!(heads_scores::<S>(
@@ -258,9 +259,9 @@ impl Engine {
             simd: S,
             weights: &Packed,
             targets: &Targets<'_>,
-            hidden: &[Lanes],
-            logits: &mut [Lanes],
-            from_above: &mut [Lanes],
+            hidden: &[SimdArray],
+            logits: &mut [SimdArray],
+            from_above: &mut [SimdArray],
         ) -> LossSums {
             tiled!(heads_loss::<S, GRADIENT>(
                 simd, weights, targets, hidden, logits, from_above

@@ -2,8 +2,8 @@
 
 use crate::block::LayerTrace;
 use crate::kernel::{cell_and_hidden, gates, product, tanh};
-use crate::lanes::{Lanes, wide};
 use crate::pack::PackedLayer;
+use crate::simd::{SimdArray, wide};
 use fearless_simd::{f32x16, prelude::*};
 
 /// Runs a layer over every step of its `inputs` (`[step][width]`).
@@ -15,7 +15,7 @@ use fearless_simd::{f32x16, prelude::*};
 pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP: bool>(
     simd: S,
     weights: &PackedLayer,
-    inputs: &[Lanes],
+    inputs: &[SimdArray],
     width: usize,
     units: usize,
     gate_stride: usize,
@@ -64,14 +64,14 @@ pub(crate) fn layer_forward<S: Simd, const M: usize, const U: usize, const KEEP:
 /// which is written later, or nothing. It is finite and never read as another unit's value.
 struct Step<'a> {
     /// `[unit][i, f, g, o]`.
-    gates: &'a mut [Lanes],
+    gates: &'a mut [SimdArray],
     /// `[unit]`: the cell before this step, and, at offset `after`, the cell after it.
-    cell: &'a mut [Lanes],
+    cell: &'a mut [SimdArray],
     after: usize,
     /// `[unit]`: if it is kept.
-    tanh_cell: &'a mut [Lanes],
+    tanh_cell: &'a mut [SimdArray],
     /// `[unit]`.
-    hidden: &'a mut [Lanes],
+    hidden: &'a mut [SimdArray],
 }
 
 impl Step<'_> {
@@ -109,7 +109,7 @@ impl Step<'_> {
 }
 
 #[inline(always)]
-fn load<S: Simd, const N: usize>(simd: S, from: &[Lanes]) -> [f32x16<S>; N] {
+fn load<S: Simd, const N: usize>(simd: S, from: &[SimdArray]) -> [f32x16<S>; N] {
     let mut values = [f32x16::splat(simd, 0.0); N];
     for (value, from) in values.iter_mut().zip(from) {
         *value = from.load(simd);
@@ -118,7 +118,7 @@ fn load<S: Simd, const N: usize>(simd: S, from: &[Lanes]) -> [f32x16<S>; N] {
 }
 
 #[inline(always)]
-fn store<S: Simd, const N: usize>(to: &mut [Lanes], values: [f32x16<S>; N]) {
+fn store<S: Simd, const N: usize>(to: &mut [SimdArray], values: [f32x16<S>; N]) {
     for (to, value) in to.iter_mut().zip(values) {
         to.store(value);
     }

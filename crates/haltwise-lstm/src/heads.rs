@@ -2,9 +2,9 @@
 
 use crate::backward::times;
 use crate::kernel::{SMALL_TILE, exp, ln, product, sigmoid};
-use crate::lanes::{LANES, Lanes, transpose_into};
 use crate::pack::{Packed, Tiles};
 use crate::shape::Shape;
+use crate::simd::{SIMD_WIDTH, SimdArray, transpose_into};
 use fearless_simd::{f32x16, prelude::*};
 
 /// The sums of a pass over labelled sequences.
@@ -18,7 +18,12 @@ pub(crate) struct LossSums {
 
 /// `logits = heads · hidden + bias`.
 #[inline(always)]
-fn logits<S: Simd, const M: usize>(simd: S, heads: &Tiles, hidden: &[Lanes], out: &mut [Lanes]) {
+fn logits<S: Simd, const M: usize>(
+    simd: S,
+    heads: &Tiles,
+    hidden: &[SimdArray],
+    out: &mut [SimdArray],
+) {
     for (tile, out) in out.chunks_exact_mut(M).enumerate().take(heads.count::<M>()) {
         let weights = heads.tile::<M>(tile);
         if M == SMALL_TILE || heads.outputs() - tile * M > SMALL_TILE {
@@ -33,8 +38,8 @@ fn logits<S: Simd, const M: usize>(simd: S, heads: &Tiles, hidden: &[Lanes], out
 fn logits_tile<S: Simd, const M: usize, const N: usize>(
     simd: S,
     weights: &[[f32; M]],
-    hidden: &[Lanes],
-    out: &mut [Lanes],
+    hidden: &[SimdArray],
+    out: &mut [SimdArray],
 ) {
     let (bias, weights) = weights.split_at(1);
     let mut z = [f32x16::splat(simd, 0.0); N];
@@ -58,7 +63,7 @@ struct Softmax<S: Simd> {
 
 /// Replaces class logits by exp(logit − largest).
 #[inline(always)]
-fn softmax<S: Simd>(simd: S, classes: &mut [Lanes]) -> Softmax<S> {
+fn softmax<S: Simd>(simd: S, classes: &mut [SimdArray]) -> Softmax<S> {
     let mut largest = classes[0].load(simd);
     let mut argmax = f32x16::splat(simd, 0.0);
     let mut class = argmax;
@@ -97,8 +102,8 @@ fn binary<S: Simd>(simd: S, logit: f32x16<S>, target: f32x16<S>) -> (f32x16<S>, 
 #[derive(Clone, Debug)]
 pub(crate) struct Targets<'a> {
     pub(crate) shape: &'a Shape,
-    pub(crate) lengths: &'a [usize; LANES],
-    pub(crate) labels: &'a [u32; LANES],
+    pub(crate) lengths: &'a [usize; SIMD_WIDTH],
+    pub(crate) labels: &'a [u32; SIMD_WIDTH],
     /// The weight of the binary losses.
     pub(crate) gamma: f32,
     /// One over the number of prefixes in the batch.
@@ -116,9 +121,9 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
     simd: S,
     weights: &Packed,
     targets: &Targets<'_>,
-    hidden: &[Lanes],
-    all_logits: &mut [Lanes],
-    from_above: &mut [Lanes],
+    hidden: &[SimdArray],
+    all_logits: &mut [SimdArray],
+    from_above: &mut [SimdArray],
 ) -> LossSums {
     let Shape {
         classes,
@@ -183,7 +188,7 @@ pub(crate) fn heads_loss<S: Simd, const M: usize, const GRADIENT: bool>(
 
 /// The logit of each sequence's label.
 #[inline(always)]
-fn pick<S: Simd>(simd: S, classes: &[Lanes], labels: f32x16<S>) -> f32x16<S> {
+fn pick<S: Simd>(simd: S, classes: &[SimdArray], labels: f32x16<S>) -> f32x16<S> {
     let mut picked = f32x16::splat(simd, 0.0);
     let mut class = picked;
     for logit in classes {
@@ -215,22 +220,22 @@ pub(crate) fn heads_scores<S: Simd, const M: usize>(
     simd: S,
     weights: &Packed,
     shape: &Shape,
-    lengths: &[usize; LANES],
-    hidden: &[Lanes],
-    z: &mut [Lanes],
+    lengths: &[usize; SIMD_WIDTH],
+    hidden: &[SimdArray],
+    z: &mut [SimdArray],
     out: &mut ScoreRows<'_>,
 ) {
     let classes = shape.classes;
-    let mut by_lane = [Lanes::ZERO; LANES];
+    let mut by_lane = [SimdArray::ZERO; SIMD_WIDTH];
     for (t, hidden) in hidden.chunks_exact(shape.hidden).enumerate() {
         logits::<S, M>(simd, &weights.heads, hidden, z);
         let Softmax { argmax, scale, .. } = softmax(simd, &mut z[..classes]);
         for p in &mut z[..classes] {
             p.store(p.load(simd) * scale);
         }
-        for (first, values) in (0..classes).step_by(LANES).zip(z.chunks(LANES)) {
+        for (first, values) in (0..classes).step_by(SIMD_WIDTH).zip(z.chunks(SIMD_WIDTH)) {
             transpose_into(simd, values, &mut by_lane);
-            let count = LANES.min(classes - first);
+            let count = SIMD_WIDTH.min(classes - first);
             for (lane, length) in lengths.iter().enumerate() {
                 if t < *length {
                     let start = (lane * out.steps + t) * classes + first;
@@ -261,7 +266,7 @@ pub(crate) fn heads_scores<S: Simd, const M: usize>(
 /// Copies as much of `from` as fits into `to`; a library call would cost more than this
 /// loop.
 #[inline(always)]
-fn copy_few(from: &[f32; LANES], to: &mut [f32]) {
+fn copy_few(from: &[f32; SIMD_WIDTH], to: &mut [f32]) {
     let (eights, rest) = to.as_chunks_mut::<8>();
     for (to, from) in eights.iter_mut().zip(from.as_chunks::<8>().0) {
         *to = *from;

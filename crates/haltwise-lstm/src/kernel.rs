@@ -5,7 +5,7 @@
 //! are kept in registers: eight vectors if a vector is one register (AVX-512), four if it
 //! is two (AVX2).
 
-use crate::lanes::{LANES, Lanes};
+use crate::simd::{SIMD_WIDTH, SimdArray};
 use fearless_simd::{f32x16, i32x16, prelude::*};
 
 /// The rows of a tile if a vector is one register, and if it is two. For a large tile that
@@ -19,7 +19,7 @@ pub(crate) const SMALL_TILE: usize = 4;
 pub(crate) fn product<S: Simd, const M: usize, const N: usize>(
     simd: S,
     weights: &[[f32; M]],
-    inputs: &[Lanes],
+    inputs: &[SimdArray],
     mut acc: [f32x16<S>; N],
 ) -> [f32x16<S>; N] {
     for (w, x) in weights.iter().zip(inputs) {
@@ -36,8 +36,8 @@ pub(crate) fn product<S: Simd, const M: usize, const N: usize>(
 #[inline(always)]
 pub(crate) fn outer<S: Simd, const M: usize>(
     simd: S,
-    rows: &[Lanes; M],
-    transposed: &[Lanes; LANES],
+    rows: &[SimdArray; M],
+    transposed: &[SimdArray; SIMD_WIDTH],
     mut acc: [f32x16<S>; M],
 ) -> [f32x16<S>; M] {
     for (lane, x) in transposed.iter().enumerate() {
@@ -221,11 +221,11 @@ mod tests {
     /// Arguments and results, at every level.
     fn apply(
         xs: &[f32],
-        f: fn(Level, [f32; LANES]) -> [f32; LANES],
+        f: fn(Level, [f32; SIMD_WIDTH]) -> [f32; SIMD_WIDTH],
     ) -> impl Iterator<Item = (f32, f32)> {
         let mut results = Vec::new();
         for level in levels() {
-            for xs in xs.as_chunks::<LANES>().0 {
+            for xs in xs.as_chunks::<SIMD_WIDTH>().0 {
                 results.extend(xs.iter().copied().zip(f(level, *xs)));
             }
         }
@@ -252,10 +252,10 @@ mod tests {
     macro_rules! at_any_level {
         ($f:ident) => {{
             #[inline(always)]
-            fn run<S: Simd>(simd: S, x: [f32; LANES]) -> [f32; LANES] {
+            fn run<S: Simd>(simd: S, x: [f32; SIMD_WIDTH]) -> [f32; SIMD_WIDTH] {
                 $f(simd, f32x16::simd_from(simd, x)).to_array()
             }
-            |level: Level, x: [f32; LANES]| dispatch!(level, simd => run(simd, x))
+            |level: Level, x: [f32; SIMD_WIDTH]| dispatch!(level, simd => run(simd, x))
         }};
     }
 

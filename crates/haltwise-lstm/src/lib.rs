@@ -16,7 +16,6 @@ mod gpu;
 mod gpu;
 mod heads;
 mod kernel;
-mod lanes;
 mod model;
 mod normalise;
 mod pack;
@@ -28,6 +27,7 @@ mod resume;
 mod score;
 mod series;
 mod shape;
+mod simd;
 mod train;
 
 pub use device::Device;

@@ -245,8 +245,8 @@ mod tests {
     use crate::adam::Adam;
     use crate::block::Block;
     use crate::engine::{Engine, Gradients};
-    use crate::lanes::LANES;
     use crate::normalise::Normalisation;
+    use crate::simd::SIMD_WIDTH;
     use serde::Deserialize;
 
     /// One case of the stored float64 PyTorch values.
@@ -292,7 +292,7 @@ mod tests {
         let (mut block, mut sums) = (Block::new(shape), Gradients::new(&shape));
         let mut total = Gradients::new(&shape);
         let mut loss = 0.0;
-        for rows in rows.chunks(LANES) {
+        for rows in rows.chunks(SIMD_WIDTH) {
             block.load(series, rows, |r| labels[r], &identity);
             let weight = 1.0 / prefixes as f32;
             loss += engine.learn(&mut block, &mut sums, gamma, weight).loss;

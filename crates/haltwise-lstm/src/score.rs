@@ -6,9 +6,9 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::gpu::{GpuEngine, Started};
 use crate::heads::ScoreRows;
-use crate::lanes::LANES;
 use crate::model::Model;
 use crate::series::Series;
+use crate::simd::SIMD_WIDTH;
 use rayon::prelude::*;
 
 /// How many blocks are scored before their results are returned: enough to keep many cores
@@ -209,8 +209,8 @@ impl ScoreStream<'_> {
         let (first, all) = (self.next, self.series.len());
         let per_step = self.model.shape().classes + 3;
         let (mut end, mut longest) = (first, 0);
-        while end < all && end < first + BLOCKS_TOGETHER * LANES {
-            let block = end..all.min(end + LANES);
+        while end < all && end < first + BLOCKS_TOGETHER * SIMD_WIDTH {
+            let block = end..all.min(end + SIMD_WIDTH);
             let steps = block.clone().map(|row| self.series.length(row)).max();
             longest = longest.max(steps.unwrap_or(0));
             let numbers = (block.end - first)
@@ -281,10 +281,10 @@ fn score_rows(
         confidence: vec![0.0; cells],
         gap: shape.gap_head.then(|| vec![0.0; cells]),
     };
-    let width = LANES * steps;
+    let width = SIMD_WIDTH * steps;
     let gaps: Vec<Option<&mut [f32]>> = match &mut scores.gap {
         Some(gap) => gap.chunks_mut(width).map(Some).collect(),
-        None => rows.chunks(LANES).map(|_| None).collect(),
+        None => rows.chunks(SIMD_WIDTH).map(|_| None).collect(),
     };
     scores
         .probabilities
@@ -292,7 +292,7 @@ fn score_rows(
         .zip(scores.predictions.par_chunks_mut(width))
         .zip(scores.confidence.par_chunks_mut(width))
         .zip(gaps)
-        .zip(rows.par_chunks(LANES))
+        .zip(rows.par_chunks(SIMD_WIDTH))
         .for_each(
             |((((probabilities, predictions), confidence), gap), rows)| {
                 let mut out = ScoreRows {

@@ -7,12 +7,12 @@ use crate::engine::{Engine, Gradients};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuEngine, Pass};
 use crate::heads::LossSums;
-use crate::lanes::LANES;
 use crate::model::{Model, TrainingRecord, initial_parameters, keep_seen};
 use crate::normalise::Normalisation;
 use crate::random::{Fnv, Random};
 use crate::series::Series;
 use crate::shape::Shape;
+use crate::simd::SIMD_WIDTH;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
@@ -380,7 +380,7 @@ impl<'a> Trainer<'a> {
         engine.load(&state.parameters, true);
         let losses: Vec<f64> = by_block
             .par_iter_mut()
-            .zip(batch.par_chunks(LANES))
+            .zip(batch.par_chunks(SIMD_WIDTH))
             .map(|(sums, rows)| {
                 blocks.with(|block| {
                     block.load(&data.series, rows, |r| data.labels[r], normalisation);
@@ -407,7 +407,7 @@ impl<'a> Trainer<'a> {
         engine.load(&self.state.parameters, false);
         let sums: Vec<LossSums> = self
             .validation_rows
-            .par_chunks(LANES)
+            .par_chunks(SIMD_WIDTH)
             .map(|rows| {
                 blocks.with(|block| {
                     block.load(&data.series, rows, |r| data.labels[r], normalisation);
@@ -481,7 +481,7 @@ struct Workers {
 
 impl Workers {
     fn new(shape: &Shape, batch: usize) -> Self {
-        let blocks = batch.div_ceil(LANES);
+        let blocks = batch.div_ceil(SIMD_WIDTH);
         Workers {
             engine: Engine::new(*shape),
             blocks: Blocks::new(*shape),

@@ -24,7 +24,7 @@ pub struct Written {
     pub gpu_failed: Option<String>,
 }
 
-/// Writes one trace per sequence. `done` is told how many sequences were scored since it was told last.
+/// Writes one trace per sequence. `done` gets the number of sequences scored since its last call.
 pub fn write_traces(
     model: &Model,
     set: &SeriesSet,

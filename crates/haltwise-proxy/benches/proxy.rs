@@ -101,7 +101,7 @@ async fn proxy(server: &str, rule: Rule) -> String {
     };
     let json = haltwise_io::rule_json(&rule).unwrap();
     let watching = WatchOptions::new(vec![RuleToServe::new("rule", rule, json)]);
-    let (rules, _) = ServedRules::start(watching).unwrap();
+    let (rules, _) = ServedRules::start(watching, Duration::ZERO).await.unwrap();
     let proxy = Arc::new(Proxy::new(rules, &options).unwrap());
     tokio::spawn(proxy.serve(listener, std::future::pending()));
     url
@@ -118,7 +118,7 @@ async fn watched(server: &str, store: &std::path::Path) -> String {
         settings: haltwise_serve::Settings::default(),
         ..WatchOptions::new(vec![RuleToServe::new("rule", rule, json)])
     };
-    let (rules, _) = ServedRules::start(watching).unwrap();
+    let (rules, _) = ServedRules::start(watching, Duration::ZERO).await.unwrap();
     let proxy = Arc::new(Proxy::new(rules, &Options::new(server)).unwrap());
     tokio::spawn(proxy.serve(listener, std::future::pending()));
     url

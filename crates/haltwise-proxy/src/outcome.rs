@@ -153,7 +153,7 @@ impl Outcome {
         Self::Abandoned,
     ];
 
-    /// What it is called, and why it came so.
+    /// The outcome and the reason, as labels of metrics.
     pub(crate) fn labels(self) -> (&'static str, &'static str) {
         match self {
             Self::Promised => ("promised", "none"),
@@ -192,8 +192,8 @@ impl Outcome {
         }
     }
 
-    /// What its time is counted among: votes take longer than what is passed through, and who is
-    /// refused does not wait.
+    /// The histogram that counts its time: votes take longer than requests passed through, and
+    /// refused requests do not wait.
     pub(crate) fn kind(self) -> Kind {
         match self {
             Self::Promised | Self::Unpromised(_) => Kind::Voted,

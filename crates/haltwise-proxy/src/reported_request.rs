@@ -15,7 +15,7 @@ use crate::upstream::{Failure, Upstream};
 use crate::vote_request::VoteRequest;
 use crate::voted_reply::{Vote, internal, wave};
 
-/// What is predicted where nobody answers: classes of traces have names.
+/// The prediction where no vote has an answer: classes of traces have names.
 const NO_ANSWER: &str = "(no answer)";
 
 /// A request that is watched.

@@ -81,7 +81,7 @@ impl Proxy {
         })
     }
 
-    /// What it did so far.
+    /// The counts so far.
     pub fn totals(&self) -> Totals {
         self.metrics.totals()
     }
@@ -158,7 +158,7 @@ impl Proxy {
         audits.spawn(auditing);
     }
 
-    /// Votes on a request. What is watched goes on after the reply, if it is audited.
+    /// Votes on a request. An audited request goes on after the reply.
     async fn vote(
         &self,
         headers: &Arc<HeaderMap>,
@@ -362,7 +362,7 @@ async fn passed(
     purpose: Purpose,
 ) -> Response<Body> {
     let body = without_long_pauses(body, proxy.bodies.timeout());
-    let sent = proxy.upstream.send(method, path, headers, body);
+    let sent = proxy.upstream.pass(method, path, headers, body);
     let answer = timeout(proxy.timeout, sent).await;
     let answer = answer.unwrap_or_else(|_| Err(late(proxy)));
     match answer {

@@ -22,7 +22,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 
 use crate::body::PartedBody;
@@ -40,6 +40,8 @@ pub(crate) struct Upstream {
     retries: u32,
     first_wait: Duration,
     room: Semaphore,
+    /// The same for requests that are passed through, so that they keep no votes waiting.
+    room_to_pass: Arc<Semaphore>,
     metrics: Arc<Metrics>,
     /// Whether clients' keys are the proxy's, which the server must not see.
     own_keys: bool,
@@ -50,7 +52,7 @@ pub(crate) struct Upstream {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Failure {
     pub(crate) cause: Cause,
-    /// What is wrong.
+    /// The problem, in words.
     pub(crate) problem: String,
     pub(crate) retry_after: Option<HeaderValue>,
     /// What the server said, which is passed back as it is.
@@ -142,6 +144,7 @@ impl Upstream {
             .https_or_http()
             .enable_http1()
             .wrap_connector(connector);
+        let at_once = options.concurrency.clamp(1, Semaphore::MAX_PERMITS);
         let key = options.server_key.as_ref();
         if key.is_some() && options.keys.is_empty() {
             return Err(ProxyError::OpenServerKey);
@@ -150,11 +153,14 @@ impl Upstream {
         Ok(Self {
             own_keys: !options.keys.is_empty(),
             key: key.transpose()?,
-            client: Client::builder(TokioExecutor::new()).build(connector),
+            client: Client::builder(TokioExecutor::new())
+                .pool_max_idle_per_host(at_once)
+                .build(connector),
             base: base(&options.server)?,
             retries: options.retries,
             first_wait: options.first_wait,
-            room: Semaphore::new(options.concurrency.clamp(1, Semaphore::MAX_PERMITS)),
+            room: Semaphore::new(at_once),
+            room_to_pass: Arc::new(Semaphore::new(at_once)),
             metrics,
         })
     }
@@ -210,8 +216,22 @@ impl Upstream {
         })
     }
 
-    /// Passes a request through as it is, and its answer as it comes.
-    pub(crate) async fn send(
+    /// Passes a request through as it is, and its answer as it comes, once there is room.
+    pub(crate) async fn pass(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Response<Body>, Failure> {
+        // It is never closed.
+        let room = Arc::clone(&self.room_to_pass).acquire_owned().await.ok();
+        let answer = self.send(method, path, headers, body).await?;
+        Ok(answer.map(|body| Body::new(Roomed { body, _room: room })))
+    }
+
+    /// Sends a request, and returns the answer as it comes.
+    async fn send(
         &self,
         method: Method,
         path: &str,
@@ -273,7 +293,7 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
         "accept-encoding",
     ];
     let mut passed = headers.clone();
-    // Whoever sends a message may name more headers that end with the connection.
+    // The sender of a message may name more headers that end with the connection.
     for names in headers.get_all(CONNECTION) {
         let names = names.to_str().unwrap_or_default();
         for name in names.split(',') {
@@ -292,7 +312,7 @@ pub(crate) fn stays_below(path: &str) -> bool {
     let mut plain = Vec::with_capacity(path.len());
     for byte in path.bytes() {
         plain.push(byte);
-        // What is decoded may end another such sign: %25%32%65 is %2e, which is a dot.
+        // A decoded byte may complete another such sign: %25%32%65 is %2e, which is a dot.
         while let Some(decoded) = plain.last_chunk().and_then(decoded) {
             plain.truncate(plain.len() - 3);
             plain.push(decoded);
@@ -312,6 +332,32 @@ fn decoded(sign: &[u8; 3]) -> Option<u8> {
     };
     let digit = |byte| char::from(byte).to_digit(16);
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+/// A body that has its room until it is sent.
+struct Roomed {
+    body: Body,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl HttpBody for Roomed {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// A body that may pause this long at the most.
@@ -363,8 +409,8 @@ impl HttpBody for Paced {
     }
 }
 
-/// What is said where the server is not there. Its address stays out of it: that
-/// is none of a client's business.
+/// The failure of an unreachable server. It does not say the server's address,
+/// which is none of a client's business.
 fn not_sent(error: &(dyn std::error::Error + 'static)) -> Failure {
     let mut cause = error;
     while let Some(deeper) = cause.source() {

@@ -208,8 +208,8 @@ impl VoteRequest {
         difference.map_or(Outcome::Promised, Outcome::Unpromised)
     }
 
-    /// The request for a vote, counted from 0. Where the client gave a seed, each
-    /// vote has its own.
+    /// The request for a vote, counted from 0. If the client gave a seed, each vote
+    /// has its own.
     pub(crate) fn vote(&self, number: usize) -> PartedBody {
         let end = match self.seed {
             Some(seed) => {

@@ -27,7 +27,7 @@ pub(crate) struct VotedReply {
     standing: Standing,
     of: usize,
     usage: Usage,
-    /// What it is called, where it is audited.
+    /// The id of the audit, if it is audited.
     audit: Option<String>,
 }
 

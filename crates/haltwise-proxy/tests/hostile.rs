@@ -64,7 +64,7 @@ async fn a_proxy_with_keys_lets_in_who_shows_one_and_keeps_it_from_the_server() 
         ask(&address, CHAT, "Authorization: bearer bob\r\n").await.0,
         200
     );
-    let seen = asked.lock().unwrap();
+    let seen = std::mem::take(&mut *asked.lock().unwrap());
     assert_eq!(seen[0].1.get("authorization"), None);
     assert_eq!(seen[1].1["authorization"], "Bearer upstream");
     // The server's key is not lent to anyone.
@@ -72,7 +72,7 @@ async fn a_proxy_with_keys_lets_in_who_shows_one_and_keeps_it_from_the_server() 
         server_key: Some(Key::new("upstream")),
         ..Options::new(&server)
     };
-    assert!(unstored(&open).is_err());
+    assert!(unstored(&open).await.is_err());
 }
 
 #[tokio::test]
@@ -159,6 +159,55 @@ async fn a_body_that_is_passed_through_may_not_pause_for_ever() {
     let mut stream = send(&address, "/v1/files", "", 100, b"half").await;
     let (status, said) = answer(&mut stream).await;
     assert_eq!(status, 408, "{said}");
+}
+
+/// A server whose answers never end, and never pause for long.
+async fn endless_server() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let begun = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+                stream.write_all(begun).await?;
+                loop {
+                    stream.write_all(b"more").await?;
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                #[expect(unreachable_code, reason = "it says what may fail")]
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn no_more_requests_are_passed_through_at_once_than_there_is_room_for() {
+    let options = Options {
+        concurrency: 2,
+        timeout: Duration::from_millis(800),
+        ..Options::new(&endless_server().await)
+    };
+    let address = proxy(&options).await;
+    let mut passed = Vec::new();
+    for _ in 0..2 {
+        let mut stream = request(&address, "GET", "/v1/files", "", 0, b"").await;
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.unwrap();
+        assert_eq!(&start, b"HTTP/1.1 200");
+        passed.push(stream);
+    }
+    // One more waits for one of them to end.
+    let mut one_more = request(&address, "GET", "/v1/files", "", 0, b"").await;
+    let (status, said) = answer(&mut one_more).await;
+    assert_eq!(status, 504, "{said}");
+    passed.pop();
+    let mut one_more = request(&address, "GET", "/v1/files", "", 0, b"").await;
+    let mut start = [0; 12];
+    one_more.read_exact(&mut start).await.unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
 }
 
 #[tokio::test]

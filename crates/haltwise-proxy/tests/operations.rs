@@ -45,7 +45,7 @@ impl Watched {
             log,
             ..WatchOptions::new(vec![served_rule(rule)])
         };
-        let (rules, _) = ServedRules::start(watching).unwrap();
+        let (rules, _) = ServedRules::start(watching, Duration::ZERO).await.unwrap();
         let proxy = Proxy::new(rules, options).unwrap();
         Self {
             address: begin(proxy).await,
@@ -495,7 +495,9 @@ async fn pages_of_other_sites_cannot_ask_the_model_through_a_proxy_without_keys(
         tokens,
         ..WatchOptions::new(vec![served_rule(rule())])
     };
-    let (rules, _) = ServedRules::start(with_token).unwrap();
+    let (rules, _) = ServedRules::start(with_token, Duration::ZERO)
+        .await
+        .unwrap();
     let with_token = begin(Proxy::new(rules, &Options::new(&server)).unwrap()).await;
     let link = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n\
                 Sec-Fetch-Dest: document\r\n";

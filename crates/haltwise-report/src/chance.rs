@@ -29,7 +29,7 @@
 //!    them grow with it: the p-values are positively dependent on each, under
 //!    which Simes' test keeps its level (Benjamini and Yekutieli 2001, theorem
 //!    1.2). Steps by which no one has halted, p = 1, change nothing. Groups are
-//!    independent of each other, so p-values of several groups are, too.
+//!    independent of each other, and so are their p-values.
 //!
 //! *Losses in [0, 1] and means over units* need two other arguments, for neither 1
 //! nor 2 is about them. A sum of m independent numbers in [0, 1] with means of at

@@ -7,7 +7,7 @@ use crate::palette::{Theme, inline_style, variables};
 const STYLE: &str = include_str!("assets/page.css");
 pub(crate) const SCRIPT: &str = include_str!("assets/page.js");
 
-/// What a report says about itself: what it was made from, and by what.
+/// A report's title, its sources, and the version that wrote it.
 ///
 /// Nothing here is looked up, so the same input gives the same bytes.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ impl Context {
         self
     }
 
-    /// A file that the report was made from: what it is, and its name.
+    /// A source file of the report: its kind and its name.
     pub fn source(mut self, what: impl Into<String>, name: impl Into<String>) -> Self {
         self.sources.push((what.into(), name.into()));
         self

@@ -144,7 +144,7 @@ pub struct Panel {
     pub x: Axis,
     /// The vertical axis.
     pub y: Axis,
-    /// What is drawn between the axes.
+    /// The marks between the axes.
     pub marks: Vec<Mark>,
     /// Names beside curves.
     pub names: Vec<Name>,

@@ -1,5 +1,5 @@
 //! The playground: a page that calibrates traces where it is opened, in the look
-//! of the reports. What it shows of rules is made here; the page itself computes
+//! of the reports. This file makes the figures and words; the page itself computes
 //! nothing.
 
 use haltwise::Method;

@@ -7,7 +7,6 @@ use haltwise::plan::{Delta, Word};
 use haltwise::rule::{
     FamilyKind, Lengths, Promise, Proof, Test, TestedFamily, Thresholds, halted_needed,
 };
-use haltwise::score::ScoreSource;
 use haltwise::terms::Loss;
 use haltwise::{Method, Rule};
 
@@ -261,14 +260,13 @@ pub fn expectation(rule: &Rule) -> String {
 /// Names the score, and the fields that a live stream must send.
 pub fn needed_live(rule: &Rule) -> String {
     let source = rule.source();
-    let sends = match source {
-        ScoreSource::Confidence => "each step's \"score\"",
-        ScoreSource::MaxProbability | ScoreSource::Margin => "each step's \"probs\"",
-        ScoreSource::Gap(learned) => match (learned.uses_score(), learned.classes()) {
-            (true, 0) => "each step's \"score\" and \"prediction\"",
-            (true, _) => "each step's \"score\" and \"probs\"",
-            (false, _) => "each step's \"probs\"",
-        },
+    let learned = source.learned();
+    let sends = match learned.map(|learned| (learned.uses_score(), learned.classes())) {
+        None if source.is_of_probs() => "each step's \"probs\"",
+        None => "each step's \"score\"",
+        Some((true, 0)) => "each step's \"score\" and \"prediction\"",
+        Some((true, _)) => "each step's \"score\" and \"probs\"",
+        Some((false, _)) => "each step's \"probs\"",
     };
     format!("The score is {source}; a live stream must send {sends}.")
 }

@@ -1,4 +1,4 @@
-//! Who may do what: tokens, each with its role.
+//! Tokens, and the role that each one has.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is kept of an audited stream: all that was said about it, to be a trace.
+//! An audited stream: all its observations, to become a trace.
 
 use haltwise::terms::Loss;
 use serde::{Deserialize, Serialize};
@@ -81,7 +81,7 @@ impl AuditTrace {
         self.bytes
     }
 
-    /// How many bytes of that it would take less if it were thinned, at the most.
+    /// About how many bytes of that it would take less if it were thinned.
     pub(crate) fn whole_bytes(&self) -> usize {
         if self.broken { 0 } else { self.bytes }
     }
@@ -195,8 +195,8 @@ impl AuditTrace {
         Some((self.early()?.as_deref()?, full.as_deref()?))
     }
 
-    /// The line of a trace file, if it makes one. Where the promise needs no label,
-    /// there may be none.
+    /// The line of a trace file, if it makes one. The label may be missing if the
+    /// promise needs none.
     pub(crate) fn line(&self, id: &str, label: Option<&str>, names: Names<'_>) -> Option<String> {
         let predictions: Option<Vec<&str>> =
             self.predictions.iter().map(Option::as_deref).collect();
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(outcome(1, 2, Some("2")), Some(true));
         assert_eq!(outcome(1, 2, Some("1")), Some(false));
         assert_eq!(outcome(1, 2, Some("3")), Some(false));
-        // Who halts at the end has lost nothing, even without a prediction.
+        // A stream that halts at its end has lost nothing, even without a prediction.
         let mut silent = trace(&[r#"{"id": 1, "score": 0.5}"#]);
         silent.halt();
         assert_eq!(silent.loss(None, Loss::Gap), Some(false));

@@ -94,7 +94,7 @@ impl ConnectionLimits {
     }
 }
 
-/// How many descriptors this process may have: `wanted`, if the system gives so many.
+/// How many descriptors this process may have: at most `wanted`, as the system allows.
 #[cfg(unix)]
 fn descriptors(wanted: usize) -> Option<usize> {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};

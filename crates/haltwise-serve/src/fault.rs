@@ -1,4 +1,4 @@
-//! What is wrong with a line, and what to do about it.
+//! The error of a line, and its remedy.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ pub(crate) enum FaultKind {
     BeginAgain,
     /// There is no room.
     Full,
-    /// What it is about is not there.
+    /// The line names something that does not exist.
     NotFound,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -27,12 +27,26 @@ impl KeeperTask {
     }
 }
 
+/// A rule that is to take the place of the one with its name.
+#[derive(Debug)]
+pub struct Renewal {
+    /// The rule.
+    pub rule: RuleToServe,
+    /// Hears whether it is in use now.
+    pub is_in_use: oneshot::Sender<bool>,
+}
+
+/// The task's name in messages.
+pub(crate) const RENEWER: &str = "the task that swaps in rules whose files have changed";
+
 /// Puts rules in the place of those with their names.
-pub(crate) async fn renew(rules: ServedRules, mut renewals: mpsc::Receiver<RuleToServe>) {
-    while let Some(RuleToServe {
-        name, rule, json, ..
-    }) = renewals.recv().await
-    {
+pub(crate) async fn renew(rules: ServedRules, renewals: Arc<Mutex<mpsc::Receiver<Renewal>>>) {
+    let mut renewals = renewals.lock().await;
+    rules.dead.works(RENEWER);
+    while let Some(Renewal { rule, is_in_use }) = renewals.recv().await {
+        let RuleToServe {
+            name, rule, json, ..
+        } = rule;
         let Some(served) = rules.all.iter().find(|served| served.name == name) else {
             continue;
         };
@@ -42,9 +56,13 @@ pub(crate) async fn renew(rules: ServedRules, mut renewals: mpsc::Receiver<RuleT
             ));
         };
         match served.renew(rule, json).await {
-            Ok(Ok(renewal)) => rules
-                .log()
-                .info(&format!("{name}: another rule is in use, number {renewal}")),
+            Ok(Ok(renewal)) => {
+                rules
+                    .log()
+                    .info(&format!("{name}: another rule is in use, number {renewal}"));
+                // The requester may have gone.
+                let _ = is_in_use.send(true);
+            }
             Ok(Err(fault)) => stays(&fault.error, fault.remedy),
             Err(error) => stays(&error.to_string(), "make room and try again"),
         }

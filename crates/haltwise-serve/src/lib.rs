@@ -26,13 +26,14 @@ mod status;
 mod store;
 mod store_lock;
 mod tasks;
+mod unfinished;
 mod unlabelled_audits;
 
 pub use access::{Role, Tokens};
 pub use connections::{ConnectionLimits, Connections, Tls};
 pub use error::Error;
 pub use exposition::{Counter, Exposition, Family, Histogram, Labels};
-pub use keeper::KeeperTask;
+pub use keeper::{KeeperTask, Renewal};
 pub use line::Line;
 pub use log_record::Totals;
 pub use mqtt::Mqtt;

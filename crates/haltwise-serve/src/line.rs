@@ -19,8 +19,8 @@ fn shortened(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The most bytes of a class, a group or a unit as it stands in a line; the same as of an id.
-/// They are kept for as long as a stream waits for its label.
+/// The most bytes of a class, a group or a unit as it stands in a line. They are kept for as long
+/// as a stream waits for its label.
 const MOST_NAME: usize = 4096;
 
 /// Refuses a name that is too long to be kept.
@@ -155,7 +155,7 @@ impl<'a> Line<'a> {
                 )
             })?;
         }
-        let learned = matches!(rule.source(), ScoreSource::Gap(_));
+        let learned = rule.source().learned().is_some();
         let prediction = self.prediction.filter(|_| learned);
         Ok(Step {
             prediction: prediction.map(|raw| class(raw.get())).transpose()?,

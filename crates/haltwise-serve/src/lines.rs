@@ -50,6 +50,11 @@ impl Lines {
         self.number
     }
 
+    /// How many bytes wait for the end of their line.
+    pub(crate) fn unfinished(&self) -> usize {
+        self.rest.len()
+    }
+
     /// Shows the lines that a piece completes, and the number of the first of
     /// them, counted from 1. Blank ones are left out, but counted.
     pub(crate) fn push<T>(

@@ -119,7 +119,7 @@ pub(crate) enum BorrowedRecord<'a> {
     },
 }
 
-/// What is known of an audited stream that is under way.
+/// The state of an audited stream that is under way.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RunningAudit {
@@ -128,13 +128,21 @@ pub(crate) struct RunningAudit {
     pub(crate) running: Option<Running>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pending: Option<Pending>,
-    /// Where it halted, counted from 1; 0 while it runs.
+    /// The step at which it halted, counted from 1; 0 while it runs.
     #[serde(default)]
     pub(crate) t: u32,
     #[serde(default, rename = "kept")]
     pub(crate) trace: AuditTrace,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) label: Option<String>,
+}
+
+impl RunningAudit {
+    /// About how many bytes of memory it takes, with its id and its place in a table.
+    pub(crate) fn bytes(&self, id: &str) -> usize {
+        let label = self.label.as_ref().map_or(0, String::len);
+        size_of::<(Box<str>, Self)>() * 3 / 2 + id.len() + self.trace.bytes() + label
+    }
 }
 
 /// An audited stream that is over and has no label.
@@ -150,6 +158,12 @@ pub(crate) struct UnlabelledAudit {
 }
 
 impl UnlabelledAudit {
+    /// About how many bytes of memory it takes. Its id is in two tables.
+    pub(crate) fn bytes(&self, id: &str) -> usize {
+        let entries = size_of::<(Box<str>, u64, Self)>() + size_of::<(u64, Box<str>)>();
+        entries * 3 / 2 + 2 * id.len() + self.trace.bytes()
+    }
+
     /// Whether a label would tell something: it is not known yet what was lost, and both
     /// predictions are.
     pub(crate) fn wants_label(&self) -> bool {
@@ -191,7 +205,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// What was counted since another moment.
+    /// The counts since another moment.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             observations: self.observations - before.observations,

@@ -12,7 +12,7 @@ use crate::served_rule::ServedRule;
 use crate::served_rules::ServedRules;
 use crate::status::Status;
 
-/// What is counted of the process, whatever rules it serves.
+/// The counts of the process, whatever rules it serves.
 #[derive(Debug)]
 pub(crate) struct ProcessCounts {
     /// When the process began, in seconds since 1970.
@@ -54,7 +54,7 @@ impl ProcessCounts {
     }
 }
 
-/// What is known of a rule when metrics are read.
+/// The figures of a rule when metrics are read.
 struct Numbers {
     totals: Totals,
     open: usize,
@@ -74,7 +74,8 @@ struct Numbers {
 impl Numbers {
     fn of(served: &ServedRule) -> Self {
         let (status, counts) = (served.status(), served.counts());
-        let log_bytes = served.log_bytes();
+        // These hold the state as well.
+        let (log_bytes, ready) = (served.log_bytes(), served.ready().is_ok());
         served.with_state(|state| {
             let audits = state.unlabelled_audits();
             Self {
@@ -88,7 +89,7 @@ impl Numbers {
                 log_bytes,
                 errors: counts.errors.load(Ordering::Relaxed),
                 lost: counts.lost.load(Ordering::Relaxed),
-                ready: served.ready().is_ok(),
+                ready,
                 alarm: state.alarm_at().is_some(),
                 status,
             }
@@ -104,7 +105,7 @@ impl Numbers {
 /// in `_total` is a counter.
 type Metric = (&'static str, &'static str, fn(&Numbers) -> f64);
 
-const METRICS: [Metric; 30] = [
+const METRICS: [Metric; 31] = [
     ("haltwise_observations_total", "Steps that came.", |n| {
         n.totals.observations as f64
     }),
@@ -211,6 +212,11 @@ const METRICS: [Metric; 30] = [
         "haltwise_audits_of_new_units",
         "Audited streams that count for nothing: no more units are told apart.",
         |n| n.verdict(|v| v.unwatched.of_new_units) as f64,
+    ),
+    (
+        "haltwise_audits_uncovered",
+        "Audited streams that count for nothing: no unit or group that the promise covers.",
+        |n| n.verdict(|v| v.unwatched.without_unit + v.unwatched.without_group) as f64,
     ),
     ("haltwise_e_value", "Evidence against the promise.", |n| {
         n.verdict(|v| v.e_value)

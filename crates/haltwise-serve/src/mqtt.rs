@@ -2,8 +2,9 @@
 //!
 //! A message may be delivered twice (at least once is what MQTT promises), so every
 //! line must say which step it is; one that came before is passed over. A message is
-//! acknowledged once what came of it is on the disk: what a server that was killed had
-//! not stored, the broker delivers again.
+//! acknowledged once what came of it is on the disk. The broker delivers the others again, but
+//! only to a client that connects again. So a server that cannot store what comes hangs up, and
+//! connects again when it can.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -151,11 +152,17 @@ fn is_client_id(text: &str) -> bool {
     digits.is_some_and(|d| d.len() == 16 && d.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
+/// How long messages may wait for room in the queue: the broker is not read meanwhile.
+const QUEUING: Duration = Duration::from_secs(5);
+
+/// How long to wait before the next attempt to connect.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// What came of a message, and the message to acknowledge.
 struct Done {
     served: Arc<ServedRule>,
     publish: Publish,
-    answers: Result<Answers, Error>,
+    answers: Answers,
 }
 
 impl Mqtt {
@@ -191,12 +198,21 @@ impl Mqtt {
 }
 
 async fn run(options: MqttOptions, rules: ServedRules, broker: String, log: ServerLog) {
-    let (client, events) = AsyncClient::new(options, WAITING);
-    let (queue, waiting) = mpsc::channel(WAITING);
-    // Neither is of use without the other.
-    tokio::select! {
-        () = listen(client.clone(), events, &rules, &broker, &log, queue) => {}
-        () = answer(client, waiting) => {}
+    loop {
+        let (client, events) = AsyncClient::new(options.clone(), WAITING);
+        let (queue, waiting) = mpsc::channel(WAITING);
+        // Neither is of use without the other.
+        let error = tokio::select! {
+            error = listen(client.clone(), events, &rules, &broker, &log, queue) => error,
+            error = answer(client, waiting) => error,
+        };
+        log.warn(&format!(
+            "hung up on the broker {broker} until messages can be stored: {error}"
+        ));
+        tokio::time::sleep(PAUSE).await;
+        while rules.all.iter().any(|served| served.ready().is_err()) {
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 }
 
@@ -207,7 +223,7 @@ async fn listen(
     broker: &str,
     log: &ServerLog,
     queue: mpsc::Sender<Done>,
-) {
+) -> Error {
     let mut connected = true;
     loop {
         let event = events.poll().await;
@@ -224,21 +240,34 @@ async fn listen(
                     }
                 }
             }
-            Ok(Event::Incoming(Packet::Publish(publish))) => {
+            Ok(Event::Incoming(Packet::Publish(mut publish))) => {
                 let mut parts = publish.topic.split('/').skip(1);
                 let (name, kind) = (parts.next(), parts.next());
                 let Some(served) = rules.all.iter().find(|b| Some(&*b.name) == name) else {
+                    // The broker remembers the topics of rules that were served once. It sends
+                    // only so many messages before it waits for one to be acknowledged.
+                    let topic = &publish.topic;
+                    log.warn(&format!(
+                        "no rule is served at {topic}: a message is dropped"
+                    ));
+                    let _ = client.try_unsubscribe(topic);
+                    let _ = client.try_ack(&publish);
                     continue;
                 };
-                let answers = take(served, kind, &publish.payload, rules.max_line);
+                let answers = match take(served, kind, &publish.payload, rules.max_line) {
+                    Ok(answers) => answers,
+                    Err(error) => return error,
+                };
+                // It takes memory, and is not needed to acknowledge the message.
+                publish.payload.clear();
                 let done = Done {
                     served: Arc::clone(served),
                     publish,
                     answers,
                 };
-                // Not waited for: what is acknowledged is written here.
-                if queue.try_send(done).is_err() {
-                    log.warn("too many messages wait for the disk; some will be delivered again");
+                // Not for long: what is acknowledged is written here.
+                if queue.send_timeout(done, QUEUING).await.is_err() {
+                    return Error::new("too many messages wait for the disk");
                 }
             }
             Ok(_) => {}
@@ -249,7 +278,7 @@ async fn listen(
                     ));
                 }
                 connected = false;
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                tokio::time::sleep(PAUSE).await;
             }
         }
     }
@@ -291,25 +320,33 @@ fn take(
     Ok(all)
 }
 
-/// Answers and acknowledges messages, each once it is on the disk.
-async fn answer(client: AsyncClient, mut waiting: mpsc::Receiver<Done>) {
-    while let Some(done) = waiting.recv().await {
-        // What cannot be stored is not acknowledged, and comes again.
-        let Ok(answers) = done.answers else { continue };
-        if done.served.durable(answers.after).await.is_err() {
-            continue;
+/// Answers and acknowledges messages, each once it is on the disk. Returns why that goes no
+/// further.
+async fn answer(client: AsyncClient, mut waiting: mpsc::Receiver<Done>) -> Error {
+    while let Some(Done {
+        served,
+        publish,
+        answers,
+    }) = waiting.recv().await
+    {
+        if let Err(error) = served.durable(answers.after).await {
+            return error;
         }
+        let mut sent = Ok(());
         if !answers.text.is_empty() {
-            let topic = format!("haltwise/{}/out", done.served.name);
-            let said = client.publish(topic, QoS::AtLeastOnce, false, answers.text);
-            if said.await.is_err() {
-                return;
-            }
+            let topic = format!("haltwise/{}/out", served.name);
+            sent = client
+                .publish(topic, QoS::AtLeastOnce, false, answers.text)
+                .await;
         }
-        if client.ack(&done.publish).await.is_err() {
-            return;
+        if sent.is_ok() {
+            sent = client.ack(&publish).await;
+        }
+        if let Err(error) = sent {
+            return Error::new(format!("it is gone: {error}"));
         }
     }
+    Error::new("it is gone")
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl ReportedStream {
         })
     }
 
-    /// What it is called, for its label.
+    /// Its id, under which its label will come.
     pub fn id(&self) -> &str {
         self.id.trim_matches('"')
     }

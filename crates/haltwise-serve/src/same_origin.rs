@@ -20,7 +20,7 @@ const MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// The names that a server answers to: addresses, names that nobody can register, and those that it
-/// was told. Whoever has a token is no stranger, whatever the server's name.
+/// was told. A client with a token is no stranger, whatever the server's name.
 #[derive(Debug, Clone)]
 pub(crate) struct Hosts {
     named: Arc<[String]>,

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::Error;
 use crate::fault::{Fault, FaultKind};
 use crate::line::{Line, stream_id};
-use crate::rule_state::{Effects, RuleState};
+use crate::rule_state::{Effects, MOST_UNFILED, RuleState};
 use crate::served_rules::{LabelForm, RuleCheck, RuleToServe};
 use crate::status::{Status, status};
 use crate::store::{CommitProgress, OpenedStore, Store, StoreCounts};
@@ -60,21 +60,14 @@ const MOST_LABEL: usize = 64 << 10;
 /// How long a record may wait for the disk after a write has failed, before who waits is told.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What took long to work out is worked out again after so many times as long.
-const REST: u32 = 10;
-
-/// What takes less is always worked out.
-const SHORT: Duration = Duration::from_millis(5);
-
 /// How long a walk leaves the state to others between two parts. Without a pause it would take the
 /// state again before they wake up.
 const TURN: Duration = Duration::from_millis(1);
 
-/// What was told of the state last.
+/// The last status, and when the server began to work it out.
 struct LastStatus {
+    begun: Instant,
     status: Arc<Status>,
-    made: Instant,
-    took: Duration,
 }
 
 /// The state while it is held.
@@ -150,10 +143,38 @@ impl ServedRule {
         change: impl FnOnce(&mut RuleState, u64, &mut Effects) -> T,
     ) -> Result<(T, Answers), Error> {
         let inner = self.lock();
-        if let Some(store) = &inner.1 {
-            store.ready()?;
-        }
+        self.can_change(&inner)?;
         self.change_held(inner, change)
+    }
+
+    /// Whether something may happen to the state.
+    fn can_change(&self, inner: &(RuleState, Option<Store>)) -> Result<(), Error> {
+        self.is_sound()?;
+        if let (state, Some(store)) = inner {
+            store.ready()?;
+            let unfiled = state.unfiled_bytes();
+            if unfiled > MOST_UNFILED {
+                return Err(Error::new(format!(
+                    "{}: {} MiB of audits wait for a trace file, which cannot be written; make \
+                     room if the disk is full; then it goes on by itself",
+                    self.name,
+                    unfiled >> 20
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether all changes to the state were completed. If not, it may not be what the log says.
+    fn is_sound(&self) -> Result<(), Error> {
+        if self.inner.is_poisoned() {
+            return Err(Error::new(format!(
+                "{}: a mistake in the server broke off a change to its state; start the server \
+                 again",
+                self.name
+            )));
+        }
+        Ok(())
     }
 
     /// The same for what has happened already: it is stored once that is possible.
@@ -301,7 +322,7 @@ impl ServedRule {
         self.with_state(RuleState::reading_on)
     }
 
-    /// Waits until records are on the disk. Where they cannot be written, not for long.
+    /// Waits until records are on the disk. If they cannot be written, it gives up soon.
     pub(crate) async fn durable(&self, after: u64) -> Result<(), Error> {
         let closed = |_| Error::new("the store is closed");
         let mut committed = self.committed.clone();
@@ -321,12 +342,14 @@ impl ServedRule {
         }
     }
 
-    /// Whether the log can be written.
+    /// Whether something may happen to the state, and the log can be written.
     pub(crate) fn ready(&self) -> Result<(), String> {
-        self.committed.borrow().problem.clone().map_or(Ok(()), Err)
+        let problem = self.committed.borrow().problem.clone();
+        problem.map_or(Ok(()), Err)?;
+        self.can_change(&self.lock()).map_err(|e| e.to_string())
     }
 
-    /// What is counted of the store.
+    /// The counts of the store.
     pub(crate) fn counts(&self) -> &StoreCounts {
         &self.counts
     }
@@ -341,22 +364,28 @@ impl ServedRule {
         self.events.subscribe()
     }
 
-    /// All that is told of the state. May take a while, in which nobody else has to wait for
-    /// the state; where it took long, it is the same for a while.
+    /// The status, no older than this call. Requests that wait while one is worked out share the
+    /// next status: any number of them costs as much as two. Streams go on meanwhile.
     pub(crate) fn status(&self) -> Arc<Status> {
-        let mut report = lock(&self.report);
-        if let Some(LastStatus { status, made, took }) = &*report
-            && *took > SHORT
-            && made.elapsed() < REST * *took
+        let asked = Instant::now();
+        let mut last = lock(&self.report);
+        if let Some(LastStatus { begun, status }) = &*last
+            && *begun >= asked
         {
             return Arc::clone(status);
         }
         let begun = Instant::now();
-        let status = Arc::new(status(|| HeldState(self.lock())));
-        *report = Some(LastStatus {
+        let mut parts = 0;
+        let status = Arc::new(status(|| {
+            if parts > 0 {
+                std::thread::sleep(TURN);
+            }
+            parts += 1;
+            HeldState(self.lock())
+        }));
+        *last = Some(LastStatus {
+            begun,
             status: Arc::clone(&status),
-            made: Instant::now(),
-            took: begun.elapsed(),
         });
         status
     }
@@ -415,15 +444,19 @@ impl ServedRule {
         lock(&self.history).clone()
     }
 
-    /// Whether the log is long enough for a new one.
+    /// Whether the log is long enough for a new one, or many audits wait for a trace file.
     pub(crate) fn is_long(&self) -> bool {
-        self.lock().1.as_ref().is_some_and(Store::is_long)
+        let inner = self.lock();
+        let store = inner.1.as_ref();
+        store.is_some_and(|store| store.is_long() || inner.0.unfiled_bytes() > MOST_UNFILED / 4)
     }
 
     /// Puts labelled audits into a trace file, and begins a new log.
     pub(crate) fn rotate(&self) -> Result<(), Error> {
         let _alone = lock(&self.rotating);
-        let Some(unfiled) = self.with_store(|state, store| store.unfiled(state)) else {
+        self.is_sound()?;
+        let now = self.clock.now();
+        let Some(unfiled) = self.with_store(|state, store| store.unfiled(state, now)) else {
             return Ok(());
         };
         let unfiled = unfiled?;
@@ -453,10 +486,13 @@ impl ServedRule {
         store.as_mut().map(|store| act(state, store))
     }
 
-    /// Stores all.
+    /// Stores all. A state that may not be what the log says is not stored: then the next server
+    /// goes on as after a kill.
     pub(crate) fn close(&self) -> Result<(), Error> {
         let _alone = lock(&self.rotating);
-        self.with_store(|state, store| store.close(state))
+        self.is_sound()?;
+        let now = self.clock.now();
+        self.with_store(|state, store| store.close(state, now))
             .unwrap_or(Ok(()))
     }
 }
@@ -564,6 +600,50 @@ mod tests {
     }
 
     #[test]
+    fn after_a_change_that_was_broken_off_nothing_is_acknowledged_or_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let served_now = served(folder.path());
+        audit(&served_now, 0);
+        let broken_off = || served_now.change(|_, _, _| panic!("a mistake"));
+        let broken_off: std::thread::Result<Result<((), _), _>> =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(broken_off));
+        assert!(broken_off.is_err());
+        let problem = served_now.ready().unwrap_err();
+        assert!(
+            problem.contains("rule: a mistake in the server"),
+            "{problem}"
+        );
+        let step = br#"{"id":1,"score":0.1}"#;
+        assert!(served_now.take_one(Ok(step)).is_err());
+        assert!(served_now.rotate().is_err());
+        assert!(served_now.close().is_err());
+        drop(served_now);
+        assert_eq!(served(folder.path()).status().totals.labels, 1);
+    }
+
+    #[test]
+    fn no_more_audits_wait_for_a_trace_file_than_memory_is_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let served = served(folder.path());
+        audit(&served, 0);
+        served.ready().unwrap();
+        assert!(!served.is_long());
+        served
+            .lock()
+            .0
+            .put_back(vec![(0, "x".repeat(MOST_UNFILED))]);
+        assert!(served.is_long());
+        let problem = served.ready().unwrap_err();
+        assert!(problem.contains("128 MiB of audits wait"), "{problem}");
+        let step = br#"{"id":1,"score":0.1}"#;
+        assert!(served.take_one(Ok(step)).is_err());
+        // Once they are in a file it goes on.
+        served.rotate().unwrap();
+        served.ready().unwrap();
+        audit(&served, 1);
+    }
+
+    #[test]
     fn what_comes_while_the_next_log_is_written_is_in_it() {
         let folder = tempfile::tempdir().unwrap();
         let board_now = served(folder.path());
@@ -584,5 +664,21 @@ mod tests {
         let again = served(folder.path());
         let totals = again.status().totals;
         assert_eq!((totals.audited, totals.labels), (4, 4));
+    }
+
+    #[test]
+    fn a_status_counts_all_that_came_before_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let served = served(folder.path());
+        // So many wait for a label that a status takes a while.
+        let stream = |id: u32| {
+            let step = format!(r#"{{"id":{id},"score":0.1,"prediction":"a","end":true}}"#);
+            served.take_one(Ok(step.as_bytes())).unwrap().0.unwrap();
+        };
+        (0..20_000).for_each(stream);
+        for id in 20_000..20_005 {
+            assert_eq!(served.status().totals.streams, u64::from(id));
+            stream(id);
+        }
     }
 }

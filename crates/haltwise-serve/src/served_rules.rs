@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haltwise::Rule;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::access::Tokens;
 use crate::connections::Connections;
 use crate::error::Error;
 use crate::exposition::Exposition;
-use crate::keeper::{KEEPER, KeeperTask, keep, renew};
+use crate::keeper::{KEEPER, KeeperTask, RENEWER, Renewal, keep, renew};
 use crate::metrics::ProcessCounts;
 use crate::rule_state::{RuleState, Settings};
 use crate::same_origin::Hosts;
@@ -20,6 +20,7 @@ use crate::server_log::{LogForm, LogRequests, ServerLog};
 use crate::store::{Retention, Store, StoreOptions};
 use crate::store_lock::{Attempt, PAUSE, StoreLock};
 use crate::tasks::DeadTasks;
+use crate::unfinished::UnfinishedRoom;
 
 /// A rule to serve.
 pub struct RuleToServe {
@@ -84,7 +85,7 @@ pub struct WatchOptions {
     /// ReportedStream of alarms, failures and requests.
     pub log: ServerLog,
     /// Rules that replace those with their names, when they come.
-    pub renewals: Option<mpsc::Receiver<RuleToServe>>,
+    pub renewals: Option<mpsc::Receiver<Renewal>>,
 }
 
 impl std::fmt::Debug for WatchOptions {
@@ -147,6 +148,8 @@ pub struct ServedRules {
     pub(crate) hosts: Hosts,
     /// The most bytes of a line.
     pub(crate) max_line: usize,
+    /// The memory for lines and bodies that are not complete.
+    pub(crate) unfinished: UnfinishedRoom,
     /// How long a connection for lines may be silent: all its streams are closed by then.
     pub(crate) idle: Duration,
     /// Tasks that died.
@@ -205,6 +208,7 @@ impl ServedRules {
             hosts: Hosts::new(Vec::new(), !tokens.is_empty()),
             tokens,
             max_line: MAX_LINE,
+            unfinished: UnfinishedRoom::for_lines_of(MAX_LINE),
             idle: Duration::from_secs(how.settings.idle.into()),
             dead: DeadTasks::default(),
             process: Arc::default(),
@@ -216,24 +220,13 @@ impl ServedRules {
     }
 
     /// Opens all stores, and starts the keeper: it closes idle streams, rotates
-    /// logs, and reports alarms and failures. Blocks for up to [`WAIT_FOR_STORE`] while
-    /// another server has one of the stores.
-    pub fn start(watching: WatchOptions) -> Result<(Self, KeeperTask), Error> {
-        let mut attempt = watching.attempt(WAIT_FOR_STORE);
-        let mut is_told = false;
-        while let Some(folder) = attempt.advance()? {
-            tell_of_wait(&watching.log, folder, &mut is_told);
-            std::thread::sleep(PAUSE);
-        }
-        Self::start_locked(watching, attempt.into_locks())
-    }
-
-    /// The same without blocking, and with another limit.
-    pub(crate) async fn start_within(
+    /// logs, and reports alarms and failures. Waits for at most so long while another server has
+    /// one of the stores.
+    pub async fn start(
         watching: WatchOptions,
-        limit: Duration,
+        wait_for_store: Duration,
     ) -> Result<(Self, KeeperTask), Error> {
-        let mut attempt = watching.attempt(limit);
+        let mut attempt = watching.attempt(wait_for_store);
         let mut is_told = false;
         while let Some(folder) = attempt.advance()? {
             tell_of_wait(&watching.log, folder, &mut is_told);
@@ -267,7 +260,10 @@ impl ServedRules {
         let store = store.as_deref();
         let rules = Self::open(rules, locks, store, how, tokens, log.clone())?;
         if let Some(renewals) = renewals {
-            tokio::spawn(renew(rules.clone(), renewals));
+            let (all, renewals) = (rules.clone(), Arc::new(Mutex::new(renewals)));
+            let renew = move || renew(all.clone(), Arc::clone(&renewals));
+            let dead = rules.dead.clone();
+            tokio::spawn(dead.supervise(RENEWER, log.clone(), rules.ending(), renew));
         }
         let keep = {
             let (rules, log) = (rules.clone(), log.clone());
@@ -291,6 +287,7 @@ impl ServedRules {
     #[must_use]
     pub fn limit_lines(mut self, bytes: usize) -> Self {
         self.max_line = bytes;
+        self.unfinished = UnfinishedRoom::for_lines_of(bytes);
         self
     }
 
@@ -375,7 +372,8 @@ mod tests {
 
     #[tokio::test]
     async fn metrics_tell_of_connections_where_they_are_counted() {
-        let (rules, _keeper) = ServedRules::start(WatchOptions::new(Vec::new())).unwrap();
+        let started = ServedRules::start(WatchOptions::new(Vec::new()), Duration::ZERO);
+        let (rules, _keeper) = started.await.unwrap();
         let text = || rules.metrics().into_text();
         assert!(!text().contains("connections"));
         let limits = crate::ConnectionLimits::default();

@@ -35,7 +35,8 @@ pub enum LogRequests {
 /// Lines about failed requests per second at the most; the others are counted.
 const MOST_FAILED: u32 = 100;
 
-/// The longest id of a request that is taken from a client, and the longest path that is logged.
+/// The longest id of a request that is taken from a client, and the longest path or method that is
+/// logged.
 const MOST_ID: usize = 128;
 const MOST_PATH: usize = 200;
 
@@ -201,8 +202,9 @@ async fn logged(State(log): State<ServerLog>, mut request: Request, next: Next) 
     let route = request.extensions().get::<MatchedPath>();
     // Without what follows "?", which may be a secret.
     let path = request.uri().path().chars().take(MOST_PATH).collect();
+    let method = request.method().as_str();
     let said = LoggedRequest {
-        method: request.method().to_string(),
+        method: method.chars().take(MOST_PATH).collect(),
         path,
         route: route.map(|route| route.as_str().to_owned()),
         id: id.clone(),

@@ -1,5 +1,5 @@
-//! What is told of a state. Some of it takes long to work out where much waits, so it is
-//! taken from the state in parts: nobody who holds the state walks over all audits.
+//! The status of a rule. Parts of it take long to compute when many audits wait, so it is
+//! copied from the state in parts: no holder of the state walks over all audits.
 
 use std::ops::Deref;
 
@@ -12,7 +12,7 @@ use crate::rule_state::{PART, RuleState};
 /// The most ids that are told to want a label.
 const MOST_WANTED: usize = 100;
 
-/// What is asked for by `status`.
+/// The answer to `status`.
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
     /// Which rule this is, counted from 1: each renewal is one more.

@@ -49,8 +49,8 @@ impl StoreLock {
         }
     }
 
-    /// Makes sure that whoever wants the folder finds it locked. Someone may have removed the
-    /// lock file: then there is another one, which is locked, too.
+    /// Makes sure that every process that wants the folder finds it locked. If someone removed
+    /// the lock file, this makes and locks another one.
     pub(crate) fn renew(&mut self, folder: &Path) -> Result<(), Error> {
         if self.file.is_at(&self.path) {
             return Ok(());
@@ -92,8 +92,8 @@ impl Attempt {
             match StoreLock::try_new(folder)? {
                 Some(lock) => self.locks.push(lock),
                 None if self.began.elapsed() < self.limit => {
-                    // Whoever waits holds nothing: two that wait would each hold what the other
-                    // one wants.
+                    // A waiting process holds nothing: two that wait would each hold the lock
+                    // that the other one wants.
                     self.locks.clear();
                     return Ok(Some(folder));
                 }

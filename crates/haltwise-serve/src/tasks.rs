@@ -23,7 +23,7 @@ impl DeadTasks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is wrong, if anything is.
+    /// The first problem, if there is any.
     pub(crate) fn problem(&self) -> Option<String> {
         self.lock().values().next().cloned()
     }

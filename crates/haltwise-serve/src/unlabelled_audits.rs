@@ -8,7 +8,7 @@ use crate::log_record::{BorrowedRecord, UnlabelledAudit};
 /// The most audits that wait; the oldest give way.
 const MOST: usize = 100_000;
 
-/// The most bytes of all their traces: the oldest are thinned, then give way.
+/// The most bytes of all of them: the oldest are thinned, then give way.
 pub(crate) const MOST_BYTES: usize = 64 << 20;
 
 /// Audits that wait for a label, by id and by age. They depend only on the order of what was
@@ -55,7 +55,7 @@ impl UnlabelledAudits {
         self.by_id.len()
     }
 
-    /// About how many bytes all traces take.
+    /// About how many bytes all of them take.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -75,7 +75,7 @@ impl UnlabelledAudits {
         self.remove(id);
         let age = self.next;
         self.next += 1;
-        self.bytes += audit.trace.bytes();
+        self.bytes += audit.bytes(id);
         self.wanted += usize::from(audit.wants_label());
         self.by_age.insert(age, id.into());
         self.by_id.insert(id.into(), (age, audit));
@@ -88,7 +88,7 @@ impl UnlabelledAudits {
             copying.before_change(age, id, &audit);
         }
         self.by_age.remove(&age);
-        self.bytes -= audit.trace.bytes();
+        self.bytes -= audit.bytes(id);
         self.wanted -= usize::from(audit.wants_label());
         Some(audit)
     }
@@ -172,9 +172,9 @@ impl UnlabelledAudits {
                         copying.before_change(*age, id, audit);
                     }
                     changed += u64::from(!audit.trace.is_thin());
-                    self.bytes -= audit.trace.bytes();
+                    self.bytes -= audit.bytes(id);
                     audit.trace.thin();
-                    self.bytes += audit.trace.bytes();
+                    self.bytes += audit.bytes(id);
                 }
             }
         }
@@ -198,6 +198,17 @@ mod tests {
             pending: None,
             trace: crate::audit_trace::AuditTrace::default(),
         }
+    }
+
+    #[test]
+    fn ids_count_where_memory_is_bounded() {
+        let mut all = UnlabelledAudits::default();
+        for age in 0..10_000 {
+            all.insert(&format!("{age:04096}"), audit(age));
+        }
+        // Each is in two tables.
+        assert!(all.len() * 2 * 4096 <= MOST_BYTES, "{}", all.len());
+        assert!(all.bytes() <= MOST_BYTES && all.contains(&format!("{:04096}", 9999)));
     }
 
     #[test]

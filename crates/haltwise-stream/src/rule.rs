@@ -1,7 +1,7 @@
 //! A rule, and what it decides.
 
 use crate::gap_score::Memory;
-use crate::score::Source;
+use crate::score::ScoreKind;
 use crate::state::{Decision, Reason, State};
 use crate::step::{Score, Step, StepError};
 use crate::thresholds::{ThresholdError, check_thresholds};
@@ -10,7 +10,7 @@ use crate::thresholds::{ThresholdError, check_thresholds};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule<'a> {
     thresholds: &'a [f32],
-    source: Source<'a>,
+    source: ScoreKind<'a>,
     classes: Option<usize>,
     reads_on: bool,
 }
@@ -34,13 +34,13 @@ impl<'a> Rule<'a> {
     /// a rule that `reads_on` never halts a stream; any other rule halts it there.
     pub fn new(
         thresholds: &'a [f32],
-        source: Source<'a>,
+        source: ScoreKind<'a>,
         classes: Option<usize>,
         reads_on: bool,
     ) -> Result<Self, RuleError> {
         check_thresholds(thresholds)?;
         let fitted = match source {
-            Source::Gap(score) => Some(score.features().classes).filter(|&k| k > 0),
+            ScoreKind::Gap(score) => Some(score.features().classes).filter(|&k| k > 0),
             _ => None,
         };
         let known = classes.or(fitted);
@@ -55,7 +55,7 @@ impl<'a> Rule<'a> {
     #[inline]
     pub fn trusted(
         thresholds: &'a [f32],
-        source: Source<'a>,
+        source: ScoreKind<'a>,
         classes: Option<usize>,
         reads_on: bool,
     ) -> Self {
@@ -73,7 +73,7 @@ impl<'a> Rule<'a> {
     }
 
     /// How to compute the score of a step.
-    pub fn source(&self) -> Source<'a> {
+    pub fn source(&self) -> ScoreKind<'a> {
         self.source
     }
 
@@ -91,7 +91,7 @@ impl<'a> Rule<'a> {
     /// is learned from probabilities.
     pub fn room(&self) -> usize {
         match self.source {
-            Source::Gap(score) => score.features().room(),
+            ScoreKind::Gap(score) => score.features().room(),
             _ => 0,
         }
     }
@@ -138,9 +138,8 @@ impl<'a> Rule<'a> {
             let found = probs.len();
             return Err(StepError::Classes { found, expected });
         }
-        let of_probs = matches!(self.source, Source::MaxProbability | Source::Margin);
         let score = match step.score {
-            Some(_) if of_probs && step.probs.is_none() => step.given()?,
+            Some(_) if self.source.is_of_probs() && step.probs.is_none() => step.given()?,
             _ => score(state.steps() as usize)?,
         };
         Ok(self.observe_score(state, score))
@@ -186,7 +185,7 @@ mod tests {
     #[test]
     fn what_is_no_rule_is_refused() {
         fn rule(thresholds: &[f32], classes: Option<usize>) -> Result<Rule<'_>, RuleError> {
-            Rule::new(thresholds, Source::Margin, classes, true)
+            Rule::new(thresholds, ScoreKind::Margin, classes, true)
         }
         assert!(rule(&[0.0, 1.0, f32::INFINITY], None).is_ok());
         assert_eq!(rule(&[], None), Err(ThresholdError::Empty.into()));

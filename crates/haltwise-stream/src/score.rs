@@ -5,7 +5,7 @@ use crate::step::{Score, Step, StepError};
 
 /// The source of a stream's scores.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Source<'a> {
+pub enum ScoreKind<'a> {
     /// The classifier, or a program beside it, supplies the score.
     Confidence,
     /// The largest of the step's class probabilities.
@@ -16,7 +16,7 @@ pub enum Source<'a> {
     Gap(GapScore<'a>),
 }
 
-impl Source<'_> {
+impl ScoreKind<'_> {
     /// The score of step `t` (0-based) of a sequence, given the `memory` of its earlier
     /// steps; only a learned score has a memory.
     pub fn score<P: AsMut<[f32]>>(
@@ -31,6 +31,14 @@ impl Source<'_> {
                 Ok(Score(value.clamp(0.0, 1.0)))
             }
             plain => plain.plain_score(step),
+        }
+    }
+
+    /// Whether it is computed from a step's class probabilities alone.
+    pub fn is_of_probs(&self) -> bool {
+        match self {
+            Self::MaxProbability | Self::Margin => true,
+            Self::Confidence | Self::Gap(_) => false,
         }
     }
 
@@ -53,7 +61,7 @@ impl Source<'_> {
 mod tests {
     use super::*;
 
-    fn score(source: Source<'_>, step: Step<'_>) -> Result<f32, StepError> {
+    fn score(source: ScoreKind<'_>, step: Step<'_>) -> Result<f32, StepError> {
         let found = source.plain_score(&step);
         found.map(Score::get)
     }
@@ -65,9 +73,9 @@ mod tests {
             probs: Some(&[0.25, 0.625, 0.125]),
             ..Step::default()
         };
-        assert_eq!(score(Source::Confidence, step), Ok(0.4));
-        assert_eq!(score(Source::MaxProbability, step), Ok(0.625));
-        assert_eq!(score(Source::Margin, step), Ok(0.375));
+        assert_eq!(score(ScoreKind::Confidence, step), Ok(0.4));
+        assert_eq!(score(ScoreKind::MaxProbability, step), Ok(0.625));
+        assert_eq!(score(ScoreKind::Margin, step), Ok(0.375));
     }
 
     #[test]
@@ -79,21 +87,21 @@ mod tests {
     #[test]
     fn what_is_missing_or_no_probability_is_named() {
         let none = Step::default();
-        assert_eq!(score(Source::Confidence, none), Err(StepError::NoScore));
-        assert_eq!(score(Source::Margin, none), Err(StepError::NoProbs));
+        assert_eq!(score(ScoreKind::Confidence, none), Err(StepError::NoScore));
+        assert_eq!(score(ScoreKind::Margin, none), Err(StepError::NoProbs));
         for bad in [[0.5, 0.6], [-0.2, 1.2], [f32::NAN, 0.5]] {
             let step = Step {
                 probs: Some(&bad),
                 ..Step::default()
             };
-            let refused = score(Source::MaxProbability, step);
+            let refused = score(ScoreKind::MaxProbability, step);
             assert_eq!(refused, Err(StepError::NotProbabilities));
         }
         let outside = Step {
             score: Some(1.5),
             ..Step::default()
         };
-        let refused = score(Source::Confidence, outside);
+        let refused = score(ScoreKind::Confidence, outside);
         assert!(matches!(refused, Err(StepError::Score(_))));
     }
 }

@@ -8,7 +8,7 @@ use core::iter;
 
 use crate::gap_score::{Features, GapScore, GapScoreError};
 use crate::rule::{Rule, RuleError};
-use crate::score::Source;
+use crate::score::ScoreKind;
 
 /// The first word of a table.
 const NAME: u64 = u64::from_le_bytes(*b"haltwise");
@@ -88,7 +88,7 @@ impl<'a> Rule<'a> {
             return Err(TableError::Damaged);
         }
         let rule = Self::from_checked_words(words)?;
-        if let Source::Gap(score) = rule.source() {
+        if let ScoreKind::Gap(score) = rule.source() {
             GapScore::new(score.features(), score.weights(), score.intercept())?;
         }
         let (source, classes) = (rule.source(), rule.classes());
@@ -127,9 +127,9 @@ impl<'a> Rule<'a> {
 
         let plain = weights.is_empty() && (fitted, end, *intercept) == (0, 0, 0);
         let source = match kind {
-            CONFIDENCE if plain => Source::Confidence,
-            MAX_PROBABILITY if plain => Source::MaxProbability,
-            MARGIN if plain => Source::Margin,
+            CONFIDENCE if plain => ScoreKind::Confidence,
+            MAX_PROBABILITY if plain => ScoreKind::MaxProbability,
+            MARGIN if plain => ScoreKind::Margin,
             GAP => {
                 let features = Features {
                     uses_score: flags & USES_SCORE != 0,
@@ -138,7 +138,7 @@ impl<'a> Rule<'a> {
                     predicts: flags & PREDICTS != 0,
                 };
                 let intercept = f64::from_bits(*intercept);
-                Source::Gap(GapScore::trusted(features, weights, intercept))
+                ScoreKind::Gap(GapScore::trusted(features, weights, intercept))
             }
             _ => return Err(TableError::Unsound),
         };
@@ -161,10 +161,10 @@ impl<'a> Rule<'a> {
     pub fn words(&self) -> Result<impl Iterator<Item = u64> + Clone + use<'a>, TableError> {
         let number = |n: usize| u32::try_from(n).map_err(|_| TableError::TooLarge);
         let (kind, score) = match self.source() {
-            Source::Confidence => (CONFIDENCE, None),
-            Source::MaxProbability => (MAX_PROBABILITY, None),
-            Source::Margin => (MARGIN, None),
-            Source::Gap(score) => (GAP, Some(score)),
+            ScoreKind::Confidence => (CONFIDENCE, None),
+            ScoreKind::MaxProbability => (MAX_PROBABILITY, None),
+            ScoreKind::Margin => (MARGIN, None),
+            ScoreKind::Gap(score) => (GAP, Some(score)),
         };
         let features = score.map(|score| score.features());
         let flags = [
@@ -244,11 +244,11 @@ mod tests {
         };
         let alone = GapScore::new(features, &weights[..11], -0.25).unwrap();
         for source in [
-            Source::Confidence,
-            Source::MaxProbability,
-            Source::Margin,
-            Source::Gap(both),
-            Source::Gap(alone),
+            ScoreKind::Confidence,
+            ScoreKind::MaxProbability,
+            ScoreKind::Margin,
+            ScoreKind::Gap(both),
+            ScoreKind::Gap(alone),
         ] {
             for thresholds in [&[0.5][..], &[f32::INFINITY, 0.25], &[0.0, 1.0, 0.5]] {
                 for classes in [None, Some(3)] {

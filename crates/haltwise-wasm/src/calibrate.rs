@@ -73,9 +73,9 @@ fn tell(done: f64, total: f64) {
 }
 
 /// Traces that report how far a pass over them has come.
-struct Told<'a>(&'a Outputs);
+struct WithProgress<'a>(&'a Outputs);
 
-impl Fold for Told<'_> {
+impl Fold for WithProgress<'_> {
     type Error = CalibrateError;
 
     fn refuse(&self, error: CalibrateError) -> CalibrateError {
@@ -129,10 +129,8 @@ impl Calibrated {
 pub fn calibrate(traces: &Traces, options: &str) -> Result<Calibrated> {
     let plan = plan(options)?;
     let found = plan.calibrate(Inputs {
-        traces: &Told(&traces.outputs),
-        fit: None,
-        screen: None,
         classifier: traces.classifier.clone(),
+        ..Inputs::one(&WithProgress(&traces.outputs))
     });
     let found = found.map_err(error)?;
     Ok(Calibrated {

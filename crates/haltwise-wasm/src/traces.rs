@@ -10,7 +10,7 @@ use wasm_bindgen::prelude::wasm_bindgen;
 use crate::calibrate::plan;
 use crate::{Result, error};
 
-/// The remark in a file that names its classifier.
+/// The metadata of a file that names its classifier.
 const CLASSIFIER: &str = "classifier";
 
 /// The outputs of a classifier on sequences.
@@ -35,12 +35,14 @@ impl Traces {
             outputs.add(key, trace).map_err(|e| e.to_string())
         })
         .map_err(error)?;
-        let remarks = metadata_of_bytes(name, bytes).map_err(error)?;
-        let remark = remarks.into_iter().find(|(name, _)| name == CLASSIFIER);
-        let classifier = remark.map(|(_, text)| serde_json::from_str(&text));
-        let classifier = classifier
-            .transpose()
-            .map_err(|e| error(format_args!("{name}: its remark about the classifier: {e}")))?;
+        let metadata = metadata_of_bytes(name, bytes).map_err(error)?;
+        let named = metadata.into_iter().find(|(name, _)| name == CLASSIFIER);
+        let classifier = named.map(|(_, text)| serde_json::from_str(&text));
+        let classifier = classifier.transpose().map_err(|e| {
+            error(format_args!(
+                "{name}: its metadata about the classifier: {e}"
+            ))
+        })?;
         Ok(Self {
             outputs,
             classifier,

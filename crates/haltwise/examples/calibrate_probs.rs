@@ -32,12 +32,7 @@ fn main() {
     }
     let plan = Plan::of(Method::of(&arguments[4]).unwrap());
     let start = Instant::now();
-    let found = plan.calibrate(Inputs {
-        traces: &outputs,
-        fit: None,
-        screen: None,
-        classifier: None,
-    });
+    let found = plan.calibrate(Inputs::one(&outputs));
     let taken = start.elapsed();
     assert_eq!(found.unwrap().rule.t_max(), steps);
     println!("{:.3}", taken.as_secs_f64() * 1e3);

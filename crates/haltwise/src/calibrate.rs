@@ -9,8 +9,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::certify::drawn::{Drawn, Held, Share};
 use crate::certify::evidence::Evidence;
-use crate::certify::source::{Drawn, Parts, Room, Share, Source, Wanted};
+use crate::certify::source::{Parts, Room, Source, Wanted};
 use crate::data::identity::{Classifier, Others, SetAside, SetSummary, Sketch};
 use crate::data::roles::{Fitting, Screening};
 use crate::data::score::ScoreSource;
@@ -29,6 +30,8 @@ pub struct Inputs<'s, S> {
     pub fit: Option<&'s S>,
     /// Other sequences to screen on.
     pub screen: Option<&'s S>,
+    /// The sequences that will certify, if they are not in `traces`.
+    pub to_certify: Option<ToCertify>,
     /// The classifier that produced all of them, if known.
     pub classifier: Option<Classifier>,
 }
@@ -40,6 +43,7 @@ impl<'s, S> Inputs<'s, S> {
             traces,
             fit: None,
             screen: None,
+            to_certify: None,
             classifier: None,
         }
     }
@@ -59,6 +63,23 @@ impl<'s, S> Inputs<'s, S> {
             ..self
         }
     }
+
+    /// Fits to, or screens on, all sequences: others will certify.
+    pub fn to_certify(self, others: ToCertify) -> Self {
+        Self {
+            to_certify: Some(others),
+            ..self
+        }
+    }
+}
+
+/// Sequences that will certify, and are not at hand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ToCertify {
+    /// They have up to this many steps, or as many as the longest at hand.
+    pub t_max: usize,
+    /// About how many there will be; by default as many as are at hand.
+    pub sequences: Option<u64>,
 }
 
 /// A rule, and what you should know about how it was made.
@@ -136,6 +157,8 @@ impl std::fmt::Display for Warning {
 struct Fixed {
     proposal: Proposal,
     parts: Option<Parts>,
+    /// The whole set, if it was held while it was fitted to.
+    held: Option<Held>,
     warnings: Vec<Warning>,
 }
 
@@ -143,11 +166,15 @@ impl Plan {
     /// Goes from sequences to a rule.
     pub fn calibrate<S: Source>(&self, given: Inputs<'_, S>) -> Result<Calibrated, S::Error> {
         let traces = given.traces;
+        if given.to_certify.is_some() {
+            return Err(traces.refuse(CalibrateError::Empty("certifying")));
+        }
         let Fixed {
             proposal,
             parts,
+            held,
             mut warnings,
-        } = self.fixed(given, true)?;
+        } = self.fix_for(&given, true)?;
         if self.method() == Method::ScreenOnly {
             let survey = parts.map_or_else(Survey::default, |parts| parts.survey);
             let rule = proposal.screened_rule(&survey);
@@ -159,7 +186,11 @@ impl Plan {
                 let counted = proposal.count_parts_at_hand(parts);
                 counted.map_err(|e| traces.refuse(e))?
             }
-            _ => traces.count(&proposal)?,
+            // An error is met again where it has a place.
+            _ => match held.map(|held| held.count(&proposal)) {
+                Some(Ok(evidence)) => evidence,
+                _ => traces.count(&proposal)?,
+            },
         };
         if evidence.alike() > 0 {
             warnings.push(Warning::Alike(evidence.alike()));
@@ -171,7 +202,7 @@ impl Plan {
     }
 
     /// The first half: fixes what will be certified on the sequences of `given.traces` that
-    /// are not set aside.
+    /// are not set aside, or on others.
     pub fn propose<S: Source>(
         &self,
         given: Inputs<'_, S>,
@@ -179,87 +210,58 @@ impl Plan {
         if self.method() == Method::ScreenOnly {
             return Err(given.traces.refuse(CalibrateError::NoPromise));
         }
-        let fixed = self.fixed(given, false)?;
+        let fixed = match given.to_certify {
+            None => self.fix_for(&given, false)?,
+            Some(_) if self.fits() && self.screens() => {
+                return Err(given.traces.refuse(CalibrateError::TwoParts));
+            }
+            Some(_) => self.clone().for_others().fix_for(&given, false)?,
+        };
         Ok((fixed.proposal, fixed.warnings))
     }
 
-    /// Does the same if other sequences will certify. They have up to `t_max` steps, or as
-    /// many as the longest of these; and there are this many of them, or as many as of
-    /// these.
-    pub fn propose_for_others<S: Source>(
+    /// Reads the sequences that have a role. With `keep` it also holds those that certify, if
+    /// there is room.
+    fn gather<S: Source>(
         &self,
-        given: Inputs<'_, S>,
-        t_max: usize,
-        certifying: Option<u64>,
-    ) -> Result<(Proposal, Vec<Warning>), S::Error> {
-        let source = given.traces;
-        let refuse = |e: CalibrateError| source.refuse(e);
-        if self.method() == Method::ScreenOnly {
-            return Err(refuse(CalibrateError::NoPromise));
-        }
-        let plan = self.clone().for_others();
-        if plan.fits() && plan.screens() {
-            return Err(refuse(CalibrateError::TwoParts));
-        }
-        let mut warnings = Vec::new();
-        let (mut survey, made_from, proposal);
-        if plan.fits() {
-            let drawn = source.fitting(Share {
-                share: None,
-                seed: 0,
-                who: self.admission(),
-            })?;
-            survey = drawn.survey.clone();
-            survey.longest = survey.longest.max(t_max);
-            let n = certifying.unwrap_or(survey.set.sequences);
-            survey = of_size(survey, n);
-            groups_of(&drawn.fitting, self, &survey, false).map_err(refuse)?;
-            made_from = sketched(Some(&drawn), None);
-            let score = score_of(&plan, Some(&drawn.fitting), &survey).map_err(refuse)?;
-            proposal = Proposal::new(&plan, score, Some(&drawn.fitting), None, &survey);
-        } else {
-            let score = plan.score().and_then(ScoreSource::plain);
-            let screen = Some(SetAside::share(1.0, 0));
-            let parts = source.parts(&Wanted {
-                fit: None,
-                screen,
-                sample: sample(source.room(plan.grid())?, screen, &mut warnings),
-                keep: false,
-                score: score.as_ref(),
-                grid: plan.grid(),
-                others: &Others::default(),
-                who: self.admission(),
-            })?;
-            survey = parts.survey.clone();
-            survey.longest = survey.longest.max(t_max);
-            made_from = sketched(None, Some(&parts));
-            let groups: Vec<&Screening> = parts.screening.values().collect();
-            let screening = Some(&groups[..]).filter(|_| plan.screens());
-            let score = score.clone().unwrap_or_else(|| survey.plain_source());
-            proposal = Proposal::new(&plan, score, None, screening, &survey);
-        }
-        let proposal = proposal.map_err(refuse)?;
-        let (sketch, named) = made_from;
-        let proposal = proposal
-            .without_sequences(Others::new(sketch, named))
-            .with_classifier(given.classifier);
-        Ok((proposal, warnings))
-    }
-
-    fn fixed<S: Source>(&self, given: Inputs<'_, S>, keep: bool) -> Result<Fixed, S::Error> {
+        given: &Inputs<'_, S>,
+        keep: bool,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<Gathered, S::Error> {
         let traces = given.traces;
         let refuse = |e: CalibrateError| traces.refuse(e);
-        let mut warnings = Vec::new();
-
-        // The fitting sequences, and the score if it must be known beforehand; `adaptive`
-        // chooses its own.
-        let fit = self.drawn(&given)?;
-        let (own_fit, other_fit) = match given.fit {
-            None => (fit.as_ref(), None),
-            Some(_) => (None, fit.as_ref()),
+        // A source may hold what it reads from here on.
+        let room = match given.to_certify {
+            None => traces.room(self.grid())?,
+            Some(_) => Room::All,
         };
-        let fitting = fit.as_ref().map(|drawn| &drawn.fitting);
-        let score = match self.score() {
+        // If others certify, all of these have one role.
+        let (fit_to, screen_on) = match given.to_certify {
+            None => (given.fit, given.screen.filter(|_| self.screens())),
+            Some(_) if self.fits() => (Some(traces), None),
+            Some(_) => (None, Some(traces)),
+        };
+        let fit = match self.fits() {
+            true => Some(fit_to.unwrap_or(traces).fitting(Share {
+                share: self.split().fit_fraction.filter(|_| fit_to.is_none()),
+                seed: match given.to_certify {
+                    None => self.split().seed,
+                    Some(_) => 0,
+                },
+                who: self.admission(),
+                again: fit_to.is_none() && (keep || self.screens()),
+            })?),
+            false => None,
+        };
+        let mut gathered = Gathered {
+            fit,
+            fits_to_others: fit_to.is_some(),
+            to_certify: given.to_certify,
+            ..Gathered::default()
+        };
+        let fitting = gathered.fit.as_ref().map(|drawn| &drawn.fitting);
+        // The score, if it must be known beforehand; `adaptive` chooses its own.
+        gathered.score = match self.score() {
             Some(ScoreSource::Gap(())) if self.method() != Method::Adaptive => {
                 Some(score_of(self, fitting, &Survey::default()).map_err(refuse)?)
             }
@@ -268,72 +270,91 @@ impl Plan {
 
         // The screening sequences: another set, or a part of this one.
         let none = Others::default();
+        let all = Some(SetAside::share(1.0, 0));
         let wanted = Wanted {
             fit: None,
-            screen: Some(SetAside::share(1.0, 0)),
+            screen: all,
             sample: None,
             keep: false,
-            score: score.as_ref(),
+            score: gathered.score.as_ref(),
             grid: self.grid(),
             others: &none,
             who: self.admission(),
         };
-        let screened = match given.screen.filter(|_| self.screens()) {
-            Some(other) => {
-                let sample = sample(other.room(self.grid())?, wanted.screen, &mut warnings);
-                Some(other.parts(&Wanted { sample, ..wanted })?)
-            }
-            None => None,
-        };
-        let (sketch, named) = sketched(other_fit, &screened);
-        let others = Others::new(sketch, named);
-        let screen = match self.method().promise() {
-            None => wanted.screen,
-            Some(_) => self.split().screens(),
-        };
-        let room = traces.room(self.grid())?;
+        if let Some(other) = screen_on {
+            let sample = sample(other.room(self.grid())?, all, warnings);
+            gathered.screened = Some(other.parts(&Wanted { sample, ..wanted })?);
+        }
+        let (sketch, named) = sketched(gathered.other_fit(), &gathered.screened);
+        gathered.others = Others::new(sketch, named);
+        if given.to_certify.is_some() {
+            let surveys = [
+                gathered.fit.as_ref().map(|drawn| &drawn.survey),
+                gathered.screened.as_ref().map(|parts| &parts.survey),
+            ];
+            gathered.survey = surveys
+                .into_iter()
+                .flatten()
+                .next()
+                .cloned()
+                .unwrap_or_default();
+            return Ok(gathered);
+        }
+
+        // The rest of the set that certifies.
         if self.terms().unit.is_some() && !traces.counts_units(self.grid())? {
             return Err(refuse(CalibrateError::UnitsNeedMemory));
         }
-        let keep = keep && room == Room::All && self.method() != Method::Adaptive;
-        let wanted = Wanted {
-            fit: own_fit.map(|drawn| drawn.aside),
-            screen,
-            sample: sample(room, screen, &mut warnings),
-            keep,
-            others: &others,
-            ..wanted
+        gathered.screen = match self.method().promise() {
+            None => all,
+            Some(_) => self.split().screens(),
         };
-        let parts = match keep || screen.is_some() {
-            true => Some(traces.parts(&wanted)?),
-            false => None,
-        };
-        let survey = match (&parts, own_fit) {
+        gathered.keep = keep && room == Room::All && self.method() != Method::Adaptive;
+        if gathered.keep || gathered.screen.is_some() {
+            let wanted = Wanted {
+                fit: gathered.own_fit().map(|drawn| drawn.aside),
+                screen: gathered.screen,
+                sample: sample(room, gathered.screen, warnings),
+                keep: gathered.keep,
+                others: &gathered.others,
+                ..wanted
+            };
+            let held = gathered.own_fit().and_then(|drawn| drawn.held.as_ref());
+            gathered.parts = Some(match held.map(|held| held.parts(&wanted)) {
+                Some(Ok(parts)) => parts,
+                _ => traces.parts(&wanted)?,
+            });
+        }
+        gathered.survey = match (&gathered.parts, gathered.own_fit()) {
             (Some(parts), _) => parts.survey.clone(),
             (None, Some(drawn)) => drawn.survey.clone(),
             (None, None) => traces.survey(self.admission())?,
         };
+        Ok(gathered)
+    }
+
+    /// Refuses parts that do not go together, or that lack something.
+    fn check_parts(
+        &self,
+        gathered: &Gathered,
+        certifying: &Survey,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<(), CalibrateError> {
+        let survey = &gathered.survey;
         for (role, other) in [
-            ("fit to", other_fit.map(|drawn| &drawn.survey)),
-            ("screen on", screened.as_ref().map(|parts| &parts.survey)),
+            ("fit to", gathered.other_fit().map(|drawn| &drawn.survey)),
+            (
+                "screen on",
+                gathered.screened.as_ref().map(|parts| &parts.survey),
+            ),
         ] {
-            if let Some(other) = other {
-                compare(role, other, &survey, &mut warnings).map_err(refuse)?;
+            if let Some(other) = other.filter(|_| gathered.to_certify.is_none()) {
+                compare(role, other, survey, warnings)?;
             }
         }
-
-        // The proposal may know only how many certifying sequences there are and how long.
-        let screening = screened
-            .as_ref()
-            .or(parts.as_ref().filter(|_| screen.is_some()));
-        let set_aside = own_fit.map_or_else(SetSummary::default, |drawn| drawn.fitting.record())
-            + match (&parts, screen) {
-                (Some(parts), Some(_)) => parts.screens,
-                _ => SetSummary::default(),
-            };
-        let certifying = survey.sequences().saturating_sub(set_aside.sequences);
-        let certifying = of_size(survey.clone(), certifying);
+        let screening = gathered.screening(self);
         if self.split().splits() {
+            let own_fit = gathered.own_fit();
             let missing = if own_fit.is_some_and(|drawn| drawn.fitting.is_empty()) {
                 Some("fitting")
             } else if screening.is_some_and(screens_on_none) {
@@ -344,69 +365,138 @@ impl Plan {
             };
             if let Some(missing) = missing {
                 let n = survey.sequences();
-                return Err(refuse(CalibrateError::TooFew { n, missing }));
+                return Err(CalibrateError::TooFew { n, missing });
             }
         }
-        let judged = score.clone().unwrap_or_else(|| survey.plain_source());
-        check_terms(self, &certifying).map_err(refuse)?;
+        check_terms(self, certifying)?;
+        let fitting = gathered.fit.as_ref().map(|drawn| &drawn.fitting);
         if let Some(fitting) = fitting.filter(|_| self.method() == Method::Adaptive) {
-            let same_set = given.fit.is_none();
-            groups_of(fitting, self, &certifying, same_set).map_err(refuse)?;
+            groups_of(fitting, self, certifying, !gathered.fits_to_others)?;
         }
-        let screening: Option<Vec<&Screening>> = match screening {
-            None => None,
-            Some(parts) => {
-                let screens = |group: &str| {
-                    let set = parts.screening.get(group);
-                    set.map_or(0, |set| set.traces().len())
-                };
-                let same_set = self.method() == Method::Conditional && given.screen.is_none();
-                check_groups(self, &certifying, "screening", same_set, screens).map_err(refuse)?;
-                Some(parts.screening.values().collect())
-            }
-        };
-        let screening = screening.as_deref();
-        let proposal =
-            Proposal::new(self, judged, fitting, screening, &certifying).map_err(refuse)?;
-        let aside = self.split().splits().then_some(Aside {
-            fit: wanted.fit,
-            screen,
-            set: set_aside,
+        if let Some(parts) = screening {
+            let screens = |group: &str| {
+                let set = parts.screening.get(group);
+                set.map_or(0, |set| set.traces().len())
+            };
+            let same_set = self.method() == Method::Conditional && gathered.screened.is_none();
+            check_groups(self, certifying, "screening", same_set, screens)?;
+        }
+        Ok(())
+    }
+
+    /// Fixes the proposal.
+    fn fix_from(
+        &self,
+        gathered: Gathered,
+        warnings: &mut Vec<Warning>,
+    ) -> Result<(Proposal, Option<Parts>), CalibrateError> {
+        // The proposal may know only how many certifying sequences there are and how long.
+        let certifying = gathered.certifying();
+        self.check_parts(&gathered, &certifying, warnings)?;
+        let plain = || gathered.survey.plain_source();
+        let judged = gathered.score.clone().unwrap_or_else(plain);
+        let fitting = gathered.fit.as_ref().map(|drawn| &drawn.fitting);
+        let screening = gathered.screening(self);
+        let screening: Option<Vec<&Screening>> =
+            screening.map(|parts| parts.screening.values().collect());
+        let mut proposal = Proposal::new(self, judged, fitting, screening.as_deref(), &certifying)?;
+        let aside = self.split().splits().then(|| Aside {
+            fit: gathered.own_fit().map(|drawn| drawn.aside),
+            screen: gathered.screen,
+            set: gathered.set_aside(),
         });
         // If more sequences are to come, it is not known beforehand what else will be left
         // out, so a sample of what was set aside must do.
-        let others = match aside.is_none() || self.looks().is_empty() {
-            true => others,
-            false => {
-                let (sketch, named) = sketched(fit.as_ref(), screened.iter().chain(&parts));
-                let own = given.fit.is_none() && given.screen.is_none();
-                match own && named {
-                    true => Others::set_aside(sketch),
-                    false => Others::new(sketch, named),
-                }
+        let others = if aside.is_none() || self.looks().is_empty() {
+            gathered.others
+        } else {
+            let screened = gathered.screened.iter().chain(&gathered.parts);
+            let (sketch, named) = sketched(gathered.fit.as_ref(), screened);
+            let own = !gathered.fits_to_others && gathered.screened.is_none();
+            match own && named {
+                true => Others::set_aside(sketch),
+                false => Others::new(sketch, named),
             }
         };
+        if gathered.to_certify.is_none() {
+            proposal = proposal.of_all(gathered.survey.set, aside);
+        }
+        let keep = gathered.keep || self.method() == Method::ScreenOnly;
+        let parts = gathered.parts.filter(|_| keep);
+        Ok((proposal.without_sequences(others), parts))
+    }
+
+    /// Makes a proposal, and holds the parts that can be counted in memory.
+    fn fix_for<S: Source>(&self, given: &Inputs<'_, S>, keep: bool) -> Result<Fixed, S::Error> {
+        let mut warnings = Vec::new();
+        let mut gathered = self.gather(given, keep, &mut warnings)?;
+        let held = gathered.fit.as_mut().and_then(|drawn| drawn.held.take());
+        let fixed = self.fix_from(gathered, &mut warnings);
+        let (proposal, parts) = fixed.map_err(|e| given.traces.refuse(e))?;
         Ok(Fixed {
-            proposal: proposal
-                .of_all(survey.set, aside)
-                .without_sequences(others)
-                .with_classifier(given.classifier),
-            parts: parts.filter(|_| keep || self.method() == Method::ScreenOnly),
+            proposal: proposal.with_classifier(given.classifier.clone()),
+            parts,
+            held,
             warnings,
         })
     }
+}
 
-    /// Draws the sequences to fit to, if any are needed.
-    fn drawn<S: Source>(&self, given: &Inputs<'_, S>) -> Result<Option<Drawn>, S::Error> {
-        if !self.fits() {
-            return Ok(None);
-        }
-        let seed = self.split().seed;
-        let share = self.split().fit_fraction;
-        let from = given.fit.unwrap_or(given.traces);
-        let share = share.filter(|_| given.fit.is_none());
-        let who = self.admission();
-        from.fitting(Share { share, seed, who }).map(Some)
+/// The sequences that were read, by their roles.
+#[derive(Default)]
+struct Gathered {
+    /// The score, if it is known before candidates are proposed.
+    score: Option<ScoreSource>,
+    fit: Option<Drawn>,
+    /// Whether the fitting sequences are another set than the one that certifies.
+    fits_to_others: bool,
+    /// Another set to screen on.
+    screened: Option<Parts>,
+    /// The parts of the set that certifies.
+    parts: Option<Parts>,
+    /// Which sequences of that set screen.
+    screen: Option<SetAside>,
+    /// Whether the certifying sequences are among the parts.
+    keep: bool,
+    /// A sample of the sequences of other sets, which must not certify.
+    others: Others,
+    /// The survey of the set that certifies or, if that is not at hand, of this one.
+    survey: Survey,
+    to_certify: Option<ToCertify>,
+}
+
+impl Gathered {
+    fn own_fit(&self) -> Option<&Drawn> {
+        self.fit.as_ref().filter(|_| !self.fits_to_others)
+    }
+
+    fn other_fit(&self) -> Option<&Drawn> {
+        self.fit.as_ref().filter(|_| self.fits_to_others)
+    }
+
+    fn screening(&self, plan: &Plan) -> Option<&Parts> {
+        let own = self.parts.as_ref().filter(|_| self.screen.is_some());
+        self.screened.as_ref().or(own).filter(|_| plan.screens())
+    }
+
+    /// All sequences of the certifying set that do not certify.
+    fn set_aside(&self) -> SetSummary {
+        let fit = self.own_fit().map(|drawn| drawn.fitting.summary());
+        let own = self.parts.as_ref().filter(|_| self.screen.is_some());
+        fit.unwrap_or_default() + own.map_or_else(SetSummary::default, |parts| parts.screens)
+    }
+
+    /// The survey of the sequences that certify.
+    fn certifying(&self) -> Survey {
+        let mut survey = self.survey.clone();
+        let here = survey
+            .sequences()
+            .saturating_sub(self.set_aside().sequences);
+        let Some(others) = self.to_certify else {
+            return of_size(survey, here);
+        };
+        survey.longest = survey.longest.max(others.t_max);
+        of_size(survey, others.sequences.unwrap_or(here))
     }
 }
 
@@ -548,7 +638,7 @@ impl Proposal {
                 true => 0,
                 false => self.place_of(Some(group))?,
             };
-            evidence.counted += traces.record();
+            evidence.counted += traces.summary();
             evidence.unlabelled += traces.len() as u64 - traces.labelled();
             self.count_tally(&mut evidence, Role::Certify, place, traces)?;
         }

@@ -16,7 +16,7 @@ mod testing;
 pub use apply::evaluate::evaluate;
 pub use apply::stream::{Decision, Reason, State};
 pub use apply::{evaluate, monitor, stream, votes};
-pub use calibrate::Inputs;
+pub use calibrate::{Inputs, ToCertify};
 pub use certify::evidence::Evidence;
 pub use data::outputs::Outputs;
 pub use data::sequence::Sequence;
@@ -43,8 +43,9 @@ pub mod traces {
 /// errors.
 pub mod corridor {
     pub use crate::calibrate::{Calibrated, Warning};
+    pub use crate::certify::drawn::{Drawn, Share};
     pub use crate::certify::evidence::Counting;
-    pub use crate::certify::source::{Drawn, Fold, Parts, Room, Share, Source, Wanted};
+    pub use crate::certify::source::{Fold, Parts, Room, Source, Wanted};
     pub use crate::data::terms::Admission;
     pub use crate::numbers::counts::Counts;
     pub use crate::propose::error::CalibrateError;

@@ -6,17 +6,17 @@ use haltwise::corridor::*;
 use haltwise::evaluate::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise::traces::*;
 use haltwise::*;
 use proptest::prelude::*;
 
 /// A set of sequences of unequal length, some of their scores on the grid.
 fn sequences(n: u64, seed: u64, grid: &Grid) -> Vec<DrawnSequence> {
-    let stand_in = StandIn::new(1, 40, seed);
+    let synthetic = SyntheticClassifier::new(1, 40, seed);
     let draw = |number| {
         let mut sequence = DrawnSequence::default();
-        stand_in.draw(number, &mut sequence);
+        synthetic.draw(number, &mut sequence);
         for (t, score) in sequence.scores.iter_mut().enumerate() {
             let near = (*score * (grid.thresholds().len() - 1) as f32) as usize;
             match (number as usize + t) % 4 {

@@ -6,17 +6,17 @@ use haltwise::corridor::*;
 use haltwise::plan::*;
 use haltwise::rule::*;
 use haltwise::score::ScoreSource;
-use haltwise::simulate::{DrawnSequence, StandIn};
+use haltwise::simulate::{DrawnSequence, SyntheticClassifier};
 use haltwise::terms::Loss;
 use haltwise::traces::*;
 use haltwise::*;
 
 /// Made-up sequences, with class probabilities, and with or without ids.
 fn outputs(numbers: std::ops::Range<u64>, ids: bool) -> Outputs {
-    let stand_in = StandIn::new(5, 12, 1);
+    let synthetic = SyntheticClassifier::new(5, 12, 1);
     let (mut outputs, mut drawn) = (Outputs::new(), DrawnSequence::default());
     for number in numbers {
-        stand_in.draw(number, &mut drawn);
+        synthetic.draw(number, &mut drawn);
         let mut probs = Vec::new();
         for (&class, &score) in std::iter::zip(&drawn.predictions, &drawn.scores) {
             let top = 0.5 + 0.5 * score;
@@ -112,10 +112,10 @@ fn ids_that_change_between_two_passes_are_noticed() {
         .unwrap();
     // The same sequences under other ids, as a cluster might number them anew.
     let mut renamed = Outputs::new();
-    let (stand_in, mut drawn) = (StandIn::new(5, 12, 1), DrawnSequence::default());
+    let (synthetic, mut drawn) = (SyntheticClassifier::new(5, 12, 1), DrawnSequence::default());
     let mut checker = Checker::new();
     for number in 0..2_000 {
-        stand_in.draw(number, &mut drawn);
+        synthetic.draw(number, &mut drawn);
         let id = format!("new-{number}");
         let trace = checker
             .check(Sequence {
@@ -349,14 +349,14 @@ fn a_rule_remembers_some_of_the_sequences_it_was_made_from() {
         .calibrate(Inputs::one(&all))
         .unwrap()
         .rule;
-    assert!(rule.made_from(all.record()));
-    assert!(!rule.made_from(outputs(0..500, true).record()));
+    assert!(rule.made_from(all.summary()));
+    assert!(!rule.made_from(outputs(0..500, true).summary()));
     let remembered = |numbers: std::ops::Range<u64>| {
-        let (stand_in, mut drawn) = (StandIn::new(5, 12, 1), DrawnSequence::default());
+        let (synthetic, mut drawn) = (SyntheticClassifier::new(5, 12, 1), DrawnSequence::default());
         let mut checker = Checker::new();
         let mut count = 0;
         for number in numbers {
-            stand_in.draw(number, &mut drawn);
+            synthetic.draw(number, &mut drawn);
             let sequence = Sequence {
                 label: Some(drawn.label),
                 predictions: Some(&drawn.predictions),
@@ -384,10 +384,10 @@ fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more()
     for ((steps, gaps), (promise, (n, clock, curves))) in
         cases.flat_map(|case| like.clone().map(|like| (like, case)))
     {
-        let stand_in = StandIn::new(steps.start as usize + 1, steps.end as usize, 3);
+        let synthetic = SyntheticClassifier::new(steps.start as usize + 1, steps.end as usize, 3);
         let (mut outputs, mut drawn) = (Outputs::new(), DrawnSequence::default());
         for number in 0..n {
-            stand_in.draw(number, &mut drawn);
+            synthetic.draw(number, &mut drawn);
             let sequence = Sequence {
                 id: Some(&number.to_string()),
                 label: Some(if gaps { drawn.label } else { 1_000 }),

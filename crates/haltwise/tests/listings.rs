@@ -283,9 +283,8 @@ proptest! {
         let parts: Vec<Vec<usize>> = parts.iter().map(positions).collect();
         let slices: Vec<&[usize]> = parts.iter().map(|part| &part[..]).collect();
         // Parts are not the whole set that a proposal would expect to see.
-        let proposed = plan(Method::Marginal, 0.1)
-            .propose_for_others(Inputs::one(&traces), traces.t_max(), None);
-        let (proposal, _) = proposed.unwrap();
+        let given = Inputs::one(&traces).to_certify(ToCertify::default());
+        let (proposal, _) = plan(Method::Marginal, 0.1).propose(given).unwrap();
         let scored = proposal.scored(&outputs(&data, 0)).unwrap();
         let together = proposal.count_parts(&scored, &slices).unwrap();
         for (part, evidence) in std::iter::zip(parts, together) {

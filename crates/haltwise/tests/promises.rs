@@ -129,10 +129,11 @@ fn broken_as(
 ) -> u64 {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
     let fit = outputs(&draw(&mut rng, n));
-    let given = Inputs::one(&fit);
-    let (proposal, _) = plan
-        .propose_for_others(given, STEPS, Some(n as u64))
-        .unwrap();
+    let given = Inputs::one(&fit).to_certify(ToCertify {
+        t_max: STEPS,
+        sequences: Some(n as u64),
+    });
+    let (proposal, _) = plan.propose(given).unwrap();
     broken_by(population, held, |rng| {
         let evidence = outputs(&draw(rng, n)).count(&proposal).unwrap();
         vec![proposal.certify(&evidence).unwrap()]
@@ -415,9 +416,12 @@ fn looks_that_were_planned_share_delta() {
             ..Ask::default()
         })
         .unwrap();
-        let (proposal, _) = plan
-            .propose_for_others(Inputs::one(&outputs(&all[..1])), STEPS, None)
-            .unwrap();
+        let one = outputs(&all[..1]);
+        let given = Inputs::one(&one).to_certify(ToCertify {
+            t_max: STEPS,
+            sequences: None,
+        });
+        let (proposal, _) = plan.propose(given).unwrap();
         broken_by(&all, &Held::to(&plan, &terms), |rng| {
             let batch = |rng: &mut Xoshiro256PlusPlus| {
                 outputs(&simple(&all)(rng, 150)).count(&proposal).unwrap()
@@ -1036,6 +1040,47 @@ fn every_method_takes_every_loss_and_groups_and_its_rule_is_sound() {
                     serde_json::from_str(&stored).unwrap_or_else(|e| panic!("{what}: {e}"));
                 assert_eq!(back, rule, "{what}");
             }
+        }
+    }
+}
+
+/// Weights draw units, not sequences: with two weights, a unit could be kept in part.
+#[test]
+fn weights_take_a_unit_whole_and_a_unit_with_two_weights_is_refused() {
+    let mut all = population(2_000, 20);
+    for (i, drawn) in all.iter_mut().enumerate() {
+        drawn.unit = Some(format!("u{}", i / 4));
+        drawn.weight = Some(if i / 4 % 2 == 0 { 1.0 } else { 2.0 });
+    }
+    // Within one part of the set, and in both of its halves.
+    let mut uneven = all.clone();
+    uneven[5].weight = Some(2.0);
+    uneven[6].weight = Some(1.0);
+    let mut cut = all.clone();
+    cut[1_999].unit = Some("u0".into());
+    for method in [Method::Conditional, Method::Adaptive, Method::Marginal] {
+        let ask = || Ask {
+            method: Some(method),
+            unit: Some("patient".into()),
+            weight: Some("mix".into()),
+            weight_bound: Some(2.0),
+            ..Ask::default()
+        };
+        let calibrate = |all: &[Drawn]| {
+            let plan = Plan::new(ask()).unwrap();
+            plan.calibrate(Inputs::one(&outputs(all)))
+        };
+        let rule = calibrate(&all).unwrap().rule;
+        let whole = evaluated(&rule, &all).unwrap().n;
+        assert!(
+            whole.is_multiple_of(4) && (1_300..1_700).contains(&whole),
+            "{whole}"
+        );
+        for refused in [&uneven, &cut] {
+            let said = calibrate(refused).unwrap_err().to_string();
+            assert!(said.contains("weights"), "{method:?}: {said}");
+            let said = evaluated(&rule, refused).unwrap_err().to_string();
+            assert!(said.contains("weights"), "{method:?}: {said}");
         }
     }
 }

@@ -10,7 +10,7 @@ use haltwise_lstm::Device;
 use haltwise_paper::{Finished, Options, Rate, Violations, named_file, reproduce};
 use serde_json::json;
 
-use crate::plan::{Levels, PlanArgs, unmeant};
+use crate::plan::{PaperNumbers, PlanArgs, unmeant};
 use crate::show::{self, HEADING, percent, styled};
 use progress::Progress;
 
@@ -31,7 +31,7 @@ Examples:
 
 `haltwise data` lists the datasets and says how to get them.")]
 pub(crate) struct Args {
-    /// Where the datasets are: NAME.npz, or NAME_TRAIN and NAME_TEST files
+    /// The folder of the datasets: NAME.npz, or NAME_TRAIN and NAME_TEST files
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
 
@@ -61,7 +61,7 @@ pub(crate) struct Args {
     rows_from: Option<PathBuf>,
 
     #[command(flatten)]
-    levels: PlanArgs<Levels>,
+    levels: PlanArgs<PaperNumbers>,
 
     /// Also measure how the halt time depends on alpha, from 1% to 20% (this is the default)
     #[arg(long, overrides_with = "no_sweep")]

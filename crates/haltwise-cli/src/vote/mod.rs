@@ -28,11 +28,11 @@ use voter::VoterArgs;
 
 /// Ask a language model the same question many times, and take the answer it gives most often
 ///
-/// With -o, every question gets all its votes, and they become traces: after each vote the
-/// answer that leads, and as the score the probability that it still leads when all votes are
-/// in. `calibrate` and `evaluate` take them from there. Votes are kept as they come, in
-/// OUTPUT.journal: run the same command again after an interruption, and it goes on where it
-/// was, asking nothing twice.
+/// With -o, every question gets all its votes, and they become traces for `calibrate` and
+/// `evaluate`. The prediction after each vote is the answer that leads. The score is the
+/// probability that it still leads when all votes are in. The command stores votes in
+/// OUTPUT.journal as they come. After an interruption, run it again: it continues and asks
+/// nothing twice.
 ///
 /// With --rule, a question gets only as many votes as the rule asks for.
 #[derive(clap::Args)]
@@ -46,7 +46,7 @@ Examples:
 Questions: one per line, or the files of `read`. All but the question is optional:
   {\"id\": \"q1\", \"question\": \"What is 17 times 23?\", \"label\": \"391\"}
   {\"question\": \"…\", \"document\": \"…\", \"options\": [\"…\", \"…\"], \"label\": 1}
-Without labels, calibrate with --loss disagreement: what is certified is agreement with the
+Without labels, calibrate with --loss disagreement, which certifies agreement with the
 majority of all votes.
 
 What clients of a proxy send, with system messages and conversations, is voted on with --requests.
@@ -98,7 +98,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "1", help_heading = "Votes")]
     wave: NonZeroUsize,
 
-    /// Where to write what was said, with answers, tokens and seeds: .jsonl
+    /// Where to write all completions, with answers, tokens and seeds: .jsonl
     #[arg(
         long,
         value_name = "FILE",

@@ -1,4 +1,4 @@
-//! Who votes, and how: said here, or by the rule that was calibrated on it.
+//! The voter: model, prompt and sampling. Options left out are as in the rule.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub(crate) struct VoterArgs {
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 
-    /// How the server is asked [default: the rule's, else chat]
+    /// How to ask the server [default: the rule's, else chat]
     #[arg(long, value_enum, help_heading = "Server")]
     endpoint: Option<EndpointArg>,
 
@@ -26,26 +26,27 @@ pub(crate) struct VoterArgs {
           value_parser = clap::value_parser!(u16).range(1..=MOST_VOTES as i64))]
     samples: Option<u16>,
 
-    /// How far votes stray from the likeliest words [default: the rule's, else 0.7]
+    /// Sampling temperature [default: the rule's, else 0.7]
     #[arg(long, value_name = "T", value_parser = temperature, help_heading = "Votes")]
     temperature: Option<f64>,
 
-    /// Sample from the likeliest words that make up this share [default: the rule's, else all]
+    /// Sample from the likeliest tokens that together have this probability [default: the rule's,
+    /// else all]
     #[arg(long, value_name = "P", value_parser = share, help_heading = "Votes")]
     top_p: Option<f64>,
 
-    /// The most tokens of a vote; one that is cut off gives no answer [default: the rule's, else
-    /// 1024]
+    /// The largest number of tokens in a vote. A vote that is cut off has no answer [default: the
+    /// rule's, else 1024]
     #[arg(long, value_name = "N", help_heading = "Votes",
           value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
 
-    /// Where the answer is: boxed, number, letter, line, json:PATH or regex:PATTERN [default: the
-    /// rule's, else boxed]
+    /// How to find the answer: boxed, number, letter, line, json:PATH or regex:PATTERN [default:
+    /// the rule's, else boxed]
     #[arg(long, value_name = "WHERE", help_heading = "Votes")]
     answer: Option<Extract>,
 
-    /// What the seeds of the votes are drawn from
+    /// The seed that draws the seeds of the votes
     #[arg(long, value_name = "SEED", default_value_t = 0, help_heading = "Votes")]
     pub(crate) seed: u64,
 
@@ -63,14 +64,14 @@ pub(crate) struct VoterArgs {
           value_parser = clap::builder::PossibleValuesParser::new(CHAT_FORMATS.map(|(name, _)| name)))]
     chat_format: Option<String>,
 
-    /// What the options are called, a character each [default: the rule's, else A to Z]
+    /// The letters of the options, one character each [default: the rule's, else A to Z]
     #[arg(long, value_name = "LETTERS", help_heading = "Prompt")]
     letters: Option<Letters>,
 }
 
 impl VoterArgs {
-    /// Connects to the server. What the user leaves out is as in the record of the
-    /// voter that a rule is for, if there is one.
+    /// Connects to the server. Options left out are as in the record of the rule's
+    /// voter, if there is a rule.
     pub(crate) fn connect(
         &self,
         questions: &[Question],

@@ -67,8 +67,11 @@ impl Server {
         if let Some(token) = token {
             command.env("HALTWISE_TOKEN", token);
         }
+        command.arg("serve");
+        if !words.contains("--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         let mut child = command
-            .args(["serve", "--listen", "127.0.0.1:0"])
             .args(words.split_whitespace())
             .stderr(Stdio::piped())
             .stdout(Stdio::null())
@@ -85,7 +88,7 @@ impl Server {
                 break rest.trim().trim_end_matches('/').to_owned();
             }
         };
-        // What it says later must not block it.
+        // Later output must not block the server.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         Self {
             child,
@@ -147,6 +150,15 @@ impl Server {
 
     pub fn status(&self) -> Value {
         self.get("/rule/status").json()
+    }
+
+    /// How much memory it has now, in KiB.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("Linux tells of a process's memory");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+        kib.expect("a number")
     }
 
     /// Changes a limit of the server while it runs.
@@ -227,6 +239,11 @@ pub fn stream(id: &str, early: u32, full: u32) -> String {
 /// Streams and labels from several clients until the server is gone: how many
 /// streams were audited, and the ids that were labelled, as far as it said so.
 pub fn load(address: &str, client: &str) -> (u64, Vec<String>) {
+    load_while(address, client, || true)
+}
+
+/// The same for as long as it is to go on: another server may take the place of one that is gone.
+pub fn load_while(address: &str, client: &str, goes_on: impl Fn() -> bool) -> (u64, Vec<String>) {
     // A handle on the address alone: the server is killed meanwhile.
     let server = std::mem::ManuallyDrop::new(Server {
         child: Command::new("true").spawn().unwrap(),
@@ -235,6 +252,9 @@ pub fn load(address: &str, client: &str) -> (u64, Vec<String>) {
     });
     let mut labelled = Vec::new();
     for audited in 0.. {
+        if !goes_on() {
+            return (audited, labelled);
+        }
         let id = format!("{client}-{audited}");
         let lines = stream(&id, 0, 1);
         let sent = server.ask_with("POST", "/rule/streams", "", &lines);

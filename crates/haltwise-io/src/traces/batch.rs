@@ -93,14 +93,14 @@ impl<W: Write + Seek + Send> ColumnarWriter<W> {
 }
 
 fn parquet_properties(metadata: &[(String, String)]) -> Encoded<WriterProperties> {
-    let remarks = metadata
+    let entries = metadata
         .iter()
         .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
         .collect();
     let level = ZstdLevel::try_new(1)?;
     Ok(WriterProperties::builder()
         .set_compression(Compression::ZSTD(level))
-        .set_key_value_metadata(Some(remarks))
+        .set_key_value_metadata(Some(entries))
         .build())
 }
 
@@ -131,11 +131,11 @@ struct Batch {
 
 impl Batch {
     fn new(shape: Shape, options: &WriteOptions, metadata: &[(String, String)]) -> Self {
-        let remarks: HashMap<_, _> = metadata.iter().cloned().collect();
+        let entries: HashMap<_, _> = metadata.iter().cloned().collect();
         let fields = fields(shape, options);
         let named = shape.named(&options.columns);
         Self {
-            schema: Arc::new(Schema::new(fields).with_metadata(remarks)),
+            schema: Arc::new(Schema::new(fields).with_metadata(entries)),
             layout: options.layout,
             shape,
             named: named.map(|(what, _)| what).collect(),

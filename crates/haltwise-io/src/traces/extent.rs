@@ -26,10 +26,10 @@ impl Extent {
         let mut extent = Self::default();
         for path in files {
             let bytes = size(path)?;
-            let (sequences, steps, reading) = match Format::of_file(path)? {
+            let (sequences, steps, reading) = match Format::of(path)? {
                 // Its metadata say more than its size does.
                 Format::Parquet => {
-                    let opened = Opened::open(path).map_err(|p| p.in_file(path))?;
+                    let opened = Opened::open(path)?;
                     match opened.has_row_per_step() {
                         // The steps of a sequence may be anywhere in the file.
                         true => (

@@ -161,11 +161,11 @@ fn pieces(files: &[PathBuf], columns: &Columns) -> Result<Option<Vec<Piece>>> {
     let mut pieces = Vec::new();
     let mut position = 0;
     for (file, path) in files.iter().enumerate() {
-        if Format::of_file(path)? != Format::Parquet {
+        if Format::of(path)? != Format::Parquet {
             return Ok(None);
         }
         let in_file = |p: Problem| p.in_file(path);
-        let opened = Opened::open(path).map_err(in_file)?;
+        let opened = Opened::open(path)?;
         if !opened.groups_stand_alone(columns).map_err(in_file)? {
             return Ok(None);
         }

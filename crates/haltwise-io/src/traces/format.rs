@@ -1,8 +1,9 @@
 //! The formats of trace files: how each is recognised, what it can hold, and which reader
 //! it has.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, BufReader, Read as _};
+use std::io::{self, BufReader, Read as _, Seek as _};
 use std::path::Path;
 
 use super::intake::Intake;
@@ -35,7 +36,7 @@ struct About {
     extensions: &'static [&'static str],
     /// What to call a file with another extension.
     called: &'static str,
-    /// Whether it is text, which may be packed and cannot hold remarks.
+    /// Whether it is text, which may be packed and cannot hold metadata.
     is_text: bool,
     /// Whether it can hold columns of values per step, such as costs.
     has_step_columns: bool,
@@ -111,8 +112,8 @@ impl Format {
         usual.join(" ")
     }
 
-    /// Whether it can hold remarks, such as the classifier.
-    pub fn has_remarks(self) -> bool {
+    /// Whether it can hold metadata, such as the classifier.
+    pub fn has_metadata(self) -> bool {
         !self.about().is_text
     }
 
@@ -173,17 +174,20 @@ impl Format {
     /// This many bytes at the start of a file determine its format.
     pub(crate) const START: u64 = 256;
 
-    /// The format of an existing file, which must not begin like a file of another format.
-    pub(super) fn of_file(path: &Path) -> Result<Self> {
+    /// Opens a file, which must not begin like one of another format.
+    pub(super) fn open(path: &Path) -> Result<(Self, File)> {
         let format = Self::of(path)?;
-        let mut start = Vec::new();
-        // A file that cannot be opened is reported by its reader.
-        if let Ok(file) = File::open(path) {
-            let _ = file.take(Self::START).read_to_end(&mut start);
-        }
-        let fits = format.refuse_another(&start);
-        fits.map_err(|problem| problem.in_file(path))?;
-        Ok(format)
+        let open = || {
+            let mut file = File::open(path).map_err(Problem::unreadable)?;
+            let mut start = Vec::new();
+            // A file that cannot be read is reported by its reader.
+            let _ = file.by_ref().take(Self::START).read_to_end(&mut start);
+            file.rewind().map_err(Problem::unreadable)?;
+            format.refuse_another(&start)?;
+            Ok(file)
+        };
+        let file = open().map_err(|problem: Problem| problem.in_file(path))?;
+        Ok((format, file))
     }
 
     /// Refuses a file that begins like another format: its name is wrong.
@@ -222,9 +226,9 @@ impl Format {
         }
     }
 
-    /// The remarks that are stored with traces.
+    /// The metadata that is stored with traces.
     #[cfg(feature = "columnar")]
-    pub(super) fn remarks(
+    pub(super) fn metadata(
         self,
         reader: impl io::BufRead + io::Seek,
         chunks: impl ChunkReader + 'static,
@@ -237,9 +241,9 @@ impl Format {
         }
     }
 
-    /// The remarks that are stored with traces.
+    /// The metadata that is stored with traces.
     #[cfg(not(feature = "columnar"))]
-    pub(super) fn remarks(
+    pub(super) fn metadata(
         self,
         reader: impl io::Read + io::Seek,
         _: impl ChunkReader,
@@ -265,23 +269,30 @@ fn unknown() -> String {
     )
 }
 
-pub(super) fn read_file(path: &Path, format: Format, intake: &mut Intake<'_>) -> Checked {
-    let open = || File::open(path).map(BufReader::new);
-    let file = File::open(path).map_err(Problem::unreadable)?;
+pub(super) fn read_file(
+    path: &Path,
+    format: Format,
+    file: File,
+    intake: &mut Intake<'_>,
+) -> Checked {
     let zipped = path
         .extension()
         .is_some_and(|e| e.eq_ignore_ascii_case("gz"));
     match format {
-        Format::Jsonl if zipped => jsonl::read(Text::gzipped(file), intake),
-        Format::Csv if zipped => csv::read(Text::gzipped(file), intake),
-        _ => read_format(format, &open, || file, intake),
+        Format::Jsonl if zipped => return jsonl::read(Text::gzipped(file), intake),
+        Format::Csv if zipped => return csv::read(Text::gzipped(file), intake),
+        _ => {}
     }
+    // Only the arrays of NumPy's archives are opened one by one.
+    let opened = Cell::new(Some(file));
+    let open = || opened.take().map_or_else(|| File::open(path), Ok);
+    read_format(format, &|| open().map(BufReader::new), open, intake)
 }
 
 pub(super) fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
     format: Format,
     open: &dyn Fn() -> io::Result<R>,
-    chunks: impl FnOnce() -> C,
+    chunks: impl FnOnce() -> io::Result<C>,
     intake: &mut Intake<'_>,
 ) -> Checked {
     if intake.file_size() == 0 {
@@ -291,12 +302,12 @@ pub(super) fn read_format<R: io::BufRead + io::Seek, C: ChunkReader + 'static>(
     match format {
         Format::Npz => npz::read(open, intake),
         #[cfg(feature = "columnar")]
-        Format::Parquet => parquet::read(chunks(), intake),
+        Format::Parquet => parquet::read(chunks().map_err(Problem::unreadable)?, intake),
         #[cfg(feature = "columnar")]
         Format::Arrow => arrow::read(reader()?, intake),
         #[cfg(not(feature = "columnar"))]
         Format::Parquet | Format::Arrow => {
-            drop(chunks());
+            chunks().map_err(Problem::unreadable)?;
             Err(Problem::unsupported(super::NO_COLUMNS))
         }
         Format::Jsonl => jsonl::read(Text::plain(reader()?), intake),

@@ -12,7 +12,7 @@ use super::intake::Intake;
 use crate::memory::{MEMORY, Memory};
 use crate::stretches::in_stretches;
 
-/// Takes sequences one by one; an error says what is wrong with one, and where.
+/// Takes sequences one by one. An error names the problem and its place.
 pub type Take<'a> = dyn FnMut(Sequence<'_>) -> Result<(), String> + 'a;
 
 /// Shows sequences in memory to a visitor, as [`visit_traces`] does with those of files. A

@@ -1,6 +1,5 @@
-//! The remarks that are stored with traces.
+//! The metadata that is stored with traces.
 
-use std::fs::File;
 #[cfg(feature = "columnar")]
 use std::io::BufRead;
 use std::io::{BufReader, Cursor, Read, Seek};
@@ -19,20 +18,22 @@ use crate::memory::{MEMORY, Memory};
 use crate::npz::Archive;
 use crate::problem::{Checked, Problem};
 
-/// The remark that names the classifier: a JSON object of texts.
+/// The entry that names the classifier: a JSON object of texts.
 pub const CLASSIFIER: &str = "classifier";
 
-/// Reads the remarks of a trace file that [`WriteOptions`](super::WriteOptions) stored.
+/// Reads the metadata of a trace file that [`WriteOptions`](super::WriteOptions) stored.
 /// JSONL and CSV have none.
 pub fn read_metadata(path: &Path) -> Result<Vec<(String, String)>> {
-    let format = Format::of_file(path)?;
+    if !Format::of(path)?.has_metadata() {
+        return Ok(Vec::new());
+    }
+    let (format, file) = Format::open(path)?;
     let read = || {
-        let file = File::open(path).map_err(Problem::unreadable)?;
         if file.metadata().is_ok_and(|about| about.len() == 0) {
             return Err(Problem::format("it is empty"));
         }
         let again = file.try_clone().map_err(Problem::unreadable)?;
-        format.remarks(BufReader::new(file), again)
+        format.metadata(BufReader::new(file), again)
     };
     read().map_err(|problem| problem.in_file(path))
 }
@@ -44,7 +45,7 @@ pub fn metadata_of_bytes(name: &str, bytes: &[u8]) -> Result<Vec<(String, String
     let read = || {
         format.refuse_another(bytes)?;
         let chunks = bytes::Bytes::copy_from_slice(bytes);
-        format.remarks(Cursor::new(bytes), chunks)
+        format.metadata(Cursor::new(bytes), chunks)
     };
     read().map_err(|problem| problem.in_file(path))
 }
@@ -65,9 +66,8 @@ pub(super) fn of_npz(reader: impl Read + Seek) -> Checked<Vec<(String, String)>>
     array.text(&mut text)?;
     let fields: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&text).unwrap_or_default();
-    let remark =
-        |(key, value): (String, serde_json::Value)| Some((key, value.as_str()?.to_owned()));
-    Ok(fields.into_iter().filter_map(remark).collect())
+    let entry = |(key, value): (String, serde_json::Value)| Some((key, value.as_str()?.to_owned()));
+    Ok(fields.into_iter().filter_map(entry).collect())
 }
 
 #[cfg(feature = "columnar")]
@@ -84,9 +84,9 @@ pub(super) fn of_parquet(file: &impl ChunkReader) -> Checked<Vec<(String, String
 #[cfg(feature = "columnar")]
 pub(super) fn of_arrow(reader: impl BufRead + Seek) -> Checked<Vec<(String, String)>> {
     let schema = arrow::read_schema(reader)?;
-    let mut remarks: Vec<_> = schema.metadata().clone().into_iter().collect();
-    remarks.sort();
-    Ok(remarks)
+    let mut entries: Vec<_> = schema.metadata().clone().into_iter().collect();
+    entries.sort();
+    Ok(entries)
 }
 
 #[cfg(test)]
@@ -96,9 +96,9 @@ mod tests {
     use haltwise::Sequence;
 
     #[test]
-    fn remarks_are_read_back_from_every_format_that_has_a_place_for_them() {
+    fn metadata_is_read_back_from_every_format_that_has_a_place_for_it() {
         let folder = tempfile::tempdir().unwrap();
-        let remark = ("classifier".to_owned(), "{\"model\": \"é\\n\"}".to_owned());
+        let entry = ("classifier".to_owned(), "{\"model\": \"é\\n\"}".to_owned());
         for name in ["t.npz", "t.parquet", "t.arrow", "t.jsonl", "t.csv"] {
             let path = folder.path().join(name);
             let write = |metadata| {
@@ -115,10 +115,10 @@ mod tests {
                 writer.write(sequence).unwrap();
                 writer.finish().unwrap();
             };
-            write(vec![remark.clone()]);
+            write(vec![entry.clone()]);
             let found = read_metadata(&path).unwrap();
             let has_a_place = !matches!(name, "t.jsonl" | "t.csv");
-            assert_eq!(found.contains(&remark), has_a_place, "{name}");
+            assert_eq!(found.contains(&entry), has_a_place, "{name}");
             write(Vec::new());
             let found = read_metadata(&path).unwrap();
             assert!(found.iter().all(|(key, _)| key != "classifier"), "{name}");

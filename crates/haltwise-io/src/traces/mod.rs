@@ -191,10 +191,10 @@ fn visit_places<P: AsRef<Path>>(
     );
     for (i, (path, size)) in std::iter::zip(paths, sizes).enumerate() {
         let path = path.as_ref();
-        let format = Format::of_file(path)?;
+        let (format, file) = Format::open(path)?;
         number.set(i);
         intake.start_file(size);
-        read_file(path, format, &mut intake)
+        read_file(path, format, file, &mut intake)
             .and_then(|()| intake.end_file())
             .map_err(|problem| problem.in_file(path))?;
     }
@@ -231,7 +231,7 @@ pub fn visit_bytes(
     let mut intake = Intake::new(columns, memory, &mut ids, visit, &mut ignore, size);
     intake.start_file(size);
     let open = || Ok(Cursor::new(bytes));
-    let shared = || bytes::Bytes::copy_from_slice(bytes);
+    let shared = || Ok(bytes::Bytes::copy_from_slice(bytes));
     format
         .refuse_another(bytes)
         .and_then(|()| read_format(format, &open, shared, &mut intake))

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::fs::File;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -17,6 +16,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::ChunkReader;
 
+use super::Format;
 use super::batches::Batches;
 use super::columns::Columns;
 use super::intake::Intake;
@@ -46,12 +46,13 @@ pub(super) struct Opened(ArrowReaderMetadata);
 
 impl Opened {
     /// Reads the metadata of a file.
-    pub(super) fn open(path: &Path) -> Result<Self, Problem> {
-        let file = File::open(path).map_err(Problem::unreadable)?;
-        match parquet::file::reader::Length::len(&file) == 0 {
+    pub(super) fn open(path: &Path) -> crate::error::Result<Self> {
+        let (_, file) = Format::open(path)?;
+        let opened = match parquet::file::reader::Length::len(&file) == 0 {
             true => Err(Problem::format("it is empty")),
             false => Self::new(&file),
-        }
+        };
+        opened.map_err(|problem| problem.in_file(path))
     }
 
     fn new<R: ChunkReader>(reader: &R) -> Result<Self, Problem> {

@@ -29,7 +29,7 @@ pub struct WriteOptions {
     /// The layout, for Parquet and Arrow. CSV always has a row per step; the others always
     /// have a row per sequence.
     pub layout: Layout,
-    /// Remarks to store with the traces: in Parquet's and Arrow's metadata, and in NPZ as a
+    /// Metadata to store with the traces: in Parquet's and Arrow's metadata, and in NPZ as a
     /// JSON object in the string `metadata`. JSONL and CSV cannot hold them.
     pub metadata: Vec<(String, String)>,
     /// The columns for groups, units, weights and costs; those without a name here are not

@@ -26,7 +26,7 @@ pub struct Question {
     /// The document. Questions about the same text share it. Empty where a free
     /// question is about none.
     pub document: Arc<str>,
-    /// What is asked.
+    /// The text of the question.
     pub question: String,
     /// 2 to 26 answers; none where a free question has none to choose from.
     pub options: Vec<String>,

@@ -30,7 +30,7 @@ enum Kind {
 const LARGEST_PATTERN: usize = 1 << 20;
 
 impl Default for Extract {
-    /// What is in the last `\boxed{}`.
+    /// The content of the last `\boxed{}`.
     fn default() -> Self {
         Self(Kind::Boxed)
     }
@@ -85,8 +85,8 @@ impl fmt::Display for Extract {
 }
 
 impl Extract {
-    /// The answer in a completion, empty where there is none. Where there are
-    /// options, their letters are known.
+    /// The answer in a completion, or an empty text. `letters` are those of the
+    /// options, if the question has options.
     pub fn answer(&self, completion: &str, letters: &[char]) -> String {
         let found = match &self.0 {
             Kind::Boxed => last_box(completion).map(normal::latex),

@@ -95,8 +95,7 @@ pub(super) fn answer(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What is in LaTeX's box, with the marks that change nothing about it taken
-/// away.
+/// The content of LaTeX's box, without the marks that change nothing about it.
 pub(super) fn latex(text: &str) -> String {
     let mut text = text.replace("{,}", ",").replace("\\$", "$");
     for (command, plain) in [

@@ -66,9 +66,9 @@ impl Server {
             request["top_p"] = top_p.into();
         }
         if self.is_llama_cpp() {
-            // What it keeps of earlier prompts changes the last digits of the
-            // next, and one token in ten thousand with them: a run that was
-            // killed would not go on as it had begun.
+            // The server's cache of earlier prompts changes the last digits of the
+            // next ones, and so one token in ten thousand: a killed run would not
+            // continue as it had begun.
             request["cache_prompt"] = false.into();
         }
         let body = self.several(path, request, n)?;

@@ -18,7 +18,7 @@ use crate::server::{Endpoint, Server};
 /// A model that is asked the same question several times.
 #[derive(Debug)]
 pub struct Voter {
-    /// Where the model is.
+    /// The model's server.
     pub server: Server,
     /// How it is asked; none where all requests are recorded ones.
     pub template: Option<Template>,
@@ -26,7 +26,7 @@ pub struct Voter {
     pub system: Option<String>,
     /// What the options are called, where there are some.
     pub letters: Letters,
-    /// Where its answers are in what it says.
+    /// How to find the answer in a completion.
     pub extract: Extract,
     /// How what it says is sampled.
     pub sampling: Sampling,

@@ -18,9 +18,9 @@ use crate::run::{Progress, Run, digest, for_each, shown};
 /// All votes on the questions of a file.
 #[derive(Debug)]
 pub struct Voting<'a> {
-    /// Who votes.
+    /// The voter: model, prompt and sampling.
     pub voter: &'a Voter,
-    /// On what.
+    /// The questions to vote on.
     pub questions: &'a [Question],
     /// What the seeds of the votes are drawn from.
     pub seed: u64,
@@ -103,7 +103,7 @@ impl Voting<'_> {
         Ok(())
     }
 
-    /// What was said for each question, as far as waves follow on each other.
+    /// The samples of each question, up to the first missing wave.
     fn samples(&self, waves: Vec<Wave>) -> Vec<Vec<Sample>> {
         let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); self.questions.len()];
         for wave in waves {
@@ -118,8 +118,8 @@ impl Voting<'_> {
         samples
     }
 
-    /// A digest of all that what is said depends on. Where the answer is in it
-    /// is no part of that.
+    /// A digest of everything that completions depend on. How to find the answer
+    /// in a completion is no part of that.
     fn key(&self) -> String {
         let mut record = self.voter.record();
         record.remove("answer");

@@ -219,13 +219,13 @@ fn levels_with_fused_multiply_add_agree_to_the_bit() {
 #[test]
 fn a_sequence_scores_the_same_alone_or_among_others() {
     for shape in shapes() {
-        let sample = Sample::new(shape, LANES, 9);
-        let rows: Vec<usize> = (0..LANES).collect();
+        let sample = Sample::new(shape, SIMD_WIDTH, 9);
+        let rows: Vec<usize> = (0..SIMD_WIDTH).collect();
         for level in levels() {
             let engine = sample.engine(level);
             let mut block = Block::new(shape);
             let together = sample.score(&engine, &mut block, &rows);
-            for row in [0, 1, 7, LANES - 1] {
+            for row in [0, 1, 7, SIMD_WIDTH - 1] {
                 let alone = sample.score(&engine, &mut block, &[row]);
                 assert_eq!(
                     alone,
@@ -239,7 +239,7 @@ fn a_sequence_scores_the_same_alone_or_among_others() {
 
 /// Fills a block with NaN, except for the hidden state before the first step.
 fn poison(block: &mut Block) {
-    let nothing = Lanes([f32::NAN; LANES]);
+    let nothing = SimdArray([f32::NAN; SIMD_WIDTH]);
     for layer in &mut block.layers {
         layer.hidden[block.shape.hidden..].fill(nothing);
         layer.cell.fill(nothing);
@@ -263,8 +263,8 @@ fn poison(block: &mut Block) {
 #[test]
 fn a_reused_block_gives_the_bits_of_a_new_one() {
     for shape in shapes() {
-        let (large, small) = (Sample::new(shape, LANES, 19), Sample::new(shape, 5, 6));
-        let (many, few): (Vec<usize>, Vec<usize>) = ((0..LANES).collect(), (0..5).collect());
+        let (large, small) = (Sample::new(shape, SIMD_WIDTH, 19), Sample::new(shape, 5, 6));
+        let (many, few): (Vec<usize>, Vec<usize>) = ((0..SIMD_WIDTH).collect(), (0..5).collect());
         for level in levels() {
             let (scores, evaluated, learned) = small.all(level);
             let (before, engine) = (large.engine(level), small.engine(level));

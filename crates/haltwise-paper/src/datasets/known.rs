@@ -1,4 +1,4 @@
-//! The paper's datasets: what they are, where they come from, how to tell them.
+//! The paper's datasets: content, origin, shape and checksum.
 
 use serde::Serialize;
 
@@ -19,9 +19,9 @@ pub struct Known {
     pub source: &'static str,
     /// Its licence.
     pub licence: &'static str,
-    /// Where one is known.
+    /// Its shape, if it is known.
     pub shape: Option<Shape>,
-    /// Where one is known: see `content.rs` for what it is of.
+    /// Its checksum, if it is known; `content.rs` defines it.
     pub checksum: Option<&'static str>,
     /// How to get it.
     pub how: &'static str,
@@ -103,7 +103,7 @@ impl Known {
         KNOWN.iter().find(|known| known.name == name)
     }
 
-    /// Whether what was found is this dataset; `None` where nothing is known to
+    /// Whether the content is that of this dataset; `None` if nothing is known to
     /// compare with.
     pub fn agrees(&self, found: &Content) -> Option<bool> {
         let shape = self.shape? == found.shape;

@@ -17,7 +17,7 @@ pub use content::{Content, Shape};
 pub use import::{Import, Imported, import};
 pub use known::{KNOWN, Known, TISELAC_PART, rank};
 
-/// One dataset: what the paper says of it, and what was read.
+/// One dataset: the paper's facts about it, and the content that was read.
 #[derive(Debug, Serialize)]
 pub struct Status {
     /// Its name.
@@ -29,7 +29,7 @@ pub struct Status {
     pub place: Option<String>,
     /// Its content, if it was read.
     pub found: Option<Content>,
-    /// Whether that is what it should be; `None` where nothing is known.
+    /// Whether the content is right; `None` if nothing is known to compare with.
     pub verified: Option<bool>,
     /// Why it cannot be read.
     pub problem: Option<String>,

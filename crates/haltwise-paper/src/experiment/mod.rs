@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 
 pub use figures::{ablation_figure, experiment_figures, splits_figure};
 pub use page::report_experiment;
-pub use paper::{PAPER, PaperRow};
 pub use sweep::sweep_figure;
 pub use table::{Cell, ResultsTable, TableRow};
 pub use violations::{Rate, Violations};

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use haltwise::rule::Promise;
 use serde::Serialize;
 
-use super::{DatasetResults, Experiment, MethodResults, PaperRow, SplitResult, mean_and_error};
+use super::paper::papers;
+use super::{DatasetResults, Experiment, MethodResults, SplitResult, mean_and_error};
 
 /// The columns of numbers: how each is called, for people and for machines.
 pub(crate) const COLUMNS: [(&str, &str); 6] = [
@@ -76,7 +77,7 @@ impl Experiment {
         let same = (self.alpha, self.delta) == (PAPER_ALPHA, PAPER_DELTA);
         let of_dataset = |dataset: &DatasetResults| {
             let row = |method: &MethodResults| {
-                let paper = PaperRow::find(&dataset.name, method.method);
+                let paper = papers(&dataset.name, method.method);
                 table_row(&dataset.name, method, paper.filter(|_| same))
             };
             let methods = dataset.methods.iter().map(row);
@@ -114,13 +115,13 @@ fn oracle_row(dataset: &DatasetResults) -> Option<TableRow> {
     })
 }
 
-fn table_row(dataset: &str, method: &MethodResults, paper: Option<&PaperRow>) -> TableRow {
-    let cell = |ours: fn(&SplitResult) -> Option<f64>, paper: Option<f64>| {
+fn table_row(dataset: &str, method: &MethodResults, paper: Option<[f64; 6]>) -> TableRow {
+    let cell = |column: usize, ours: fn(&SplitResult) -> Option<f64>| {
         let found = mean_and_error(method.splits.iter().filter_map(ours));
         Cell {
             mean: found.map(|f| f.0),
             standard_error: found.map(|f| f.1),
-            paper,
+            paper: paper.map(|paper| paper[column]),
         }
     };
     TableRow {
@@ -128,12 +129,12 @@ fn table_row(dataset: &str, method: &MethodResults, paper: Option<&PaperRow>) ->
         method: method.name.clone(),
         promise: method.promise,
         splits: method.splits.len(),
-        late_accuracy: cell(|s| Some(s.late_accuracy), paper.map(|p| p.late_accuracy)),
-        early_accuracy: cell(|s| Some(s.early_accuracy), paper.map(|p| p.early_accuracy)),
-        gap_20: cell(|s| s.gap_20, paper.map(|p| p.gap_20)),
-        gap_50: cell(|s| s.gap_50, paper.map(|p| p.gap_50)),
-        gap: cell(|s| Some(s.gap), paper.map(|p| p.gap)),
-        t_avg: cell(|s| Some(s.t_avg), paper.map(|p| p.t_avg)),
+        late_accuracy: cell(0, |s| Some(s.late_accuracy)),
+        early_accuracy: cell(1, |s| Some(s.early_accuracy)),
+        gap_20: cell(2, |s| s.gap_20),
+        gap_50: cell(3, |s| s.gap_50),
+        gap: cell(4, |s| Some(s.gap)),
+        t_avg: cell(5, |s| Some(s.t_avg)),
     }
 }
 

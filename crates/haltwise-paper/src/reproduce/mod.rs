@@ -68,10 +68,11 @@ impl Options {
             screen: method == Method::Conditional,
             ..self.asked.clone()
         })?;
-        match method {
-            // To the letter of the paper's listing.
-            Method::Conditional => plan.walking(AtNever::Stop),
-            Method::Adaptive | Method::Marginal | Method::ScreenOnly => Ok(plan),
+        // To the letter of the paper's listing.
+        if method == Method::Conditional {
+            plan.walking(AtNever::Stop)
+        } else {
+            Ok(plan)
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which datasets there are, and where what they need comes from.
+//! The datasets of a run, and the source of their traces, models and splits.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub(super) enum TracesFrom {
     Series(Series),
 }
 
-/// Sequences, and what is known about their model.
+/// Sequences, and the options for their model.
 #[derive(Debug)]
 pub(super) struct Series {
     name: String,
@@ -206,9 +206,9 @@ fn of_series(
     })
 }
 
-/// The file of a dataset in a folder that was given, under the first extension
-/// that there is. Where a dataset was asked for by name, its file must be
-/// there; one that was merely found does without, and the report says so.
+/// The file of a dataset in the given folder, under the first extension that
+/// exists. A dataset that was asked for by name must have one. A dataset that was
+/// merely found does without, and the report says so.
 fn companion(
     folder: Option<&Path>,
     name: &str,

@@ -39,7 +39,7 @@ pub fn certified(at: u32, delta: f64) -> Rule {
         let sequence = Sequence {
             id: Some(&id.to_string()),
             label: Some(1),
-            // Who halts earlier loses a right answer.
+            // Sequences that halt earlier lose a right answer.
             predictions: Some(if at == 1 { &[1, 1, 1] } else { &[0, 1, 1] }),
             scores: Some(&[0.95, 0.99, 1.0]),
             ..Sequence::default()
@@ -103,19 +103,19 @@ pub async fn waiting_model(reply: String, told: Arc<Notify>) -> String {
 }
 
 /// A proxy in front of a rule that promises nothing, and that nothing is stored of.
-pub fn unstored(options: &Options) -> Result<Proxy, ProxyError> {
+pub async fn unstored(options: &Options) -> Result<Proxy, ProxyError> {
     let options = &Options {
         votes_without_promise: true,
         ..options.clone()
     };
     let served = RuleToServe::new("rule", rule(), rule_json(&rule()).unwrap());
     let watching = WatchOptions::new(vec![for_votes(served).unwrap()]);
-    let (rules, _) = ServedRules::start(watching).unwrap();
+    let (rules, _) = ServedRules::start(watching, Duration::ZERO).await.unwrap();
     Proxy::new(rules, options)
 }
 
 pub async fn proxy(options: &Options) -> String {
-    begin(unstored(options).unwrap()).await
+    begin(unstored(options).await.unwrap()).await
 }
 
 /// Lets a proxy serve, and returns its address.
@@ -150,7 +150,7 @@ pub async fn request(
          Content-Length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes()).await.unwrap();
-    // Who is refused early may find the connection closed.
+    // A client that is refused early may find the connection closed.
     let _ = stream.write_all(body).await;
     stream
 }

@@ -98,7 +98,7 @@ pub fn halt_histogram(evaluation: &Evaluation) -> Figure {
         .collect();
     let most = steps.iter().map(|s| s.halted).max().unwrap_or(0);
     let busiest = steps.iter().find(|s| s.halted == most).map_or(1, |s| s.t);
-    // The last step halts whoever is left, so it is not the rule's doing.
+    // The last step halts all that are left, so it is not the rule's doing.
     let (early, last) = bars.split_at(bars.len().saturating_sub(1));
     single(Panel {
         title: "Sequences halting at step t".into(),

@@ -81,8 +81,8 @@ struct Look<'a> {
 /// All of them: the steps of the rule from where it opens, as the promise is. Sequences
 /// that halted before came to their own ends, where there is no gap; losses that are
 /// given need not be 0 there. Steps that only sequences longer than the rule have are left
-/// out: how many there are depends on the sequences. Where the rule never opens, the
-/// last of its steps. Of every group, where that is promised.
+/// out: how many there are depends on the sequences. If the rule never opens, the
+/// last of its steps. If the promise is by group, the looks of every group.
 struct Looks<'a> {
     looks: Vec<Look<'a>>,
     alpha: f64,

@@ -57,7 +57,7 @@ pub(crate) fn steps(rule: &Rule, evaluation: &Evaluation) -> Markup {
             }
         }
     };
-    // The figures already show this; the table is for who wants the numbers.
+    // The figures already show this; the table has the numbers.
     folded("Every step as a table", false, true, &table)
 }
 

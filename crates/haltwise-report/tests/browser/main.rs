@@ -3,7 +3,7 @@
 //! and a phone needs no sideways scrolling.
 //!
 //! Needs Chromium (`chromium`, `chromium-browser`, `google-chrome`, or the
-//! program named by `HALTWISE_CHROMIUM`). Where there is none the test says so
+//! program named by `HALTWISE_CHROMIUM`). If there is none, the test says so
 //! and passes, unless `HALTWISE_REQUIRE_CHROMIUM` is set, as it is in CI.
 
 // A test fails if one of its own steps does.
@@ -94,7 +94,7 @@ fn halted_steps(evaluation: &Evaluation) -> Vec<usize> {
     steps.filter(|s| s.gap_by.is_some()).map(|s| s.t).collect()
 }
 
-/// Where a value of the first figure stands on the screen.
+/// The position of a value of the first figure on the screen.
 fn place_of(tab: &mut Tab<'_>, index: usize) -> Value {
     tab.evaluate(&format!(
         "(() => {{

@@ -13,12 +13,20 @@ use crate::log_record::{Halt, LogRecord, RunningAudit, UnlabelledAudit};
 /// Monitors of all servers count by the same calendar: blocks of ten minutes.
 pub(super) const CALENDAR: u64 = 600_000;
 
-/// The streams of a unit are those that begin within so many blocks, a day, of its
-/// first one. A stream that begins later does not count.
+/// How long a unit lasts, in blocks: a day from the start of its first stream. A stream that
+/// begins later does not count.
 pub(super) const UNIT_LASTS: u64 = 144;
 
-/// The most bytes for the traces of running audits. When there are more, some are thinned.
+/// The most bytes for running audits. When they take more, some are thinned. When that saves too
+/// little, those that grow or begin are given up.
 pub(super) const MOST_RUNNING: usize = 64 << 20;
+
+/// Thinning looks at all running audits, so it must save this many bytes to be worth it.
+const WORTH_THINNING: usize = MOST_RUNNING / 8;
+
+/// The most bytes for audits that wait for a trace file. A log that is a quarter as long as this
+/// is rotated, so there are more only if that fails.
+pub(crate) const MOST_UNFILED: usize = 128 << 20;
 
 impl RuleState {
     /// An audited stream begins. `of` is its group and its unit.
@@ -142,32 +150,56 @@ impl RuleState {
     }
 
     /// Adds the step of a line to the trace of its stream, if it is audited.
-    pub(super) fn add_to_trace(&mut self, line: &Line<'_>) {
-        if let Some(audit) = self.running.get_mut(&*line.id) {
-            self.running_bytes -= audit.trace.whole_bytes();
-            audit.trace.push(line);
-            self.running_bytes += audit.trace.whole_bytes();
-            self.thin_running();
-        }
-    }
-
-    /// Thins traces of running audits while all together take too much room.
-    fn thin_running(&mut self) {
+    pub(super) fn add_to_trace(&mut self, line: &Line<'_>, effects: &mut Effects) {
+        let id = &*line.id;
+        self.change_running(id, |audit| audit.trace.push(line));
         if self.running_bytes <= MOST_RUNNING {
             return;
         }
-        for audit in self
-            .running
-            .values_mut()
-            .filter(|audit| !audit.trace.is_thin())
-        {
-            // By a quarter, so that not every step thins one.
+        self.thin_running();
+        if self.running_bytes > MOST_RUNNING {
+            // Without a trace it counts as harmless.
+            self.totals.thinned += 1;
+            self.lose_audit(id, effects);
+        }
+    }
+
+    /// Changes a running audit, if there is one of this id.
+    fn change_running(&mut self, id: &str, change: impl FnOnce(&mut RunningAudit)) {
+        if let Some(audit) = self.running.get_mut(id) {
+            self.running_bytes -= audit.bytes(id);
+            self.whole_bytes -= audit.trace.whole_bytes();
+            change(audit);
+            self.running_bytes += audit.bytes(id);
+            self.whole_bytes += audit.trace.whole_bytes();
+        }
+    }
+
+    /// Counts the bytes of running audits anew.
+    pub(super) fn weigh_running(&mut self) {
+        let all = self.running.iter();
+        self.running_bytes = all.map(|(id, audit)| audit.bytes(id)).sum();
+        let all = self.running.values();
+        self.whole_bytes = all.map(|audit| audit.trace.whole_bytes()).sum();
+    }
+
+    /// Thins traces of running audits, unless that would save too little.
+    fn thin_running(&mut self) {
+        if self.whole_bytes < WORTH_THINNING {
+            return;
+        }
+        for (id, audit) in &mut self.running {
+            // By a quarter, so that not every step thins some.
             if self.running_bytes <= MOST_RUNNING / 4 * 3 {
                 break;
             }
-            self.running_bytes -= audit.trace.whole_bytes();
-            audit.trace.thin();
-            self.totals.thinned += 1;
+            if !audit.trace.is_thin() {
+                self.running_bytes -= audit.bytes(id);
+                self.whole_bytes -= audit.trace.whole_bytes();
+                audit.trace.thin();
+                self.running_bytes += audit.bytes(id);
+                self.totals.thinned += 1;
+            }
         }
     }
 
@@ -183,10 +215,11 @@ impl RuleState {
         let (group, unit) = of;
         let groups = Watch::groups_of(&self.rule);
         let place = groups.iter().position(|g| Some(g) == group.as_ref());
-        let (block, place) = (at / CALENDAR, place.unwrap_or(0));
+        // Past the groups, if an older log does not say which: such a stream is unwatched.
+        let (block, place) = (at / CALENDAR, place.unwrap_or(groups.len()));
         let mut alarm = None;
         let running = self.monitor.as_mut().and_then(|monitor| match &unit {
-            None => Some(monitor.begin(block, place)),
+            None => monitor.begin(block, place),
             Some(unit) => {
                 let before = block.saturating_sub(UNIT_LASTS);
                 if before > self.units_closed {
@@ -214,13 +247,15 @@ impl RuleState {
 
     pub(super) fn put_running(&mut self, id: &str, audit: RunningAudit) {
         self.take_running(id);
-        self.running_bytes += audit.trace.whole_bytes();
+        self.running_bytes += audit.bytes(id);
+        self.whole_bytes += audit.trace.whole_bytes();
         self.running.insert(id.into(), audit);
     }
 
     fn take_running(&mut self, id: &str) -> Option<RunningAudit> {
         let audit = self.running.remove(id)?;
-        self.running_bytes -= audit.trace.whole_bytes();
+        self.running_bytes -= audit.bytes(id);
+        self.whole_bytes -= audit.trace.whole_bytes();
         Some(audit)
     }
 
@@ -279,8 +314,8 @@ impl RuleState {
 
     pub(super) fn apply_label(&mut self, id: &str, label: &str, now: u64, effects: &mut Effects) {
         self.totals.labels += 1;
-        if let Some(audit) = self.running.get_mut(id) {
-            audit.label = Some(label.to_owned());
+        if self.running.contains_key(id) {
+            self.change_running(id, |audit| audit.label = Some(label.to_owned()));
             return;
         }
         let Some(mut unlabelled) = self.unlabelled.remove(id) else {
@@ -300,8 +335,18 @@ impl RuleState {
             costs: Some(self.rule.terms().cost_column().unwrap_or(COSTS)),
         };
         if let Some(trace) = unlabelled.trace.line(id, label, names) {
-            self.unfiled.push((unlabelled.began, trace));
+            self.push_unfiled(unlabelled.began, trace);
         }
+    }
+
+    pub(super) fn push_unfiled(&mut self, began: u64, trace: String) {
+        self.unfiled_bytes += unfiled_bytes(&trace);
+        self.unfiled.push((began, trace));
+    }
+
+    /// About how many bytes the audits take that are in no trace file yet.
+    pub(crate) fn unfiled_bytes(&self) -> usize {
+        self.unfiled_bytes
     }
 
     fn settle(
@@ -334,13 +379,17 @@ impl RuleState {
     /// Removes the first ones, this many, which a trace file has now. Returns them for
     /// [`Self::put_back`], should the log fail to say so.
     pub(crate) fn take_unfiled(&mut self, traces: usize) -> Vec<(u64, String)> {
-        self.unfiled
+        let filed: Vec<_> = self
+            .unfiled
             .drain(..traces.min(self.unfiled.len()))
-            .collect()
+            .collect();
+        self.unfiled_bytes -= bytes_of(&filed);
+        filed
     }
 
     /// Takes back audits, because the next log could not be written.
     pub(crate) fn put_back(&mut self, filed: Vec<(u64, String)>) {
+        self.unfiled_bytes += bytes_of(&filed);
         self.unfiled.splice(..0, filed);
     }
 
@@ -348,4 +397,13 @@ impl RuleState {
     pub(crate) fn drop_unlabelled_before(&mut self, began: u64) {
         self.unlabelled.drop_before(began);
     }
+}
+
+/// About how many bytes a line takes that waits for a trace file.
+fn unfiled_bytes(trace: &str) -> usize {
+    size_of::<(u64, String)>() + trace.len()
+}
+
+fn bytes_of(unfiled: &[(u64, String)]) -> usize {
+    unfiled.iter().map(|(_, trace)| unfiled_bytes(trace)).sum()
 }

@@ -123,7 +123,7 @@ impl RuleState {
             self.begin_audit(id, now, (group, unit), effects);
         }
         if is_audited && line.has_step() {
-            self.add_to_trace(line);
+            self.add_to_trace(line, effects);
         }
         if let Outcome::Taken(taken) = &outcome
             && let Some(reason) = taken.halted

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use haltwise::Rule;
-use haltwise::monitor::{Monitor, Watch};
+use haltwise::monitor::{Monitor, Watch, WatchError};
 use haltwise::plan::Delta;
 use haltwise::stream::Streams;
 use rand::SeedableRng;
@@ -24,6 +24,7 @@ use rand::rngs::SmallRng;
 use crate::log_record::{LogRecord, RunningAudit, Totals};
 use crate::unlabelled_audits::UnlabelledAudits;
 
+pub(crate) use audits::MOST_UNFILED;
 pub(crate) use renewal::digest;
 use renewal::share;
 pub use settings::{OnAlarm, Settings};
@@ -36,6 +37,11 @@ pub(crate) const PART: usize = 1000;
 
 /// The column of costs, unless the rule names another.
 pub(crate) const COSTS: &str = "cost";
+
+/// Why the stored monitor of another version does not go on.
+const OTHER_COUNTS: &str = "the monitor in this store counts other steps, groups or units than this \
+                            version does for the same rule, so its alarm would not be about the \
+                            promise; name another store";
 
 /// What lines lead to. Clients hear of it once the records are on the disk.
 #[derive(Debug, Default)]
@@ -84,15 +90,18 @@ pub(crate) struct RuleState {
     alarm_at: Option<u64>,
     /// Audited streams that are under way, by id.
     running: HashMap<Box<str>, RunningAudit>,
-    /// About how many bytes the traces in `running` take that are not thinned.
+    /// About how many bytes `running` takes, and how many of these thinning could save.
     running_bytes: usize,
+    whole_bytes: usize,
     unlabelled: UnlabelledAudits,
     /// Labelled audits that are in no trace file yet: when they began, and the line.
     unfiled: Vec<(u64, String)>,
+    /// About how many bytes they take.
+    unfiled_bytes: usize,
     /// Until then, an unknown stream must say that it begins.
     careful_until: u64,
     totals: Totals,
-    /// What was counted before the process began.
+    /// The counts before the process began.
     totals_at_start: Totals,
     halted_at: Vec<u64>,
     /// When the store was opened. Streams count seconds from then.
@@ -122,8 +131,10 @@ impl RuleState {
             alarm_at: None,
             running: HashMap::new(),
             running_bytes: 0,
+            whole_bytes: 0,
             unlabelled: UnlabelledAudits::default(),
             unfiled: Vec::new(),
+            unfiled_bytes: 0,
             careful_until: 0,
             totals: Totals::default(),
             totals_at_start: Totals::default(),
@@ -138,14 +149,49 @@ impl RuleState {
         state
     }
 
-    /// Starts a monitor for the rule in use.
-    fn watch(&mut self) {
+    /// The watch that the settings ask for, if the rule in use can be watched.
+    fn wanted_watch(&self) -> Option<Watch> {
         // A share of a number in (0, 1) is in (0, 1).
         let delta = self.settings.delta.get() * share(self.renewal);
         let delta = Delta::try_from(delta).unwrap_or(self.settings.delta);
-        let watch = Watch::of(&self.rule, delta);
-        let servers = self.settings.servers;
-        self.monitor = watch.map(|watch| Monitor::new(watch.shared_by(servers)));
+        let watch = Watch::of(&self.rule, delta)?;
+        Some(watch.shared_by(self.settings.servers))
+    }
+
+    /// Goes on, with the monitor that was stored, at the share of delta that the settings ask
+    /// for. Returns what an operator should know of it, or why the monitor cannot go on.
+    pub(crate) fn take_settings(&mut self) -> Result<Option<String>, String> {
+        let wanted = self.wanted_watch();
+        let (monitor, wanted) = match (&mut self.monitor, wanted) {
+            (Some(monitor), Some(wanted)) => (monitor, wanted),
+            (Some(_), None) => return Err(OTHER_COUNTS.into()),
+            (None, wanted) => {
+                self.monitor = wanted.map(Monitor::new);
+                return Ok(None);
+            }
+        };
+        let (own, asked) = (monitor.watch().delta().get(), wanted.delta().get());
+        match monitor.take_watch(&wanted) {
+            Ok(false) => Ok(None),
+            Ok(true) => Ok(Some(format!(
+                "from now on the monitor has a delta of {asked}, as --delta and --servers ask; so \
+                 far it was {own}"
+            ))),
+            Err(WatchError::SmallerDelta) => Ok(Some(format!(
+                "the monitor keeps its delta of {own}, although --delta and --servers ask for \
+                 {asked}: a delta never rises while a rule is watched"
+            ))),
+            Err(WatchError::AlarmStands) => Ok(Some(format!(
+                "the alarm stands: it was raised at a delta of {own}, and --delta and --servers \
+                 ask for {asked} now"
+            ))),
+            Err(_) => Err(OTHER_COUNTS.into()),
+        }
+    }
+
+    /// Starts a monitor for the rule in use.
+    fn watch(&mut self) {
+        self.monitor = self.wanted_watch().map(Monitor::new);
         self.alarm_at = None;
         self.halted_at = vec![0; self.rule.t_max() + 1];
     }
@@ -158,7 +204,7 @@ impl RuleState {
         &self.rule_json
     }
 
-    /// What was counted since the process began.
+    /// The counts since the process began.
     pub(crate) fn counted(&self) -> Totals {
         self.totals.since(self.totals_at_start)
     }
@@ -191,14 +237,14 @@ impl RuleState {
         &self.unlabelled
     }
 
-    /// How many audits have a trace in memory: those that run or wait for a label.
+    /// How many audits are in memory: those that run, wait for a label, or wait for a trace file.
     pub(crate) fn audits_in_memory(&self) -> usize {
-        self.running.len() + self.unlabelled.len()
+        self.running.len() + self.unlabelled.len() + self.unfiled.len()
     }
 
-    /// About how many bytes these traces take.
+    /// About how many bytes they take.
     pub(crate) fn audit_bytes_in_memory(&self) -> usize {
-        self.running_bytes + self.unlabelled.bytes()
+        self.running_bytes + self.unlabelled.bytes() + self.unfiled_bytes
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -248,11 +294,7 @@ impl RuleState {
         if self.monitor.as_ref().is_some_and(|m| m.alarm().is_some()) {
             self.alarm_at = self.alarm_at.filter(|&at| at > 0).or(Some(now));
         }
-        self.running_bytes = self
-            .running
-            .values()
-            .map(|audit| audit.trace.whole_bytes())
-            .sum();
+        self.weigh_running();
         self.totals.thinned = 0;
         self.totals_at_start = self.totals;
     }

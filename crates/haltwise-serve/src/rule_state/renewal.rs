@@ -87,7 +87,7 @@ impl RuleState {
         self.renewal = renewal;
         // Audits of the old rule do not count for the new one. Their traces stay in the files.
         self.running.clear();
-        self.running_bytes = 0;
+        self.weigh_running();
         self.unlabelled.drop_pending();
         self.watch();
     }

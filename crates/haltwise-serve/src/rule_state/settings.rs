@@ -30,15 +30,22 @@ pub struct Settings {
     pub servers: u32,
 }
 
+/// The most bytes of a stream's id. A table keeps each for as long as its stream is open, and
+/// there may be a million.
+const MOST_ID: usize = 256;
+
 impl Default for Settings {
     /// One stream in twenty is audited; a false alarm has probability 1%; idle streams are
-    /// closed after an hour.
+    /// closed after an hour; ids have at most 256 bytes.
     fn default() -> Self {
         Self {
             audit: 0.05,
             delta: Delta::default(),
             on_alarm: OnAlarm::default(),
-            limits: Limits::default(),
+            limits: Limits {
+                id: MOST_ID,
+                ..Limits::default()
+            },
             idle: 3600,
             servers: 1,
         }

@@ -86,7 +86,7 @@ impl RuleState {
             }
             LogRecord::Done { began, trace } => {
                 self.latest = self.latest.max(began);
-                self.unfiled.push((began, trace));
+                self.push_unfiled(began, trace);
             }
             LogRecord::Older { renewal, rule } => {
                 let mut streams = Streams::new(self.settings.limits);

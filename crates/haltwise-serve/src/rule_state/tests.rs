@@ -329,7 +329,7 @@ fn whatever_was_acknowledged_before_a_kill_is_known_after_it() {
             let twice = all.after(&again.records(false));
             assert_eq!(&known(&twice), before, "{about:?}, seed {seed}");
         }
-        // What was not acknowledged may be there in part.
+        // Unacknowledged records may be there in part.
         for records in 0..all.log.len() {
             let again = all.after(&all.log[..records]);
             let alarm = again.monitor.as_ref().unwrap().alarm().is_some();
@@ -548,6 +548,29 @@ fn what_is_kept_of_all_audits_is_bounded() {
     assert_eq!(all.state.unfiled.len(), 1);
 }
 
+#[test]
+fn what_running_audits_take_is_bounded_also_where_no_trace_is_left_to_thin() {
+    let mut all = Logged::new(1.0);
+    // Thinned, an audit still has its last prediction.
+    let class = "x".repeat(4000);
+    for id in 0..20_000 {
+        let line = format!(r#"{{"id": {id}, "score": 0.1, "prediction": "{class}"}}"#);
+        all.say(&line).unwrap();
+        assert!(all.state.running_bytes <= super::audits::MOST_RUNNING);
+        all.log.clear();
+    }
+    let running = all.state.running.len();
+    assert!((10_000..17_000).contains(&running), "{running}");
+    known(&all.state);
+    // The log says which audits were given up.
+    let line = format!(r#"{{"id": "last", "score": 0.1, "prediction": "{class}"}}"#);
+    all.say(&line).unwrap();
+    assert!(all.log.iter().any(|record| record.contains("lost")));
+    // Their streams go on.
+    let said = all.say(r#"{"id": "last", "score": 0.9, "prediction": 1}"#);
+    assert!(said.unwrap().contains("\"t\":2"));
+}
+
 /// What must be the same after the log was read back.
 #[derive(Debug, PartialEq)]
 struct Known {
@@ -564,16 +587,18 @@ struct Known {
 fn known(state: &RuleState) -> Known {
     let waiting = state.unlabelled.iter();
     let waiting = waiting.map(|(id, w)| format!("{id} {w:?}")).collect();
-    let live = state
-        .running
-        .values()
-        .map(|audit| audit.trace.whole_bytes());
-    assert_eq!(state.running_bytes, live.sum::<usize>());
-    let bytes = state
-        .unlabelled
-        .iter()
-        .map(|(_, audit)| audit.trace.bytes());
+    let running = state.running.iter();
+    let bytes = running.map(|(id, audit)| audit.bytes(id));
+    assert_eq!(state.running_bytes, bytes.sum::<usize>());
+    let running = state.running.values();
+    let whole = running.map(|audit| audit.trace.whole_bytes());
+    assert_eq!(state.whole_bytes, whole.sum::<usize>());
+    let unlabelled = state.unlabelled.iter();
+    let bytes = unlabelled.map(|(id, audit)| audit.bytes(id));
     assert_eq!(state.unlabelled.bytes(), bytes.sum::<usize>());
+    let unfiled = state.unfiled.iter();
+    let bytes = unfiled.map(|(_, trace)| size_of::<(u64, String)>() + trace.len());
+    assert_eq!(state.unfiled_bytes(), bytes.sum::<usize>());
     let wanted = state
         .unlabelled
         .iter()
@@ -593,7 +618,7 @@ fn known(state: &RuleState) -> Known {
         alarm_at: state.alarm_at,
         rules: (*renewal, digests.clone(), alarmed.clone(), *first_delta),
         totals: Totals {
-            // Of the process.
+            // These say what the process saw, and begin at 0 with it: no record tells them.
             observations: 0,
             streams: 0,
             faults: 0,
@@ -1049,4 +1074,75 @@ fn a_unit_is_over_a_day_after_its_first_stream() {
     assert_eq!((verdict.audits, verdict.unwatched.of_closed_units), (2, 1));
     assert!(!verdict.all_clear);
     assert_eq!(known(&all.again()), known(&all.state));
+}
+
+#[test]
+fn a_store_goes_on_at_the_share_of_delta_that_is_asked_for() {
+    let mut all = Logged::new(1.0);
+    all.stream(1, 1, 1);
+    let log = all.state.records(true);
+    let share = |all: &RuleState| all.monitor().unwrap().watch().delta().get();
+    let opened = |log: &[String], servers| {
+        let (rule, json) = all.first.clone();
+        let settings = Settings {
+            servers,
+            ..settings(1.0)
+        };
+        let mut state = RuleState::new(rule, json, settings, 1);
+        for record in log {
+            state.replay(record).unwrap();
+        }
+        let said = state.take_settings();
+        (state, said)
+    };
+    let (first, said) = opened(&log, 1);
+    assert_eq!(said, Ok(None));
+    let alone = share(&first);
+    // Three servers and their sum: each has a quarter.
+    let (mut shared, said) = opened(&log, 3);
+    assert!(said.unwrap().unwrap().contains("from now on"));
+    assert_eq!(share(&shared), alone / 4.0);
+    assert_eq!(shared.monitor().unwrap().watch().servers(), 3);
+    assert_eq!(shared.monitor().unwrap().audits(), 1);
+    // It never rises again.
+    let log = shared.records(true);
+    let (back, said) = opened(&log, 1);
+    assert!(said.unwrap().unwrap().contains("keeps its delta"));
+    assert_eq!(share(&back), alone / 4.0);
+    assert_eq!(opened(&log, 3).1, Ok(None));
+}
+
+#[test]
+fn a_store_whose_monitor_counts_something_else_is_refused() {
+    let mut all = Logged::of(state_about(About::Machines, 1.0));
+    let of_streams = r#""by_unit":true"#;
+    let log: Vec<String> = all.state.records(true);
+    let old: Vec<String> = log
+        .iter()
+        .map(|record| record.replace(of_streams, r#""by_unit":false"#))
+        .collect();
+    assert_ne!(log, old);
+    for (log, is_refused) in [(log, false), (old, true)] {
+        let (rule, json) = all.first.clone();
+        let mut state = RuleState::new(rule, json, settings(1.0), 1);
+        for record in &log {
+            state.replay(record).unwrap();
+        }
+        assert_eq!(state.take_settings().is_err(), is_refused);
+    }
+}
+
+/// As logs did before groups and units were told apart.
+#[test]
+fn streams_of_an_old_log_that_name_no_unit_or_group_count_for_nothing() {
+    for about in [About::Machines, About::Sites] {
+        let mut all = Logged::of(state_about(about, 1.0));
+        for id in 0..60 {
+            let begin = format!(r#"{{"begin":{{"id":"{id}","at":{}}}}}"#, all.now);
+            all.state.replay(&begin).unwrap();
+        }
+        let verdict = all.state.status().verdict.unwrap();
+        assert_eq!((verdict.audits, verdict.unwatched.streams()), (0, 60));
+        assert!(!verdict.all_clear);
+    }
 }

@@ -82,9 +82,11 @@ pub(super) async fn labels(
 ) -> Result<Response, Problem> {
     let served = find_rule(&rules, &name)?;
     let mut labelled = LabelResults::default();
-    let (mut lines, mut pieces) = (Lines::new(rules.max_line), BodyPieces::of(request));
+    let mut pieces = BodyPieces::of(request, &rules.unfinished);
+    let mut lines = Lines::new(rules.max_line);
     while let Some(piece) = pieces.next().await? {
         let taken = lines.push(&piece, |l, n| labelled.take(&served, l, n));
+        pieces.wait_for_line(&lines, taken.is_some())?;
         taken.transpose().map_err(|e| store_problem(&e))?;
     }
     let taken = lines.finish(|l, n| labelled.take(&served, l, n));

@@ -30,7 +30,7 @@ use routes::router;
 /// What to serve, and how.
 #[derive(Debug)]
 pub struct Options {
-    /// What is audited and watched.
+    /// How streams are audited and watched.
     pub watching: WatchOptions,
     /// Where to listen.
     pub listen: SocketAddr,
@@ -75,7 +75,7 @@ pub async fn serve(
     let (store, log) = (watching.store.clone(), watching.log.clone());
     let mut stop = std::pin::pin!(stop);
     let (rules, keeping) = tokio::select! {
-        started = ServedRules::start_within(watching, wait_for_store) => started?,
+        started = ServedRules::start(watching, wait_for_store) => started?,
         () = &mut stop => return Ok(()),
     };
     let rules = rules.allow_hosts(allow_hosts).limit_lines(max_line);

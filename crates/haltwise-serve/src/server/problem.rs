@@ -4,7 +4,7 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::fault::{Fault, FaultKind};
@@ -17,10 +17,20 @@ pub(crate) struct Problem {
     remedy: String,
 }
 
+impl Problem {
+    fn json(&self) -> Value {
+        json!({"error": self.error, "remedy": self.remedy})
+    }
+
+    /// As a line among answers.
+    pub(super) fn line(&self) -> String {
+        format!("{}\n", self.json())
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let said = json!({"error": self.error, "remedy": self.remedy});
-        (self.status, Json(said)).into_response()
+        (self.status, Json(self.json())).into_response()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post, put};
@@ -45,9 +45,8 @@ fn with_fallbacks(routes: Router) -> Router {
 }
 
 impl ServedRules {
-    /// What can be asked for wherever the streams come from: how it goes, the
-    /// metrics, labels. Each wants a token with its role, except a look at the page. Pages of
-    /// other sites get no answer.
+    /// The paths that do not depend on where streams come from: status, metrics, labels. Each
+    /// needs a token with its role, except the page. Pages of other sites get no answer.
     pub fn routes(&self) -> Router {
         self.behind(
             Gate::of_pages(&self.hosts),
@@ -99,10 +98,27 @@ impl ServedRules {
     }
 }
 
+/// The name of a method in metrics. A client may invent methods, and each one that is new would
+/// take memory for good.
+fn metric_name(method: &Method) -> &str {
+    match *method {
+        Method::GET
+        | Method::HEAD
+        | Method::POST
+        | Method::PUT
+        | Method::PATCH
+        | Method::DELETE
+        | Method::OPTIONS
+        | Method::CONNECT
+        | Method::TRACE => method.as_str(),
+        _ => "other",
+    }
+}
+
 /// Counts how long requests take.
 async fn timed(State(rules): State<ServedRules>, request: Request, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>();
-    let route = route.map(|path| format!("{} {}", request.method(), path.as_str()));
+    let route = route.map(|path| format!("{} {}", metric_name(request.method()), path.as_str()));
     let begun = Instant::now();
     let response = next.run(request).await;
     if let Some(route) = route {

@@ -109,11 +109,12 @@ pub(super) async fn renew(
     request: Request,
 ) -> Result<Response, Problem> {
     let served = find_rule(&rules, &name)?;
-    let body = BodyPieces::of(request).whole(MOST_RULE).await?;
+    let body = BodyPieces::of(request, &rules.unfinished);
+    let body = body.whole(MOST_RULE).await?;
     // To read a rule is to audit it, which takes a while.
     let parsed = off_thread(move || {
-        let json = String::from_utf8_lossy(&body).into_owned();
-        haltwise_io::parse_rule(&body).map(|rule| (rule, json))
+        let json = String::from_utf8_lossy(&body.bytes).into_owned();
+        haltwise_io::parse_rule(&body.bytes).map(|rule| (rule, json))
     });
     let (parsed, json) = parsed.await?.map_err(|e| {
         let error = format!("the rule cannot be read: {e}");

@@ -8,10 +8,9 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::{Stream, stream};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::timeout;
 
 use super::body::BodyPieces;
 use super::problem::{Problem, fault_problem, last_line, store_problem};
@@ -20,6 +19,7 @@ use crate::error::Error;
 use crate::lines::Lines;
 use crate::served_rule::{Answers, ServedRule};
 use crate::served_rules::ServedRules;
+use tokio::time::timeout;
 
 /// How much of what came is answered at a time: the answer to a line of one letter has a hundred
 /// and fifty.
@@ -40,9 +40,10 @@ pub(super) async fn observe(
     request: Request,
 ) -> Result<Response, Problem> {
     let served = find_rule(&rules, &name)?;
-    let body = BodyPieces::of(request).whole(rules.max_line).await?;
+    let body = BodyPieces::of(request, &rules.unfinished);
+    let body = body.whole(rules.max_line).await?;
     let (taken, answers) = served
-        .take_one(Ok(body.trim_ascii()))
+        .take_one(Ok(body.bytes.trim_ascii()))
         .map_err(|e| store_problem(&e))?;
     served
         .durable(answers.after)
@@ -62,7 +63,7 @@ pub(super) async fn observe(
 pub(super) async fn streams(
     State(rules): State<ServedRules>,
     Path(name): Path<String>,
-    body: Body,
+    request: Request,
 ) -> Result<Response, Problem> {
     let served = find_rule(&rules, &name)?;
     let (queue, waiting) = mpsc::channel(64);
@@ -70,7 +71,8 @@ pub(super) async fn streams(
         queue,
         room: Arc::new(Semaphore::new(WAITING)),
     };
-    let reading = read(rules.clone(), Arc::clone(&served), body, queue);
+    let pieces = BodyPieces::of(request, &rules.unfinished);
+    let reading = read(rules.clone(), Arc::clone(&served), pieces, queue);
     tokio::spawn(reading);
     let kind = HeaderValue::from_static("application/x-ndjson");
     let body = Body::from_stream(answers(served, waiting));
@@ -111,25 +113,29 @@ impl AnswerQueue {
     }
 }
 
-async fn read(rules: ServedRules, served: Arc<ServedRule>, body: Body, queue: AnswerQueue) {
+async fn read(
+    rules: ServedRules,
+    served: Arc<ServedRule>,
+    mut pieces: BodyPieces,
+    queue: AnswerQueue,
+) {
     let mut lines = Lines::new(rules.max_line);
     let mut ending = rules.ending();
-    let mut pieces = body.into_data_stream();
     loop {
         let piece = tokio::select! {
-            piece = timeout(rules.idle, pieces.next()) => match piece {
+            piece = timeout(rules.idle, pieces.next_in_time()) => match piece {
                 Ok(piece) => piece,
                 Err(_) => return queue.say(IDLE).await,
             },
             () = ended(&mut ending) => return queue.say(ENDING).await,
-            // Whoever waited for answers has gone.
+            // The client that waited for answers has gone.
             () = queue.queue.closed() => return,
         };
         let piece = match piece {
-            Some(Ok(piece)) => piece,
-            // Cut off: a line that is not whole is none.
-            Some(Err(_)) => return,
-            None => {
+            Ok(Some(piece)) => piece,
+            // A line that is not whole is none.
+            Err(problem) => return queue.say(&problem.line()).await,
+            Ok(None) => {
                 let taken = lines.finish(|l, n| served.take(l, n));
                 queue.send(taken).await;
                 return;
@@ -137,8 +143,12 @@ async fn read(rules: ServedRules, served: Arc<ServedRule>, body: Body, queue: An
         };
         for part in piece.chunks(PART) {
             let taken = lines.push(part, |l, n| served.take(l, n));
+            let unfinished = pieces.wait_for_line(&lines, taken.is_some());
             if !queue.send(taken).await {
                 return;
+            }
+            if let Err(problem) = unfinished {
+                return queue.say(&problem.line()).await;
             }
         }
     }

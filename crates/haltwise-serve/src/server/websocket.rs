@@ -34,7 +34,7 @@ pub(super) async fn websocket(
     Ok(upgrade.on_upgrade(move |socket| talk(served, most, ending, connection, socket)))
 }
 
-/// When to send pings. Whoever says nothing from one to the next, not even that it is there,
+/// When to send pings. A client that sends nothing from one ping to the next, not even a pong,
 /// has been silent for too long.
 fn pings(silence: Duration) -> Interval {
     let period = (silence / 2).max(Duration::from_millis(1));
@@ -55,7 +55,7 @@ async fn talk(
     let (mut ping, mut was_heard) = (pings(connection.silence), true);
     loop {
         let message = tokio::select! {
-            // What has come counts before the time that has passed.
+            // A message that has arrived counts before the time that has passed.
             biased;
             () = ended(&mut ending) => {
                 let _ = socket.send(ws::Message::Text(ENDING.into())).await;

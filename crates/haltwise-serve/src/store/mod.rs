@@ -50,7 +50,7 @@ pub(crate) struct CommitProgress {
 /// How long audits are kept.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Retention {
-    /// For how many days; those that still wait for a label are dropped then, too.
+    /// For how many days; audits that still wait for a label are also dropped then.
     pub days: Option<u32>,
     /// How many bytes of trace files, of the newest.
     pub bytes: Option<u64>,
@@ -102,7 +102,7 @@ pub(crate) struct Store {
     /// How many bytes this log began with, and how many were appended since.
     first_bytes: u64,
     bytes: u64,
-    /// What was appended since a draft of the next log was made, while there is one.
+    /// The records appended since the draft of the next log, while there is a draft.
     since_draft: Option<Vec<String>>,
     /// Whether the folder is no longer at its path, so that nothing may be written there.
     is_misplaced: bool,
@@ -167,6 +167,9 @@ impl Store {
         }
         store.start(log);
         notices.push(store.choose_rule(&mut state, is_new, rule, json, how.replace)?);
+        let said = state.take_settings();
+        let said = said.map_err(|problem| Error::file(folder, problem))?;
+        notices.extend(said.map(|said| format!("{}: {said}", folder.display())));
         // From a log that begins with all of it, nothing is read twice.
         store.rotate(&mut state, clock.now())?;
         Ok(OpenedStore {
@@ -264,7 +267,7 @@ impl Store {
         self.committed.subscribe()
     }
 
-    /// What is counted of it.
+    /// The counts of this store.
     pub(crate) fn counts(&self) -> Arc<StoreCounts> {
         Arc::clone(&self.counts)
     }
@@ -333,12 +336,13 @@ impl Store {
         Ok(())
     }
 
-    /// What is to go into a trace file now.
-    pub(crate) fn unfiled(&mut self, state: &RuleState) -> Result<UnfiledAudits, Error> {
+    /// The audits that go into a trace file now.
+    pub(crate) fn unfiled(&mut self, state: &RuleState, now: u64) -> Result<UnfiledAudits, Error> {
         self.check_place()?;
         Ok(UnfiledAudits {
             folder: self.folder.clone(),
             retention: self.retention,
+            now,
             number: self.number,
             audits: state.unfiled_audits().to_vec(),
             alarm: state.alarm_at(),
@@ -349,7 +353,7 @@ impl Store {
     /// Puts labelled audits into a trace file, and what still matters into a new
     /// log.
     fn rotate(&mut self, state: &mut RuleState, now: u64) -> Result<(), Error> {
-        let unfiled = self.unfiled(state)?;
+        let unfiled = self.unfiled(state, now)?;
         unfiled.file()?;
         let mut draft = self.draft(state, unfiled.len(), now)?;
         while draft.copy_part(state) {}
@@ -390,7 +394,7 @@ impl Store {
         }
     }
 
-    /// Goes on with the next log. Where it could not be written, the old one goes on.
+    /// Goes on with the next log, or with the old one if the next could not be written.
     pub(crate) fn adopt(
         &mut self,
         state: &mut RuleState,
@@ -401,7 +405,7 @@ impl Store {
         let adopted = written.and_then(|written| self.try_adopt(draft.number, written, &since));
         if adopted.is_err() {
             self.counts.errors.fetch_add(1, Ordering::Relaxed);
-            // The next file of this number has them, too.
+            // The next file of this number will also have them.
             state.put_back(draft.filed);
         }
         adopted
@@ -454,10 +458,10 @@ impl Store {
     }
 
     /// Stores all, open streams too.
-    pub(crate) fn close(&mut self, state: &mut RuleState) -> Result<(), Error> {
-        let unfiled = self.unfiled(state)?;
+    pub(crate) fn close(&mut self, state: &mut RuleState, now: u64) -> Result<(), Error> {
+        let unfiled = self.unfiled(state, now)?;
         let filed = unfiled.file();
-        // What is in no file stays in the log.
+        // Audits that are in no file stay in the log.
         let count = if filed.is_ok() { unfiled.len() } else { 0 };
         let draft = self.draft_of(state, count, |state| state.records(true));
         let written = draft.write();

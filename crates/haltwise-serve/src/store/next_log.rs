@@ -17,7 +17,7 @@ pub(crate) struct NextLog {
     pub(super) folder: PathBuf,
     pub(super) number: u64,
     pub(super) records: Vec<String>,
-    /// What its records leave out, because it is in a trace file.
+    /// The audits that its records leave out, because a trace file has them.
     pub(super) filed: Vec<(u64, String)>,
 }
 

@@ -19,7 +19,7 @@ pub struct StoredMonitor {
     pub monitor: Monitor,
     /// The ids most worth a label.
     pub labels_wanted: Vec<serde_json::Value>,
-    /// What was lost by damage at the end of its log, in words.
+    /// The loss by damage at the end of its log, in words.
     pub damage: Option<String>,
 }
 

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haltwise::Rule;
 use haltwise_io::{CLASSIFIER, Columns, Format, TraceWriter, WriteOptions, visit_bytes};
@@ -20,6 +20,8 @@ use crate::rule_state::COSTS;
 pub(crate) struct UnfiledAudits {
     pub(super) folder: PathBuf,
     pub(super) retention: Retention,
+    /// The time by the server's own clock, in milliseconds since 1970.
+    pub(super) now: u64,
     pub(super) number: u64,
     /// When each began, and its line.
     pub(super) audits: Vec<(u64, String)>,
@@ -64,8 +66,11 @@ impl UnfiledAudits {
             }
         }
         files.sort();
+        // The earlier of two clocks: no file is removed because the machine's jumped ahead. Files
+        // have their times from that one, so that it also counts if it went back.
+        let now = SystemTime::now().min(UNIX_EPOCH + Duration::from_millis(self.now));
         let kept_for = days.map(|days| Duration::from_millis(u64::from(days) * DAY));
-        let oldest = kept_for.and_then(|kept_for| SystemTime::now().checked_sub(kept_for));
+        let oldest = kept_for.and_then(|kept_for| now.checked_sub(kept_for));
         let mut all: u64 = files.iter().map(|(_, length, _)| length).sum();
         for (modified, length, path) in files {
             let is_old = oldest.is_some_and(|oldest| modified < oldest);
@@ -158,4 +163,45 @@ fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     private::restrict(path)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a trace file stays for two days that is this many days old by the machine's clock,
+    /// if the server's clock is this many days ahead of that.
+    fn is_kept(age: u32, ahead: i64) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audits-00000001.parquet");
+        let file = fs::File::create(&path).unwrap();
+        let machine = SystemTime::now();
+        file.set_modified(machine - age * Duration::from_millis(DAY))
+            .unwrap();
+        let machine = machine.duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
+        let (rule, _) = crate::rule_state::tests::rule(0.01);
+        let unfiled = UnfiledAudits {
+            folder: folder.path().to_path_buf(),
+            retention: Retention {
+                days: Some(2),
+                bytes: None,
+            },
+            now: machine.saturating_add_signed(ahead * DAY as i64),
+            number: 2,
+            audits: Vec::new(),
+            alarm: None,
+            rule: Arc::new(rule),
+        };
+        unfiled.file().unwrap();
+        path.exists()
+    }
+
+    #[test]
+    fn a_clock_that_jumps_removes_no_trace_file() {
+        assert!(is_kept(1, 0) && !is_kept(3, 0));
+        // The machine's clock jumped 115 days ahead: by it, all files are older.
+        assert!(is_kept(116, -115) && !is_kept(118, -115));
+        // It went back: by it, all files are younger.
+        assert!(is_kept(0, 115) && !is_kept(3, 115));
+    }
 }

@@ -9,6 +9,7 @@ use crate::data::score::ScoreSource;
 use crate::data::sequence::Trace;
 use crate::data::terms::{Cost, LABEL, Terms};
 use crate::data::traces::Traces;
+use crate::data::unit_weights::UnitWeights;
 use crate::numbers::binomial::clopper_pearson;
 use crate::numbers::counts::Counts;
 use crate::numbers::thresholds::Thresholds;
@@ -89,6 +90,7 @@ pub struct Evaluator {
     group: Vec<Option<u32>>,
     /// The unit of each sequence.
     units: Vec<Key>,
+    unit_weights: UnitWeights,
     /// The loss of each sequence; empty where losses are 0 or 1.
     losses: Vec<f64>,
     /// The total cost in millionths: until sequences halted, and of reading them in full.
@@ -124,6 +126,7 @@ impl Evaluator {
             groups: BTreeMap::new(),
             group: Vec::new(),
             units: Vec::new(),
+            unit_weights: UnitWeights::default(),
             losses: Vec::new(),
             total: None,
             source: ScoreSource::default(),
@@ -161,11 +164,14 @@ impl Evaluator {
         }
         let about = trace.about();
         let lenient = Terms {
+            // A unit is taken whole or left out whole.
+            unit: self.terms.unit.clone().filter(|_| about.unit.is_some()),
             weight: self.terms.weight.clone().filter(|_| about.weight.is_some()),
             loss: self.terms.loss,
             ..Terms::default()
         };
         self.weighted += usize::from(lenient.weight.is_some());
+        self.unit_weights.check(&lenient, trace)?;
         if lenient.admit(self.seed, key, trace)?.is_none() {
             self.thinned += 1;
             return Ok(None);
@@ -267,6 +273,9 @@ impl Evaluator {
         self.costed += later.costed;
         self.losses.append(&mut later.losses);
         self.units.append(&mut later.units);
+        if !self.unit_weights.add(later.unit_weights) {
+            return Err(EvaluateError::UnevenUnit);
+        }
         let mut names: Vec<(String, u32)> = later.groups.into_iter().collect();
         names.sort_by_key(|(_, place)| *place);
         let mut places = Vec::new();

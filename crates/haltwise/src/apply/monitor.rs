@@ -33,7 +33,7 @@
 //! moment more than the mixture of the outcomes that will be known in the end, and the
 //! bound holds whatever the delays depend on. It would be wrong to leave unknown outcomes
 //! out until they are known: losses that come to light first would look like many.
-//! (`tests/monitor.rs` shows it.)
+//! (`tests/monitor` shows it.)
 //!
 //! *Units.* If the promise is about units, each unit is one factor: see [`UnitKey`] and the
 //! argument in `units.rs`.
@@ -60,12 +60,12 @@ use serde::{Deserialize, Serialize};
 
 pub use audit::{AuditError, Audited, Auditor};
 pub use interval::lasting_interval;
+use mixture::BETS;
 pub use mixture::LabelWorth;
-use mixture::{BETS, weight};
 use stored::Stored;
 pub use units::UnitKey;
-use units::{Cell, Place, Unit};
-pub use verdict::{Alarm, ByStep, Recent, SumError, Unwatched, Verdict};
+use units::{Place, Unit};
+pub use verdict::{Alarm, ByStep, Recent, SumError, Unwatched, Verdict, WatchError};
 pub use watch::Watch;
 
 /// The number of audited streams in a block if there is no calendar.
@@ -224,30 +224,56 @@ impl Monitor {
         self.audits / BLOCK
     }
 
-    /// How many units are not [closed](Self::close_units), and so say nothing yet. A
-    /// [sum](Self::sum) does not know this.
-    pub fn open_units(&self) -> usize {
-        self.units.values().filter(|unit| !unit.closed).count()
-    }
-
-    /// Whether a unit has begun and is not [closed](Self::close_units). If so, audit all of
-    /// its streams.
-    pub fn has_open_unit(&self, unit: UnitKey) -> bool {
-        let groups = 0..self.watch.groups as u32;
-        let mut known = groups.filter_map(|group| self.units.get(&(group, unit)));
-        known.any(|unit| !unit.closed)
-    }
-
     /// The alarm, if one was raised.
     pub fn alarm(&self) -> Option<Alarm> {
         self.alarm
     }
 
-    /// Begins an audited stream, in a group (from 0; a group that is not watched counts as
-    /// the last) and in the block with this key: for example the hour, or the number of the
-    /// stream divided by [`BLOCK`]. Keys never fall; if a clock goes back, the stream
-    /// belongs to the current block.
-    pub fn begin(&mut self, key: u64, group: usize) -> Running {
+    /// Goes on with a watch of the same counts and another share of δ. Returns whether δ
+    /// became smaller.
+    ///
+    /// A smaller δ may be taken at any moment before the alarm: whatever made someone ask
+    /// for it, an alarm from then on says that the mixture has reached the new 1/δ, which
+    /// has probability δ at most. A larger one may not.
+    pub fn take_watch(&mut self, wanted: &Watch) -> Result<bool, WatchError> {
+        if !self.watch.counts_like(wanted) {
+            return Err(WatchError::OtherCounts);
+        }
+        let (own, new) = (self.watch.delta.get(), wanted.delta.get());
+        if new > own {
+            return Err(WatchError::SmallerDelta);
+        }
+        if new < own && self.alarm.is_some() {
+            return Err(WatchError::AlarmStands);
+        }
+        self.watch = wanted.clone();
+        Ok(new < own)
+    }
+
+    /// Begins an audited stream, in a group (from 0) and in the block with this key: for
+    /// example the hour, or the number of the stream divided by [`BLOCK`]. Keys never fall;
+    /// if a clock goes back, the stream belongs to the current block.
+    ///
+    /// Returns `None` if the stream is [unwatched](Unwatched), because the promise is about
+    /// units or does not cover the group.
+    pub fn begin(&mut self, key: u64, group: usize) -> Option<Running> {
+        if self.watch.by_unit {
+            self.unwatched.without_unit += 1;
+            return None;
+        }
+        let group = self.watched_group(group)?;
+        Some(self.enter(key, group))
+    }
+
+    /// The group, if the promise covers it. Otherwise a stream of it is unwatched.
+    fn watched_group(&mut self, group: usize) -> Option<u32> {
+        let watched = group < self.watch.groups;
+        self.unwatched.without_group += u64::from(!watched);
+        watched.then_some(group as u32)
+    }
+
+    /// Counts a stream, or a unit, that begins.
+    fn enter(&mut self, key: u64, group: u32) -> Running {
         if self.blocks.last().is_none_or(|block| block.key < key) {
             self.blocks.push(Block {
                 key,
@@ -259,7 +285,7 @@ impl Monitor {
         self.unknown += 1;
         let running = Running {
             block: (self.blocks.len() - 1) as u32,
-            group: group.min(self.watch.groups - 1) as u32,
+            group,
             place: None,
         };
         let rows = 0..self.watch.rows();
@@ -268,87 +294,6 @@ impl Monitor {
             row.unknown += 1;
         });
         running
-    }
-
-    /// Begins an audited stream of a unit: like [`begin`](Self::begin), if the promise is
-    /// about units. Report all streams of an audited unit. The unit says nothing until it
-    /// is [closed](Self::close_units).
-    ///
-    /// Returns `None` if no outcome of the stream could count any more. A stream of a
-    /// closed unit, or of a new unit beyond [`MOST_UNITS`], is [unwatched](Unwatched).
-    pub fn begin_of_unit(&mut self, key: u64, group: usize, unit: UnitKey) -> Option<Running> {
-        let group = group.min(self.watch.groups - 1) as u32;
-        let known = (group, unit);
-        let is_closed = self.units.get(&known).is_some_and(|unit| unit.closed);
-        if is_closed || self.spent.contains(&known) {
-            self.unwatched.of_closed_units += 1;
-            return None;
-        }
-        if !self.units.contains_key(&known) {
-            if self.units.len() + self.spent.len() >= MOST_UNITS {
-                self.unwatched.of_new_units += 1;
-                return None;
-            }
-            let Running { block, .. } = self.begin(key, group as usize);
-            self.units.insert(known, Unit::new(unit, group, block));
-        }
-        let found = self.units.get_mut(&known)?;
-        let (block, place) = (found.block, Some(found.begin()?));
-        Some(Running {
-            block,
-            group,
-            place,
-        })
-    }
-
-    /// Closes a unit: none of its streams begins any more. Returns the alarm if this raises
-    /// one.
-    pub fn close_unit(&mut self, group: usize, unit: UnitKey) -> Option<Alarm> {
-        let rises = self.change_unit((group as u32, unit), |unit| unit.closed = true);
-        if rises { self.check() } else { None }
-    }
-
-    /// Closes all units whose first stream began before the block with this key. Returns
-    /// the alarm if this raises one.
-    pub fn close_units(&mut self, before: u64) -> Option<Alarm> {
-        let blocks = self.blocks.partition_point(|block| block.key < before) as u32;
-        let due = |unit: &&Unit| unit.block < blocks && !unit.closed;
-        let due = self.units.values().filter(due);
-        let due: Vec<_> = due.map(|unit| (unit.group, unit.key)).collect();
-        let rises = due.into_iter().fold(false, |rises, known| {
-            self.change_unit(known, |unit| unit.closed = true) | rises
-        });
-        if rises { self.check() } else { None }
-    }
-
-    /// Changes what is known about a unit, and the counts with it. Returns whether the
-    /// e-value may have risen.
-    fn change_unit(&mut self, known: (u32, UnitKey), change: impl FnOnce(&mut Unit)) -> bool {
-        let Some(mut unit) = self.units.remove(&known) else {
-            return false;
-        };
-        let rows = self.watch.rows();
-        let before: Vec<Cell> = (0..rows).map(|r| unit.cell(r)).collect();
-        change(&mut unit);
-        let after: Vec<Cell> = (0..rows).map(|r| unit.cell(r)).collect();
-        let mut rises = false;
-        for (r, (was, now)) in before.iter().zip(&after).enumerate() {
-            let (was, now) = (was.row(), now.row());
-            if was != now {
-                rises |= now.halted < was.halted || now.losses > was.losses;
-                self.update(unit.block, unit.group, r..r + 1, |row| {
-                    *row = row.plus(now).since(was);
-                });
-            }
-        }
-        let open = |cells: &[Cell]| cells.iter().any(|cell| cell.row().unknown > 0);
-        if open(&after) {
-            self.units.insert(known, unit);
-        } else {
-            self.spent.insert(known);
-            self.unknown = self.unknown.saturating_sub(1);
-        }
-        rises
     }
 
     /// Halts an audited stream at step `t`, counted from 1. Until now it counted by every
@@ -415,7 +360,7 @@ impl Monitor {
     /// Records a stream whose outcome is fully known: it began after all earlier ones and
     /// halted at step `t`, counted from 1, with or without a loss.
     pub fn audit(&mut self, key: u64, group: usize, t: u32, loss: bool) -> Option<Alarm> {
-        let running = self.begin(key, group);
+        let running = self.begin(key, group)?;
         // Not `halt`, which would look for an alarm although the e-value only fell.
         let pending = self.place(running, t);
         self.settle(pending, loss)
@@ -426,7 +371,7 @@ impl Monitor {
     pub fn take(&mut self, found: &Audited) -> Option<Pending> {
         let block = self.next_block();
         let running = match found.unit {
-            None => self.begin(block, found.group),
+            None => self.begin(block, found.group)?,
             Some(unit) => self.begin_of_unit(block, found.group, unit)?,
         };
         let (pending, _alarm) = self.halt(running, found.step);
@@ -488,83 +433,5 @@ impl Monitor {
     /// The first stream of a block, counted from 1.
     fn since(&self, block: usize) -> u64 {
         self.blocks.get(block).map_or(0, |block| block.audits) + 1
-    }
-
-    /// Returns what is known now.
-    pub fn verdict(&self) -> Verdict {
-        let mixture = self.mixture();
-        let (block, group, row) = match self.alarm {
-            Some(alarm) => (
-                self.blocks.partition_point(|b| b.audits + 1 < alarm.since),
-                alarm.group,
-                alarm.step.map_or(0, |step| self.watch.row(step)),
-            ),
-            None => (0, mixture.group, mixture.row),
-        };
-        let rows = self.watch.rows();
-        let r = group * rows + row;
-        let worst = match self.blocks.get(block) {
-            Some(start) => self.rows[r].since(start.before[r]),
-            None => Row::default(),
-        };
-        let by_step: Vec<ByStep> = (0..self.rows.len())
-            .map(|r| ByStep {
-                group: r / rows,
-                t: self.watch.step(r % rows),
-                halted: self.rows[r].halted.saturating_sub(self.rows[r].unknown),
-                gap: self.rows[r].loss(),
-                interval: self.interval(0, r, self.rows[r]),
-                recent: self.recent(r),
-            })
-            .collect();
-        let alpha = self.watch.alpha.get();
-        Verdict {
-            audits: self.audits,
-            unknown: self.unknown,
-            e_value: mixture.e_value,
-            alarm: self.alarm.is_some(),
-            alarm_at: self.alarm.map(|alarm| alarm.at),
-            worst_step: self.watch.step(row),
-            worst_group: group,
-            since: self.since(block),
-            gap: worst.loss(),
-            interval: self.interval(block, r, worst),
-            all_clear: !self.watch.pools_classes
-                && self.unwatched == Unwatched::default()
-                && by_step
-                    .iter()
-                    .all(|step| step.interval.1 <= alpha && step.recent.interval.1 <= alpha),
-            pools_classes: self.watch.pools_classes,
-            unwatched: self.unwatched,
-            by_step,
-        }
-    }
-
-    /// Returns the recent counts of a row. The start may depend on what was found, because
-    /// the intervals for all starts hold at once.
-    fn recent(&self, r: usize) -> Recent {
-        let since = |block: &Block| self.rows[r].since(block.before[r]);
-        let enough = |block: &Block| {
-            let row = since(block);
-            row.halted.saturating_sub(row.unknown) >= RECENT_STREAMS
-        };
-        let start = self.blocks.iter().rposition(enough).unwrap_or(0);
-        let row = self.blocks.get(start).map_or_else(Row::default, since);
-        Recent {
-            since: self.since(start),
-            halted: row.halted.saturating_sub(row.unknown),
-            gap: row.loss(),
-            interval: self.interval(start, r, row),
-        }
-    }
-
-    /// Returns the interval for what a row counted since a block, at the share of δ that
-    /// its bets have in the mixture. So all intervals together hold with probability 1 − δ
-    /// (union bound).
-    fn interval(&self, block: usize, r: usize, row: Row) -> (f64, f64) {
-        let level = self.watch.delta.get() * weight(block) * self.watch.weight(r);
-        let (low, _) = lasting_interval(row.losses, row.halted, level);
-        let (_, high) = lasting_interval(row.losses + row.unknown, row.halted, level);
-        (low, high)
     }
 }

@@ -7,7 +7,6 @@ pub use haltwise_stream::{Decision, Reason};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::data::gap_score::Memory;
-use crate::data::score::ScoreSource;
 use crate::rule::Rule;
 use haltwise_stream::{NotAScore, Score, Step, StepError};
 
@@ -114,18 +113,15 @@ impl Rule {
     /// `t_max` no score is looked at.
     pub fn observe(&self, state: &mut State, step: &Step<'_>) -> Result<Decision, StepError> {
         let live = self.live();
-        let decision = match self.source() {
-            ScoreSource::Gap(learned) if live.looks_at(&state.now) => {
+        let decision = match self.source().learned() {
+            Some(learned) if live.looks_at(&state.now) => {
                 let memory = match &mut state.memory {
                     Some(memory) if memory.begun => memory,
                     other => other.insert(Box::new(learned.memory())),
                 };
                 live.observe(&mut state.now, memory, step)
             }
-            ScoreSource::Gap(_)
-            | ScoreSource::Confidence
-            | ScoreSource::MaxProbability
-            | ScoreSource::Margin => live.observe_plain(&mut state.now, step),
+            _ => live.observe_plain(&mut state.now, step),
         };
         self.forget(state);
         decision

@@ -12,6 +12,7 @@ use crate::data::score::ScoreSource;
 use crate::data::sequence::Trace;
 use crate::data::survey::Survey;
 use crate::data::traces::{Traces, TracesBuilder};
+use crate::data::unit_weights::UnitWeights;
 use crate::numbers::counts::is_zero;
 use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Proposal, Role};
@@ -39,6 +40,9 @@ pub struct Evidence {
     /// The units that were counted, each once, if sequences come in units.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) units: BTreeSet<Key>,
+    /// The units that the weights left out, if sequences come in units and have weights.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) thinned_units: BTreeSet<Key>,
     /// How many counted sequences are among those that the proposal was made from.
     pub(crate) overlap: Overlap,
     /// How many of the sequences left out the proposal remembers having set aside.
@@ -70,6 +74,7 @@ impl Evidence {
             full_right: 0,
             unlabelled: 0,
             units: BTreeSet::new(),
+            thinned_units: BTreeSet::new(),
             overlap: Overlap::default(),
             recognised: 0,
             sketch: Sketch::new(Sketch::OF_EVIDENCE),
@@ -85,10 +90,17 @@ impl Evidence {
         if !self.units.is_disjoint(&other.units) {
             return Err(EvidenceError::CutUnit);
         }
+        // A unit with one weight is in both parts kept, or in both left out.
+        if !self.units.is_disjoint(&other.thinned_units)
+            || !self.thinned_units.is_disjoint(&other.units)
+        {
+            return Err(EvidenceError::UnevenUnit);
+        }
         for (mine, other) in std::iter::zip(&mut self.tables, &other.tables) {
             mine.add(other)?;
         }
         self.units.extend(&other.units);
+        self.thinned_units.extend(&other.thinned_units);
         self.unlabelled += other.unlabelled;
         self.survey.add(&other.survey);
         self.counted += other.counted;
@@ -144,6 +156,7 @@ pub struct Counting {
     /// them.
     fitted: Vec<TracesBuilder>,
     tallies: Vec<Tally>,
+    unit_weights: UnitWeights,
     bytes: Vec<u8>,
 }
 
@@ -169,6 +182,7 @@ impl Counting {
             certifying: builders(),
             fitted: builders(),
             tallies,
+            unit_weights: UnitWeights::default(),
             bytes: Vec::new(),
             proposal,
         })
@@ -187,8 +201,13 @@ impl Counting {
             return Err(EvidenceError::TooLong { found, t_max }.into());
         }
         let who = proposal.plan().admission();
+        self.unit_weights.check(who.terms, trace)?;
         let Some(key) = who.admit(own, trace)? else {
             self.evidence.survey.thinned += 1;
+            if let (Some(_), Some(unit)) = (&who.terms.unit, trace.about().unit) {
+                let unit = Key::new(Some(unit), 0);
+                self.evidence.thinned_units.insert(unit);
+            }
             return Ok(None);
         };
         let group = who.terms.group(trace);
@@ -286,6 +305,9 @@ impl Counting {
             }
             for (mine, set) in std::iter::zip(&mut sum.fitted, other.fitted) {
                 mine.absorb(set).map_err(|_| EvidenceError::OtherProposal)?;
+            }
+            if !sum.unit_weights.add(other.unit_weights) {
+                return Err(EvidenceError::UnevenUnit);
             }
             let shared = std::mem::take(&mut other.evidence.units);
             sum.evidence.add(&other.evidence)?;

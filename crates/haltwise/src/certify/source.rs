@@ -1,23 +1,24 @@
 //! Sources of sequences: arrays, files of any size, a cluster. The same driver
 //! ([`Plan::calibrate`](crate::Plan::calibrate)) goes through every source.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
+use crate::certify::drawn::{Drawn, Share};
 use crate::certify::evidence::{Counting, Evidence};
 use crate::data::identity::{Key, Others, Overlap, SetAside, SetSummary, Sketch};
 use crate::data::loss::Measure;
 use crate::data::outputs::Outputs;
-use crate::data::roles::{Certifying, Fitting, Screening};
+use crate::data::roles::{Certifying, Screening};
 use crate::data::score::ScoreSource;
 use crate::data::sequence::{About, Trace};
-use crate::data::sequence_error::SequenceError;
 use crate::data::survey::Survey;
 use crate::data::terms::Admission;
 use crate::data::traces::{Traces, TracesBuilder};
+use crate::data::unit_weights::UnitWeights;
 use crate::numbers::grid::Grid;
 use crate::propose::error::CalibrateError;
 use crate::propose::proposal::{Proposal, Role};
@@ -57,85 +58,6 @@ pub enum Room {
     All,
     /// At most this share, to screen on; the others are counted and not kept.
     Share(f64),
-}
-
-/// How many sequences may be fitted to: a share of a set whose other sequences certify, or
-/// all of another set. In either case those with the smallest draws are chosen, at most
-/// [`Fitting::MOST`].
-#[derive(Debug, Clone, Copy)]
-pub struct Share<'w> {
-    /// The share; `None` for all.
-    pub share: Option<f64>,
-    /// The seed of the draw.
-    pub seed: u64,
-    /// Which sequences are admitted.
-    pub who: Admission<'w>,
-}
-
-/// Sequences to fit to.
-#[derive(Debug)]
-pub struct Drawn {
-    /// The sequences.
-    pub fitting: Fitting,
-    /// Which sequences of the set they are.
-    pub aside: SetAside,
-    /// The survey of the whole set.
-    pub survey: Survey,
-}
-
-impl Drawn {
-    /// Draws from rows that hold at least those with the smallest draws of the whole set;
-    /// by default the rows are the whole set.
-    pub fn from_part<F: Fold>(
-        rows: &F,
-        wanted: Share<'_>,
-        whole: Option<Survey>,
-    ) -> Result<Self, F::Error> {
-        let states = rows.fold(Smallest::default, |state, key, trace| {
-            state.visit(&wanted, key, trace)
-        })?;
-        // Past the smallest draw that a visitor let go of, some sequences of a unit may be
-        // missing.
-        let known = states.iter().filter_map(|state| state.let_go).min();
-        let survey = whole.unwrap_or_else(|| sum(states.iter().map(|state| &state.survey)));
-        let mut drawn: Vec<OneDrawn> = states.into_iter().flat_map(|state| state.drawn).collect();
-        drawn.sort_unstable();
-        drawn.retain(|one| known.is_none_or(|known| one.draw < known));
-        let most = match wanted.share {
-            Some(share) => {
-                let share = SetAside::share(share, wanted.seed);
-                let in_share = drawn.iter().filter(|one| one.draw < share.below);
-                // However few sequences there are, both parts get one.
-                let most = (survey.sequences() as usize).saturating_sub(1);
-                in_share.count().max(1).min(most)
-            }
-            None => drawn.len(),
-        };
-        let most = whole_units(&drawn, most.min(Fitting::MOST));
-        drawn.truncate(most);
-        let below = drawn.last().map_or(0, |last| last.draw.saturating_add(1));
-        let mut outputs = Outputs::new();
-        for one in &drawn {
-            let added = one.sequence.append_to(&mut outputs);
-            added.map_err(|e| rows.refuse(e.into()))?;
-        }
-        Ok(Self {
-            fitting: Fitting::new(outputs),
-            aside: SetAside {
-                seed: wanted.seed,
-                below,
-            },
-            survey,
-        })
-    }
-}
-
-/// Returns up to this many, without the last unit if it would be cut in two.
-fn whole_units(drawn: &[OneDrawn], most: usize) -> usize {
-    match drawn.get(most) {
-        Some(next) => drawn[..most].partition_point(|one| one.draw < next.draw),
-        None => drawn.len().min(most),
-    }
 }
 
 /// What the driver wants of a set, some of whose sequences may have been fitted to.
@@ -201,6 +123,12 @@ pub trait Fold {
         Ok(Room::All)
     }
 
+    /// Returns how many bytes of sequences may be held in memory so that the set need not be
+    /// gone through again; 0 if that costs little.
+    fn may_hold(&self) -> u64 {
+        0
+    }
+
     /// Shows every sequence to a visitor, with its [key](Key), and returns the final states
     /// of the visitors. There may be several visitors, on threads of their own, each with a
     /// state. The result of combining all states must not depend on which visitor saw which
@@ -262,7 +190,11 @@ impl<F: Fold> Source for F {
             survey,
         };
         let mut sets: BTreeMap<String, [TracesBuilder; 2]> = BTreeMap::new();
+        let mut unit_weights = UnitWeights::default();
         for state in states {
+            if !unit_weights.add(state.unit_weights) {
+                return Err(Fold::refuse(self, EvidenceError::UnevenUnit.into()));
+            }
             parts.screens += state.screens;
             parts.left_out += state.left_out;
             parts.overlap += state.overlap;
@@ -311,102 +243,12 @@ impl<F: Fold> Source for F {
     }
 }
 
-fn sum<'s>(surveys: impl Iterator<Item = &'s Survey>) -> Survey {
+pub(super) fn sum<'s>(surveys: impl Iterator<Item = &'s Survey>) -> Survey {
     surveys.fold(Survey::default(), |mut sum, survey| {
         sum.add(survey);
         sum
     })
 }
-
-/// The sequences with the smallest draws that one visitor has met.
-#[derive(Default)]
-struct Smallest {
-    survey: Survey,
-    /// The number of classes of the first sequence, and whether it has scores.
-    kind: Option<(usize, bool)>,
-    drawn: BinaryHeap<OneDrawn>,
-    /// The smallest draw that was discarded.
-    let_go: Option<u64>,
-    bytes: Vec<u8>,
-}
-
-/// A sequence that may be fitted to, ordered by its draw.
-struct OneDrawn {
-    draw: u64,
-    key: Key,
-    sequence: Owned,
-}
-
-/// A sequence that stays in memory.
-struct Owned(Outputs);
-
-impl Owned {
-    fn append_to(&self, outputs: &mut Outputs) -> Result<(), SequenceError> {
-        outputs.add(self.0.key(0), &self.0.trace(0))
-    }
-}
-
-impl Smallest {
-    fn visit(
-        &mut self,
-        wanted: &Share<'_>,
-        key: Key,
-        trace: &Trace<'_>,
-    ) -> Result<(), CalibrateError> {
-        let Some(key) = wanted.who.admit(key, trace)? else {
-            self.survey.thinned += 1;
-            return Ok(());
-        };
-        let kind = (trace.classes(), trace.given_scores().is_some());
-        if *self.kind.get_or_insert(kind) != kind {
-            return Err(SequenceError::unlike().into());
-        }
-        let group = wanted.who.terms.group(trace);
-        let print = trace.fingerprint(&mut self.bytes);
-        self.survey.note(trace, print, group.as_deref());
-        let draw = key.draw(wanted.seed);
-        if self.drawn.len() >= Fitting::MOST {
-            let last = self.drawn.peek();
-            let keep = last.is_none_or(|last| (draw, key) <= (last.draw, last.key));
-            let let_go = match keep {
-                true => self.drawn.pop().map_or(draw, |last| last.draw),
-                false => draw,
-            };
-            self.let_go = Some(self.let_go.map_or(let_go, |known| known.min(let_go)));
-            if !keep {
-                return Ok(());
-            }
-        }
-        let mut sequence = Outputs::new();
-        sequence.add(key, trace)?;
-        self.drawn.push(OneDrawn {
-            draw,
-            key,
-            sequence: Owned(sequence),
-        });
-        Ok(())
-    }
-}
-
-impl Ord for OneDrawn {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.draw, self.key).cmp(&(other.draw, other.key))
-    }
-}
-
-impl PartialOrd for OneDrawn {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for OneDrawn {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for OneDrawn {}
 
 /// What one visitor keeps.
 struct Keeping {
@@ -421,6 +263,7 @@ struct Keeping {
     sets: Vec<[TracesBuilder; 2]>,
     /// The place of the sets of each group; without groups there is one, without a name.
     places: BTreeMap<String, usize>,
+    unit_weights: UnitWeights,
     bytes: Vec<u8>,
 }
 
@@ -435,6 +278,7 @@ impl Default for Keeping {
             sample: Sketch::new(Sketch::OF_EVIDENCE),
             sets: Vec::new(),
             places: BTreeMap::new(),
+            unit_weights: UnitWeights::default(),
             bytes: Vec::new(),
         }
     }
@@ -447,6 +291,7 @@ impl Keeping {
         own: Key,
         trace: &Trace<'_>,
     ) -> Result<(), CalibrateError> {
+        self.unit_weights.check(wanted.who.terms, trace)?;
         let Some(key) = wanted.who.admit(own, trace)? else {
             self.survey.thinned += 1;
             return Ok(());

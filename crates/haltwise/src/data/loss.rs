@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::data::sequence::{Numbers, Trace};
 use crate::data::sequence_error::SequenceError;
 use crate::data::words::words;
-use crate::numbers::simd::Lanes;
+use crate::numbers::simd::SimdArray;
 
 /// The level of a loss of 1.
 pub(crate) const TOP: u8 = 255;
@@ -61,11 +61,9 @@ impl<Scale> Loss<Scale> {
             },
         })
     }
-}
 
-impl Loss {
     /// Whether the loss is 0 or 1, and 0 at the end of a sequence.
-    pub(crate) fn is_binary(self) -> bool {
+    pub fn is_binary(&self) -> bool {
         match self {
             Self::Gap | Self::Disagreement => true,
             Self::Given | Self::Absolute { .. } => false,
@@ -74,13 +72,15 @@ impl Loss {
 
     /// Whether the loss is unknown without the true class. (The loss `absolute` needs a
     /// true number, which every sequence must have.)
-    pub fn needs_label(self) -> bool {
+    pub fn needs_label(&self) -> bool {
         match self {
             Self::Gap => true,
             Self::Disagreement | Self::Given | Self::Absolute { .. } => false,
         }
     }
+}
 
+impl Loss {
     /// Whether halting lost anything, computed from the early answer, the full answer and
     /// the right one, if known. `None` if only the right answer could tell, or if the loss
     /// is not about whether answers agree.
@@ -219,7 +219,7 @@ pub(crate) enum Losses {
     /// One bit for each loss.
     Bits(Vec<u64>),
     /// One level for each loss.
-    Levels(Vec<Lanes<u8>>),
+    Levels(Vec<SimdArray<u8>>),
 }
 
 #[cfg(test)]

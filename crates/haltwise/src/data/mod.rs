@@ -14,4 +14,5 @@ pub(crate) mod sequence_error;
 pub(crate) mod survey;
 pub mod terms;
 pub(crate) mod traces;
+pub(crate) mod unit_weights;
 pub(crate) mod words;

@@ -122,7 +122,7 @@ impl Outputs {
     }
 
     /// The number of sequences, and their fingerprint.
-    pub fn record(&self) -> SetSummary {
+    pub fn summary(&self) -> SetSummary {
         self.prints.iter().copied().map(SetSummary::one).sum()
     }
 
@@ -154,6 +154,21 @@ impl Outputs {
         self.ids.push(trace.id().map(Into::into));
         self.more.push(More::of(trace));
         Ok(())
+    }
+
+    /// About how many bytes a sequence takes here.
+    pub(crate) fn bytes_of(trace: &Trace<'_>) -> u64 {
+        let about = trace.about();
+        let numbers = 2 + trace.probs().map_or(0, |_| trace.classes());
+        let rows = [
+            trace.numbers().is_some(),
+            trace.losses().is_some(),
+            about.costs.is_some(),
+        ];
+        let numbers = numbers + rows.into_iter().filter(|given| *given).count();
+        let texts = [trace.id(), about.group, about.unit];
+        let texts: usize = texts.into_iter().flatten().map(str::len).sum();
+        (256 + texts + 4 * numbers * trace.len()) as u64
     }
 
     /// The range of a sequence's steps.
@@ -365,9 +380,12 @@ mod tests {
     fn a_set_has_one_fingerprint_whichever_score_is_judged() {
         let outputs = outputs(5);
         for source in [ScoreSource::MaxProbability, ScoreSource::Margin] {
-            assert_eq!(outputs.traces(&source).unwrap().record(), outputs.record());
+            assert_eq!(
+                outputs.traces(&source).unwrap().summary(),
+                outputs.summary()
+            );
         }
-        assert_ne!(outputs.select(0..4).record(), outputs.record());
+        assert_ne!(outputs.select(0..4).summary(), outputs.summary());
     }
 
     #[test]

@@ -57,8 +57,8 @@ impl Fitting {
     }
 
     /// Which sequences these are.
-    pub(crate) fn record(&self) -> SetSummary {
-        self.0.record()
+    pub(crate) fn summary(&self) -> SetSummary {
+        self.0.summary()
     }
 
     /// Whether every sequence has an id.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use haltwise_stream::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, StepError};
-use haltwise_stream::{Source, Step};
+use haltwise_stream::{ScoreKind, Step};
 
 pub use crate::data::gap_score::GapScore;
 use crate::data::gap_score::Memory;
@@ -72,6 +72,19 @@ impl ScoreSource {
         }
     }
 
+    /// The learned score, if this is one.
+    pub fn learned(&self) -> Option<&GapScore> {
+        match self {
+            Self::Gap(learned) => Some(learned),
+            Self::Confidence | Self::MaxProbability | Self::Margin => None,
+        }
+    }
+
+    /// Whether it is computed from a step's class probabilities alone.
+    pub fn is_of_probs(&self) -> bool {
+        self.live().is_of_probs()
+    }
+
     /// Appends bytes that tell it from every other score.
     pub(crate) fn write_bytes(&self, out: &mut Vec<u8>) {
         out.push(match self {
@@ -80,28 +93,26 @@ impl ScoreSource {
             Self::Margin => 2,
             Self::Gap(_) => 3,
         });
-        if let Self::Gap(learned) = self {
+        if let Some(learned) = self.learned() {
             learned.write_bytes(out);
         }
     }
 
     /// The computation of the score.
-    pub fn live(&self) -> Source<'_> {
+    pub fn live(&self) -> ScoreKind<'_> {
         match self {
-            Self::Confidence => Source::Confidence,
-            Self::MaxProbability => Source::MaxProbability,
-            Self::Margin => Source::Margin,
-            Self::Gap(learned) => Source::Gap(learned.live()),
+            Self::Confidence => ScoreKind::Confidence,
+            Self::MaxProbability => ScoreKind::MaxProbability,
+            Self::Margin => ScoreKind::Margin,
+            Self::Gap(learned) => ScoreKind::Gap(learned.live()),
         }
     }
 
     /// The memory before the first step of a sequence; only a learned score needs room in
     /// it.
     pub(crate) fn memory(&self) -> Memory {
-        match self {
-            Self::Gap(learned) => learned.memory(),
-            Self::Confidence | Self::MaxProbability | Self::Margin => Memory::new(Vec::new()),
-        }
+        let learned = self.learned();
+        learned.map_or_else(|| Memory::new(Vec::new()), GapScore::memory)
     }
 
     /// The scores of a sequence, one per step.
@@ -125,7 +136,7 @@ impl ScoreSource {
         let steps = std::iter::zip(steps, thresholds.values());
         for (t, (step, &threshold)) in steps.enumerate() {
             match source {
-                Source::Gap(learned) if threshold == f32::INFINITY => {
+                ScoreKind::Gap(learned) if threshold == f32::INFINITY => {
                     learned.features().pass(&step, &mut memory)?;
                 }
                 _ if source.score(&step, t, &mut memory)?.get() >= threshold => {

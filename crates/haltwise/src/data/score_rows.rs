@@ -7,7 +7,7 @@
 use fearless_simd::Simd;
 
 use crate::numbers::grid::Grid;
-use crate::numbers::simd::{LANES, Lane, Lanes, mask, ones};
+use crate::numbers::simd::{SIMD_WIDTH, SimdArray, SimdNumber, mask, ones};
 
 /// The most thresholds of a grid whose bins fit a byte; one value is left for "never".
 const MOST_BINS: usize = 255;
@@ -31,10 +31,10 @@ pub(crate) enum Scores<E, B> {
 }
 
 /// Rows of scores, one per step, as a block keeps them.
-pub(crate) type Rows = Scores<Vec<Lanes<f32>>, Vec<Lanes<u8>>>;
+pub(crate) type Rows = Scores<Vec<SimdArray<f32>>, Vec<SimdArray<u8>>>;
 
 /// The scores of all sequences of a block at one step.
-pub(crate) type Row<'a> = Scores<&'a [Lanes<f32>], &'a [Lanes<u8>]>;
+pub(crate) type Row<'a> = Scores<&'a [SimdArray<f32>], &'a [SimdArray<u8>]>;
 
 /// The scores of sequences one after the other, as they arrive.
 pub(crate) type Arrived = Scores<Vec<f32>, Vec<u8>>;
@@ -59,7 +59,7 @@ impl Rows {
 }
 
 /// The highest of some scores, none below 0; simple enough for the compiler to vectorise.
-fn highest(lanes: &Lanes<f32>) -> f32 {
+fn highest(lanes: &SimdArray<f32>) -> f32 {
     let higher = |a: f32, b: f32| if b > a { b } else { a };
     let mut highest = [0.0; 16];
     for sixteen in lanes.as_chunks::<16>().0 {
@@ -87,8 +87,8 @@ impl Row<'_> {
     #[inline(always)]
     pub(crate) fn reach<S: Simd>(&self, simd: S, word: usize, threshold: Threshold) -> u64 {
         match self {
-            Self::Exact(row) => Lane::at_least(simd, &row[word], threshold.exact),
-            Self::Binned(row) => Lane::at_least(simd, &row[word], threshold.bin),
+            Self::Exact(row) => SimdNumber::at_least(simd, &row[word], threshold.exact),
+            Self::Binned(row) => SimdNumber::at_least(simd, &row[word], threshold.bin),
         }
     }
 
@@ -117,12 +117,12 @@ impl Row<'_> {
         match self {
             Self::Exact(row) => {
                 for (reached, scores) in std::iter::zip(reached, *row) {
-                    *reached = Lane::at_least(simd, scores, threshold.exact);
+                    *reached = SimdNumber::at_least(simd, scores, threshold.exact);
                 }
             }
             Self::Binned(row) => {
                 for (reached, bins) in std::iter::zip(reached, *row) {
-                    *reached = Lane::at_least(simd, bins, threshold.bin);
+                    *reached = SimdNumber::at_least(simd, bins, threshold.bin);
                 }
             }
         }
@@ -148,8 +148,8 @@ impl Arrived {
     pub(crate) fn rows(&self, starts: &[usize], steps: usize) -> Rows {
         match self {
             Self::Exact(scores) => {
-                let words = (starts.len() - 1).div_ceil(LANES);
-                let mut rows = vec![[0.0; LANES]; steps * words];
+                let words = (starts.len() - 1).div_ceil(SIMD_WIDTH);
+                let mut rows = vec![[0.0; SIMD_WIDTH]; steps * words];
                 for word in 0..words {
                     turn(scores, of_word(starts, word), 0, |t, lanes| {
                         rows[t * words + word] = *lanes;
@@ -163,9 +163,9 @@ impl Arrived {
 }
 
 /// Makes rows of bytes from sequences stored one after the other.
-pub(crate) fn levels(values: &[u8], starts: &[usize], steps: usize) -> Vec<Lanes<u8>> {
-    let words = (starts.len() - 1).div_ceil(LANES);
-    let mut rows = vec![[0; LANES]; steps * words];
+pub(crate) fn levels(values: &[u8], starts: &[usize], steps: usize) -> Vec<SimdArray<u8>> {
+    let words = (starts.len() - 1).div_ceil(SIMD_WIDTH);
+    let mut rows = vec![[0; SIMD_WIDTH]; steps * words];
     turn_bytes(values, starts, |t, word, lanes| {
         rows[t * words + word] = *lanes;
     });
@@ -174,7 +174,7 @@ pub(crate) fn levels(values: &[u8], starts: &[usize], steps: usize) -> Vec<Lanes
 
 /// Makes rows of bits from sequences of 0 and 1 stored one after the other.
 pub(crate) fn bits(values: &[u8], starts: &[usize], steps: usize) -> Vec<u64> {
-    let words = (starts.len() - 1).div_ceil(LANES);
+    let words = (starts.len() - 1).div_ceil(SIMD_WIDTH);
     let mut rows = vec![0; steps * words];
     turn_bytes(values, starts, |t, word, lanes| {
         rows[t * words + word] = mask(|i| lanes[i] == 1);
@@ -184,8 +184,8 @@ pub(crate) fn bits(values: &[u8], starts: &[usize], steps: usize) -> Vec<u64> {
 
 /// The starts of the sequences of a word, and the end of the last.
 fn of_word(starts: &[usize], word: usize) -> &[usize] {
-    let first = word * LANES;
-    &starts[first..=(starts.len() - 1).min(first + LANES)]
+    let first = word * SIMD_WIDTH;
+    &starts[first..=(starts.len() - 1).min(first + SIMD_WIDTH)]
 }
 
 /// Passes on the values of up to 64 sequences at each of their steps from one on; 0 past
@@ -194,10 +194,10 @@ fn turn<S: Copy + Default>(
     values: &[S],
     starts: &[usize],
     first: usize,
-    mut show: impl FnMut(usize, &Lanes<S>),
+    mut show: impl FnMut(usize, &SimdArray<S>),
 ) {
     let longest = starts.windows(2).map(|ends| ends[1] - ends[0]).max();
-    let mut lanes = [S::default(); LANES];
+    let mut lanes = [S::default(); SIMD_WIDTH];
     for t in first..longest.unwrap_or(0) {
         for (lane, ends) in std::iter::zip(&mut lanes, starts.windows(2)) {
             let at = ends[0] + t;
@@ -213,15 +213,15 @@ fn turn<S: Copy + Default>(
 
 /// The same for bytes, word after word: eight steps of eight sequences at a time, as long
 /// as all 64 have them.
-fn turn_bytes(values: &[u8], starts: &[usize], mut show: impl FnMut(usize, usize, &Lanes<u8>)) {
-    for word in 0..(starts.len() - 1).div_ceil(LANES) {
+fn turn_bytes(values: &[u8], starts: &[usize], mut show: impl FnMut(usize, usize, &SimdArray<u8>)) {
+    for word in 0..(starts.len() - 1).div_ceil(SIMD_WIDTH) {
         let starts = of_word(starts, word);
         let shortest = starts.windows(2).map(|ends| ends[1] - ends[0]).min();
         let squares = match starts.len() - 1 {
-            LANES => shortest.unwrap_or(0) / 8,
+            SIMD_WIDTH => shortest.unwrap_or(0) / 8,
             _ => 0,
         };
-        let mut rows = [[0; LANES]; 8];
+        let mut rows = [[0; SIMD_WIDTH]; 8];
         for square in 0..squares {
             let (groups, _) = starts.as_chunks::<8>();
             for (group, starts) in groups.iter().enumerate() {
@@ -325,13 +325,13 @@ mod tests {
             let floats = Arrived::Exact(values.iter().copied().map(f32::from).collect());
             let odd: Vec<u8> = values.iter().map(|v| v % 2).collect();
             let bits = bits(&odd, &starts, steps);
-            let words = lengths.len().div_ceil(LANES);
+            let words = lengths.len().div_ceil(SIMD_WIDTH);
             let rows = (floats.rows(&starts, steps), Arrived::Binned(values).rows(&starts, steps));
             let (Rows::Exact(exact), Rows::Binned(binned)) = rows else { unreachable!() };
             for (i, &length) in lengths.iter().enumerate() {
                 for t in 0..steps {
                     let expected = if t < length { name(i, t) } else { 0 };
-                    let (row, lane) = (t * words + i / LANES, i % LANES);
+                    let (row, lane) = (t * words + i / SIMD_WIDTH, i % SIMD_WIDTH);
                     prop_assert_eq!(binned[row][lane], expected);
                     prop_assert_eq!(exact[row][lane], f32::from(expected));
                     prop_assert_eq!(bits[row] >> lane & 1, u64::from(expected % 2));

@@ -77,6 +77,15 @@ pub(super) enum Fault {
          before looking at the traces"
     )]
     HeavyWeight { weight: f64, bound: f64 },
+    #[error(
+        "sequences of the unit `{unit}` have the weights {before} and {weight}; a unit is taken whole \
+         or left out whole, so give all of its sequences one weight"
+    )]
+    UnevenUnit {
+        unit: String,
+        before: f64,
+        weight: f64,
+    },
     #[error("{found} values for {steps} steps; each step needs one")]
     PerStep { found: usize, steps: usize },
     #[error("these sets cannot be joined: their scores were computed or binned in different ways")]
@@ -135,6 +144,17 @@ impl SequenceError {
     /// The weight is above the bound.
     pub(crate) fn heavy(weight: f64, bound: f64) -> Self {
         Fault::HeavyWeight { weight, bound }.into()
+    }
+
+    /// The weight differs from that of another sequence of the unit.
+    pub(crate) fn uneven_unit(unit: &str, before: f64, weight: f64) -> Self {
+        let unit = unit.to_owned();
+        Fault::UnevenUnit {
+            unit,
+            before,
+            weight,
+        }
+        .into()
     }
 
     /// Some sequences have scores and others have none.

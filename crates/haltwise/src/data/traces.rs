@@ -19,7 +19,7 @@ use crate::data::score_rows::{Arrived, Row, Rows, Threshold, bits, fits_byte, le
 use crate::data::sequence::Trace;
 use crate::data::sequence_error::SequenceError;
 use crate::numbers::grid::Grid;
-use crate::numbers::simd::{LANES, Lanes, mask};
+use crate::numbers::simd::{SIMD_WIDTH, SimdArray, mask};
 use haltwise_stream::StepError;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -53,7 +53,7 @@ pub(crate) struct Block {
     /// `steps` rows of losses.
     losses: Losses,
     /// The 0-based last step of each sequence; 0 past the last sequence.
-    pub(crate) last: Vec<Lanes<u32>>,
+    pub(crate) last: Vec<SimdArray<u32>>,
     /// Whether all sequences have `steps` steps.
     pub(crate) equal_lengths: bool,
     /// The key that each sequence is split by: a hash of its unit, its id or its position.
@@ -86,14 +86,16 @@ impl Block {
     #[inline(always)]
     pub(crate) fn loss(&self, t: usize, i: usize) -> u8 {
         match &self.losses {
-            Losses::Levels(rows) => rows[t * self.words() + i / LANES][i % LANES],
-            Losses::Gaps | Losses::Bits(_) => (self.gaps(t, i / LANES) >> (i % LANES) & 1) as u8,
+            Losses::Levels(rows) => rows[t * self.words() + i / SIMD_WIDTH][i % SIMD_WIDTH],
+            Losses::Gaps | Losses::Bits(_) => {
+                (self.gaps(t, i / SIMD_WIDTH) >> (i % SIMD_WIDTH) & 1) as u8
+            }
         }
     }
 
     /// The levels of 64 sequences at step `t`, if levels are kept.
     #[inline(always)]
-    pub(crate) fn levels(&self, t: usize, word: usize) -> Option<&Lanes<u8>> {
+    pub(crate) fn levels(&self, t: usize, word: usize) -> Option<&SimdArray<u8>> {
         match &self.losses {
             Losses::Levels(rows) => Some(&rows[t * self.words() + word]),
             Losses::Gaps | Losses::Bits(_) => None,
@@ -109,8 +111,8 @@ impl Block {
     /// The lanes of a word that hold a sequence.
     #[inline(always)]
     pub(crate) fn valid(&self, word: usize) -> u64 {
-        match self.len - word * LANES {
-            1..LANES => (1 << (self.len % LANES)) - 1,
+        match self.len - word * SIMD_WIDTH {
+            1..SIMD_WIDTH => (1 << (self.len % SIMD_WIDTH)) - 1,
             _ => !0,
         }
     }
@@ -153,11 +155,11 @@ impl Block {
         &self,
         mut visit: impl FnMut(usize, &[f32], &[u32]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let most = self.len.min(LANES);
+        let most = self.len.min(SIMD_WIDTH);
         let mut scores = vec![0.0; most * self.steps];
         let mut right = vec![0; most * self.steps];
         for word in 0..self.words() {
-            let lanes = (self.len - word * LANES).min(LANES);
+            let lanes = (self.len - word * SIMD_WIDTH).min(SIMD_WIDTH);
             for t in 0..self.steps {
                 let bits = self.correct(t)[word];
                 let row = self.scores(t);
@@ -168,7 +170,7 @@ impl Block {
                 }
             }
             for lane in 0..lanes {
-                let i = word * LANES + lane;
+                let i = word * SIMD_WIDTH + lane;
                 let start = lane * self.steps;
                 let steps = start..start + self.last(i) as usize + 1;
                 visit(i, &scores[steps.clone()], &right[steps])?;
@@ -179,18 +181,18 @@ impl Block {
 
     /// The 0-based last step of sequence `i`.
     pub(crate) fn last(&self, i: usize) -> u32 {
-        self.last[i / LANES][i % LANES]
+        self.last[i / SIMD_WIDTH][i % SIMD_WIDTH]
     }
 
     /// The score of sequence `i` at step `t`, on the grid it was binned on.
     fn score(&self, i: usize, t: usize, grid: Option<&Grid>) -> f32 {
-        self.scores(t).score(i / LANES, i % LANES, grid)
+        self.scores(t).score(i / SIMD_WIDTH, i % SIMD_WIDTH, grid)
     }
 }
 
 /// Bit `i` of a row of bits.
 pub(crate) fn bit(row: &[u64], i: usize) -> bool {
-    row[i / LANES] >> (i % LANES) & 1 == 1
+    row[i / SIMD_WIDTH] >> (i % SIMD_WIDTH) & 1 == 1
 }
 
 /// What a classifier said about a set of sequences: at every step a score and
@@ -258,7 +260,7 @@ impl Traces {
     }
 
     /// The number of sequences, and their fingerprint.
-    pub fn record(&self) -> SetSummary {
+    pub fn summary(&self) -> SetSummary {
         SetSummary {
             sequences: self.len as u64,
             fingerprint: self.blocks.iter().map(|b| b.fingerprint).sum(),
@@ -575,7 +577,7 @@ impl TracesBuilder {
     fn close_block(&mut self) {
         let len = self.keys.len();
         let steps = std::mem::take(&mut self.steps);
-        let words = len.div_ceil(LANES);
+        let words = len.div_ceil(SIMD_WIDTH);
         let scores = self.scores.rows(&self.starts, steps);
         let mut block = Block {
             start: self.start(),
@@ -592,13 +594,13 @@ impl TracesBuilder {
                 }
                 _ => Losses::Levels(levels(&self.losses, &self.starts, steps)),
             },
-            last: vec![[0; LANES]; words],
+            last: vec![[0; SIMD_WIDTH]; words],
             equal_lengths: self.correct.len() == steps * len,
             keys: std::mem::take(&mut self.keys),
             fingerprint: std::mem::take(&mut self.fingerprint),
         };
         for (i, ends) in self.starts.windows(2).enumerate() {
-            let (word, lane) = (i / LANES, i % LANES);
+            let (word, lane) = (i / SIMD_WIDTH, i % SIMD_WIDTH);
             block.full[word] |= u64::from(self.correct[ends[1] - 1]) << lane;
             block.last[word][lane] = (ends[1] - ends[0] - 1) as u32;
         }

@@ -198,10 +198,9 @@ impl Units {
         let screen = drawn(screen, aside, rng, false);
         let plan = plan.clone().for_others().unweighted();
         let found = plan.calibrate(Inputs {
-            traces: &certify,
             fit: plan.fits().then_some(&fit),
             screen: plan.screens().then_some(&screen),
-            classifier: None,
+            ..Inputs::one(&certify)
         })?;
         Ok(found.rule)
     }

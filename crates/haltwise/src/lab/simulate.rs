@@ -10,7 +10,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use crate::data::traces::Traces;
-pub use crate::lab::synthetic::{DrawnSequence, StandIn};
+pub use crate::lab::synthetic::{DrawnSequence, SyntheticClassifier};
 use crate::numbers::alpha_delta::Alpha;
 use crate::numbers::thresholds::Thresholds;
 use crate::testing::fixed_sequence::Promise;
@@ -247,7 +247,7 @@ mod tests {
     #[test]
     fn the_same_seed_draws_the_same_traces() {
         let process = &Process::hard_cases(Alpha::default())[4];
-        let print = |seed| process.draw(100, seed).record();
+        let print = |seed| process.draw(100, seed).summary();
         assert_eq!(print(3), print(3));
         assert_ne!(print(3), print(4));
     }

@@ -13,14 +13,14 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 /// every machine rounds alike. So the same seed gives the same numbers, in any order, on
 /// any machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StandIn {
+pub struct SyntheticClassifier {
     shortest: usize,
     longest: usize,
     drift: f64,
     seed: u64,
 }
 
-/// One sequence of a [`StandIn`]; its buffers are reused.
+/// One sequence of a [`SyntheticClassifier`]; its buffers are reused.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DrawnSequence {
     /// The true class.
@@ -31,7 +31,7 @@ pub struct DrawnSequence {
     pub scores: Vec<f32>,
 }
 
-impl StandIn {
+impl SyntheticClassifier {
     /// Sequences of `shortest` to `longest` steps (at least one), all lengths equally
     /// likely.
     pub fn new(shortest: usize, longest: usize, seed: u64) -> Self {
@@ -78,29 +78,29 @@ fn noise(word: u64) -> f64 {
 mod tests {
     use super::*;
 
-    fn drawn(stand_in: StandIn, number: u64) -> DrawnSequence {
+    fn drawn(synthetic: SyntheticClassifier, number: u64) -> DrawnSequence {
         let mut sequence = DrawnSequence::default();
-        stand_in.draw(number, &mut sequence);
+        synthetic.draw(number, &mut sequence);
         sequence
     }
 
     #[test]
     fn a_sequence_depends_on_its_number_and_the_seed_alone() {
-        let stand_in = StandIn::new(3, 30, 7);
-        let mut reused = drawn(stand_in, 5);
-        stand_in.draw(6, &mut reused);
-        assert_eq!(reused, drawn(stand_in, 6));
-        assert_ne!(reused, drawn(stand_in, 5));
-        assert_ne!(reused, drawn(StandIn::new(3, 30, 8), 6));
+        let synthetic = SyntheticClassifier::new(3, 30, 7);
+        let mut reused = drawn(synthetic, 5);
+        synthetic.draw(6, &mut reused);
+        assert_eq!(reused, drawn(synthetic, 6));
+        assert_ne!(reused, drawn(synthetic, 5));
+        assert_ne!(reused, drawn(SyntheticClassifier::new(3, 30, 8), 6));
     }
 
     #[test]
     fn lengths_and_scores_are_in_range_and_the_end_is_mostly_right() {
-        let stand_in = StandIn::new(2, 20, 0);
+        let synthetic = SyntheticClassifier::new(2, 20, 0);
         let mut right = 0;
         let mut lengths = std::collections::BTreeSet::new();
         for number in 0..2_000 {
-            let sequence = drawn(stand_in, number);
+            let sequence = drawn(synthetic, number);
             lengths.insert(sequence.scores.len());
             assert!(sequence.scores.iter().all(|s| (0.5..=1.0).contains(s)));
             assert_eq!(sequence.predictions.len(), sequence.scores.len());
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_the_same_on_every_machine() {
-        let sequence = drawn(StandIn::new(4, 4, 1), 1);
+        let sequence = drawn(SyntheticClassifier::new(4, 4, 1), 1);
         let bits: Vec<u32> = sequence.scores.iter().map(|s| s.to_bits()).collect();
         let expected = vec![1_064_883_270, 1_064_842_440, 1_065_138_407, 1_065_163_414];
         assert_eq!((sequence.label, bits), (1, expected));

@@ -4,7 +4,7 @@ use fearless_simd::prelude::*;
 use fearless_simd::{dispatch, f32x16, u32x16};
 use serde::{Deserialize, Serialize};
 
-use crate::numbers::simd::{LANES, Lanes, ones};
+use crate::numbers::simd::{SIMD_WIDTH, SimdArray, ones};
 
 /// The thresholds 0, Δ, 2Δ, …, 1, as the `f32` numbers that scores are
 /// compared with.
@@ -76,11 +76,11 @@ impl Grid {
     /// Compiled once for each instruction set that a CPU may have.
     #[inline(always)]
     fn extend_lanes<S: Simd>(&self, simd: S, scores: &[f32], out: &mut Vec<u8>) {
-        let (whole, rest) = scores.as_chunks::<LANES>();
+        let (whole, rest) = scores.as_chunks::<SIMD_WIDTH>();
         for lanes in whole {
             out.extend(self.bins(simd, lanes, !0).map(|bin| bin as u8));
         }
-        let mut lanes = [0.0; LANES];
+        let mut lanes = [0.0; SIMD_WIDTH];
         lanes[..rest.len()].copy_from_slice(rest);
         let bins = self
             .bins(simd, &lanes, (1 << rest.len()) - 1)
@@ -90,8 +90,13 @@ impl Grid {
 
     /// The bins of 64 scores; only the lanes in `wanted` are guaranteed.
     #[inline(always)]
-    pub(crate) fn bins<S: Simd>(&self, simd: S, scores: &Lanes<f32>, wanted: u64) -> Lanes<u16> {
-        let (mut bins, mut unsure) = ([0; LANES], 0);
+    pub(crate) fn bins<S: Simd>(
+        &self,
+        simd: S,
+        scores: &SimdArray<f32>,
+        wanted: u64,
+    ) -> SimdArray<u16> {
+        let (mut bins, mut unsure) = ([0; SIMD_WIDTH], 0);
         for (i, scores) in scores.as_chunks::<32>().0.iter().enumerate() {
             let (low, unsure_low) = self.guess(simd, &scores[..16]);
             let (high, unsure_high) = self.guess(simd, &scores[16..]);
@@ -184,7 +189,7 @@ mod tests {
                 let expected = grid.thresholds().iter().rposition(|&e| score >= e).unwrap();
                 prop_assert_eq!(grid.bin(score), expected);
                 let level = fearless_simd::Level::new();
-                let bins = dispatch!(level, simd => grid.bins(simd, &[score; LANES], 1 << 5));
+                let bins = dispatch!(level, simd => grid.bins(simd, &[score; SIMD_WIDTH], 1 << 5));
                 prop_assert_eq!(usize::from(bins[5]), expected);
             }
         }

@@ -4,29 +4,29 @@ use fearless_simd::prelude::*;
 use fearless_simd::{f32x16, u8x64, u32x16};
 
 /// How many sequences share a word.
-pub(crate) const LANES: usize = 64;
+pub(crate) const SIMD_WIDTH: usize = 64;
 
 /// One number for each of 64 sequences.
-pub(crate) type Lanes<T> = [T; LANES];
+pub(crate) type SimdArray<T> = [T; SIMD_WIDTH];
 
 /// Numbers that are compared 64 at a time.
-pub(crate) trait Lane: Copy + PartialOrd {
+pub(crate) trait SimdNumber: Copy + PartialOrd {
     /// One bit per lane: is the number at least this?
-    fn at_least<S: Simd>(simd: S, lanes: &Lanes<Self>, least: Self) -> u64;
+    fn at_least<S: Simd>(simd: S, lanes: &SimdArray<Self>, least: Self) -> u64;
 }
 
-impl Lane for u8 {
+impl SimdNumber for u8 {
     #[inline(always)]
-    fn at_least<S: Simd>(simd: S, lanes: &Lanes<Self>, least: Self) -> u64 {
+    fn at_least<S: Simd>(simd: S, lanes: &SimdArray<Self>, least: Self) -> u64 {
         u8x64::load_array_ref(simd, lanes)
             .simd_ge(least)
             .to_bitmask()
     }
 }
 
-impl Lane for f32 {
+impl SimdNumber for f32 {
     #[inline(always)]
-    fn at_least<S: Simd>(simd: S, lanes: &Lanes<Self>, least: Self) -> u64 {
+    fn at_least<S: Simd>(simd: S, lanes: &SimdArray<Self>, least: Self) -> u64 {
         let mut bits = 0;
         for (i, sixteen) in lanes.as_chunks::<16>().0.iter().enumerate() {
             let reached = f32x16::load_array_ref(simd, sixteen).simd_ge(least);
@@ -36,9 +36,9 @@ impl Lane for f32 {
     }
 }
 
-impl Lane for u32 {
+impl SimdNumber for u32 {
     #[inline(always)]
-    fn at_least<S: Simd>(simd: S, lanes: &Lanes<Self>, least: Self) -> u64 {
+    fn at_least<S: Simd>(simd: S, lanes: &SimdArray<Self>, least: Self) -> u64 {
         let mut bits = 0;
         for (i, sixteen) in lanes.as_chunks::<16>().0.iter().enumerate() {
             let reached = u32x16::load_array_ref(simd, sixteen).simd_ge(least);
@@ -51,7 +51,7 @@ impl Lane for u32 {
 /// One bit per lane: does the condition hold? Simple enough for the compiler to vectorise.
 #[inline(always)]
 pub(crate) fn mask(holds: impl Fn(usize) -> bool) -> u64 {
-    let mut bytes = [0_u8; LANES];
+    let mut bytes = [0_u8; SIMD_WIDTH];
     for (i, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from(holds(i));
     }
@@ -84,15 +84,15 @@ mod tests {
     #[test]
     fn lanes_are_compared_each_for_itself() {
         let level = fearless_simd::Level::new();
-        let lanes: Lanes<u8> = std::array::from_fn(|i| (i * 89 % 256) as u8);
+        let lanes: SimdArray<u8> = std::array::from_fn(|i| (i * 89 % 256) as u8);
         for least in [0, 1, 127, 128, 200, 255] {
             let expected = mask(|i| lanes[i] >= least);
             let (wide, scores) = (lanes.map(u32::from), lanes.map(f32::from));
             dispatch!(level, simd => {
-                assert_eq!(Lane::at_least(simd, &lanes, least), expected);
-                assert_eq!(Lane::at_least(simd, &wide, u32::from(least)), expected);
-                assert_eq!(Lane::at_least(simd, &scores, f32::from(least)), expected);
-                assert_eq!(Lane::at_least(simd, &scores, f32::INFINITY), 0);
+                assert_eq!(SimdNumber::at_least(simd, &lanes, least), expected);
+                assert_eq!(SimdNumber::at_least(simd, &wide, u32::from(least)), expected);
+                assert_eq!(SimdNumber::at_least(simd, &scores, f32::from(least)), expected);
+                assert_eq!(SimdNumber::at_least(simd, &scores, f32::INFINITY), 0);
             });
         }
     }

@@ -197,9 +197,9 @@ options! {
     /// How to find the rule.
     method: Option<Method> = "adaptive";
 
-    /// What says how safe it is to stop.
+    /// The score, which says how safe it is to stop.
     score: Option<ScoreSource<()>> =
-        "what the traces carry; with the method adaptive, that or the learned one, whichever promises to halt earlier";
+        "the score of the traces; with the method adaptive, that or the learned one, whichever promises to halt earlier";
 
     /// The share of the traces that is set aside to fit to, if no others are given.
     fit_fraction: Option<f64> = "0.3"
@@ -225,7 +225,7 @@ options! {
         where |ask| !ask.method().fits()
             => "goes with the paper's methods only: the thresholds of adaptive are not on a grid";
 
-    /// With the methods conditional and screen-only: what screening asks of a threshold.
+    /// With the methods conditional and screen-only: how to choose a threshold.
     screen_by: Option<ScreenBy> = "risk"
         where |ask| ask.method().screens()
             => "goes with the methods conditional and screen-only only";
@@ -237,7 +237,7 @@ options! {
         where |ask| ask.method().fits()
             => "goes with the method adaptive only: each of the paper's makes one of the two";
 
-    /// What stopping early may lose.
+    /// The loss that stopping early may cause.
     loss: Option<Loss<()>> = "gap";
 
     /// With the loss absolute: how much further from the truth counts as a loss of 1.
@@ -245,32 +245,33 @@ options! {
         where |ask| matches!(ask.loss, Some(Loss::Absolute { .. }))
             => "goes with the loss absolute only";
 
-    /// Promise it separately for each value of this column, such as a hospital or a device, or of
-    /// the true `label`.
+    /// Guarantee the promise separately for each value of this column, such as a hospital or a
+    /// device, or for each true class (`label`).
     by: Option<String>;
 
-    /// Sequences with the same value in this column, such as a patient or a driver, are one draw:
-    /// they are split and certified as a whole.
+    /// Count all sequences with the same value in this column, such as a patient or a driver, as
+    /// one draw. They are split and certified as a whole.
     unit: Option<String>;
 
-    /// Promise it for a declared shift: this column says how much more often each sequence occurs
-    /// where the rule will be used.
+    /// Guarantee the promise for a declared shift. This column says how much more often each
+    /// sequence occurs where the rule will be used.
     weight: Option<String>;
 
-    /// With `weight`: the largest weight allowed. About one trace in so many counts.
+    /// With `weight`: the largest weight allowed. With bound B and a mean weight of 1, about one
+    /// trace in B is used.
     weight_bound: Option<f64>
         where |ask| ask.weight.is_some() => "goes with a column of weights only";
 
-    /// What reading a step costs: a column with a cost per step, or costs such as 1,1,4, of which the
-    /// last also holds for later steps. The rule then minimises the cost instead of the halt time.
+    /// The cost of reading a step: a column with a cost per step, or costs such as 1,1,4. The last
+    /// cost applies to all later steps. The rule then minimises the cost instead of the halt time.
     cost: Option<Cost> = "every step as much"
         where |ask| ask.method().fits()
             => "goes with the method adaptive only: the paper's halt as early as they can, whatever that costs";
 
     Evidence:
 
-    /// Certify more than once while traces come in: after so many of them in all, those that
-    /// propose the rules among them. Each look has an equal share of `delta`.
+    /// Certify when the number of traces reaches each N. N includes the traces used to propose
+    /// rules. Each look has an equal share of `delta`.
     looks: Vec<u64>
         where |ask| ask.method() != Method::ScreenOnly => "goes with methods that promise something";
 }

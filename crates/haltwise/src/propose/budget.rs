@@ -173,13 +173,13 @@ pub(super) enum Kind<'k> {
 }
 
 /// The budgets of all levels.
-pub(super) struct Levels {
+pub(super) struct Budgets {
     pub(super) certifying: usize,
     pub(super) budgets: [Budget; LEVELS.len()],
     pub(super) strict: [Budget; STRICT_LEVELS.len()],
 }
 
-impl Levels {
+impl Budgets {
     /// Computes the budgets; `first` is the level that curves are screened for.
     pub(super) fn new(certifying: usize, first: f64, kind: Kind<'_>) -> Self {
         let budget = |level: f64| {
@@ -228,7 +228,7 @@ pub(super) enum Limited {
 }
 
 impl Limited {
-    pub(super) fn of<'l>(&self, levels: &'l Levels, scale: f64) -> Limit<'l> {
+    pub(super) fn of<'l>(&self, levels: &'l Budgets, scale: f64) -> Limit<'l> {
         match *self {
             Self::Bold(0) => levels.bold(0, 1.0),
             Self::Bold(i) => levels.bold(i, scale),

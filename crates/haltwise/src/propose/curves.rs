@@ -6,7 +6,7 @@ use haltwise_stream::probability;
 use libm::log as ln;
 use rayon::prelude::*;
 
-use super::budget::{LEVELS, Levels, Limited, STRICT_LEVELS};
+use super::budget::{Budgets, LEVELS, Limited, STRICT_LEVELS};
 use super::families::ScoredSource;
 use super::fit::FEW;
 use super::views::{Group, View};
@@ -91,7 +91,7 @@ pub(super) struct Screen<'v> {
 /// The fitting traces of a group.
 struct Screened<'v> {
     traces: Traces,
-    levels: &'v Levels,
+    levels: &'v Budgets,
     scale: f64,
 }
 

@@ -213,7 +213,7 @@ impl Proposal {
             false => Proof::Bets(Profile::default()),
         };
         let mut costs = None;
-        let fitted_on = fitting.map(Fitting::record);
+        let fitted_on = fitting.map(Fitting::summary);
         let whole = |kind, candidates| {
             vec![Family {
                 kind,
@@ -260,7 +260,7 @@ impl Proposal {
             score,
             classifier: None,
             fitted_on,
-            screened_on: screening.map(|groups| groups.iter().map(|g| g.record()).sum()),
+            screened_on: screening.map(|groups| groups.iter().map(|g| g.summary()).sum()),
             all: None,
             aside: None,
             others: Others::default(),

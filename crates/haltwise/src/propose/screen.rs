@@ -20,7 +20,7 @@ use crate::data::traces::{Block, Traces};
 use crate::numbers::alpha_delta::{Alpha, Delta};
 use crate::numbers::counts::{Counts, add_counts};
 use crate::numbers::grid::Grid;
-use crate::numbers::simd::{LANES, Lane, Lanes, ones};
+use crate::numbers::simd::{SIMD_WIDTH, SimdArray, SimdNumber, ones};
 use crate::numbers::thresholds::Thresholds;
 use crate::plan::ScreenBy;
 use crate::tables::table::MOST_BLOCKS;
@@ -203,7 +203,7 @@ impl Tally {
         let thresholds = grid.thresholds().len();
         Self {
             thresholds,
-            cells: vec![[0; COPIES]; 2 * thresholds + LANES / COPIES],
+            cells: vec![[0; COPIES]; 2 * thresholds + SIMD_WIDTH / COPIES],
             ended: Counts::default(),
             levels: Vec::new(),
         }
@@ -234,7 +234,7 @@ impl Tally {
             let go_on = if block.equal_lengths {
                 if t + 1 == block.steps { 0 } else { !0 }
             } else {
-                Lane::at_least(simd, &block.last[word], t as u32 + 1)
+                SimdNumber::at_least(simd, &block.last[word], t as u32 + 1)
             };
             let ends = *running & !go_on;
             ended.halted += u64::from(ends.count_ones());
@@ -298,12 +298,12 @@ impl Tally {
 #[inline(always)]
 fn cells_of<S: Simd>(
     simd: S,
-    bins: &Lanes<u16>,
+    bins: &SimdArray<u16>,
     gaps: u64,
     counted: u64,
     aside: u16,
-) -> Lanes<u16> {
-    let mut cells: Lanes<u16> = std::array::from_fn(|i| aside + (i / COPIES) as u16);
+) -> SimdArray<u16> {
+    let mut cells: SimdArray<u16> = std::array::from_fn(|i| aside + (i / COPIES) as u16);
     for (half, cells) in cells.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let bins = u16x32::from_slice(simd, &bins[32 * half..32 * half + 32]);
         let gaps = mask16x32::from_bitmask(simd, gaps >> (32 * half));
@@ -344,7 +344,7 @@ impl<'a> BinsOf<'a> {
 
     /// The new bins of scores that are already binned.
     #[inline(always)]
-    fn again(&self, bins: &Lanes<u8>) -> Lanes<u16> {
+    fn again(&self, bins: &SimdArray<u8>) -> SimdArray<u16> {
         if self.table.is_empty() {
             return bins.map(u16::from);
         }

@@ -60,14 +60,13 @@ impl Shares {
         let row = SHARES.iter().find(|(below, _)| fitted < *below);
         let (_, shares) = row.unwrap_or(&SHARES[2]);
         // If the learned score is requested, no other score is tried: the curves have its share.
-        match plan.score() {
-            Some(ScoreSource::Gap(())) => Self {
+        match plan.score().map(ScoreSource::plain) {
+            Some(None) => Self {
                 best: shares.best + shares.plain,
                 plain: 0.0,
                 ..*shares
             },
-            Some(ScoreSource::Confidence | ScoreSource::MaxProbability | ScoreSource::Margin)
-            | None => *shares,
+            Some(Some(_)) | None => *shares,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use haltwise_stream::StepError;
 
-use super::budget::{Kind, Levels};
+use super::budget::{Budgets, Kind};
 use super::fit::right_share;
 use super::shares::few_labels;
 use crate::data::loss::{Loss, Measure, TOP};
@@ -41,7 +41,7 @@ impl View {
 /// The sequences of a group, and what the test allows it.
 pub(super) struct Group {
     pub(super) members: Vec<usize>,
-    pub(super) levels: Levels,
+    pub(super) levels: Budgets,
 }
 
 /// Returns how the test will be made, and the views of the fitting traces for it. If there
@@ -76,7 +76,7 @@ pub(super) fn views(
                     true => n * units(outputs, &members) as f64 / members.len().max(1) as f64,
                     false => n,
                 };
-                let levels = Levels::new((n as usize).max(1), share * aim, kind);
+                let levels = Budgets::new((n as usize).max(1), share * aim, kind);
                 Group { members, levels }
             })
             .collect(),

@@ -6,7 +6,7 @@
 
 use super::{FamilyKind, RuleRecord, Test, TestedFamily};
 use crate::data::identity::{Fingerprint, SetSummary};
-use crate::data::score::ScoreSource;
+use crate::data::score::GapScore;
 use crate::numbers::alpha_delta::Delta;
 use crate::numbers::binomial::tail_cost;
 use crate::plan::Method;
@@ -33,10 +33,8 @@ impl RuleRecord {
             let found = self.thresholds.t_max();
             return Some(format!("{found} thresholds for t_max {}", self.t_max));
         }
-        let fitted = match &self.score {
-            ScoreSource::Gap(score) => Some(score.classes()).filter(|&k| k > 0),
-            ScoreSource::Confidence | ScoreSource::MaxProbability | ScoreSource::Margin => None,
-        };
+        let fitted = self.score.learned().map(GapScore::classes);
+        let fitted = fitted.filter(|&k| k > 0);
         let known = self.classes.or(fitted);
         if known == Some(0) || fitted.is_some() && known != fitted {
             return Some("its score was fitted to another number of classes".into());

@@ -9,7 +9,7 @@ use crate::data::loss::TOP;
 use crate::data::score_rows::Threshold;
 use crate::data::traces::{Block, Traces};
 use crate::numbers::counts::Counts;
-use crate::numbers::simd::{LANES, Lane, Lanes, ones};
+use crate::numbers::simd::{SIMD_WIDTH, SimdArray, SimdNumber, ones};
 use crate::tables::candidates::Candidates;
 use crate::tables::halting::{Halt, halts};
 use crate::tables::moments::Moments;
@@ -198,8 +198,8 @@ pub(crate) fn count_walk(
 
 /// Where each sequence of a block halts, and its loss there.
 struct Walk {
-    step: Vec<Lanes<u32>>,
-    level: Vec<Lanes<u8>>,
+    step: Vec<SimdArray<u32>>,
+    level: Vec<SimdArray<u8>>,
 }
 
 /// One, and the powers of a level.
@@ -211,11 +211,11 @@ fn one(level: u8) -> [i64; 4] {
 
 impl Walk {
     fn at_end(block: &Block, halted: &mut [[i64; 4]]) -> Self {
-        let mut level = vec![[0; LANES]; block.words()];
+        let mut level = vec![[0; SIMD_WIDTH]; block.words()];
         for i in 0..block.len {
             let last = block.last(i) as usize;
             let found = block.loss(last, i);
-            level[i / LANES][i % LANES] = found;
+            level[i / SIMD_WIDTH][i % SIMD_WIDTH] = found;
             let one = one(found);
             for k in 0..4 {
                 halted[last][k] += one[k];
@@ -244,7 +244,7 @@ impl Walk {
             let later = if block.equal_lengths {
                 block.valid(word)
             } else {
-                Lane::at_least(simd, &block.last[word], t as u32 + 1)
+                SimdNumber::at_least(simd, &block.last[word], t as u32 + 1)
             };
             let moves = later & scores.reach(simd, word, threshold);
             if moves == 0 {

@@ -102,6 +102,12 @@ pub enum EvidenceError {
          sequences of a unit together"
     )]
     CutUnit,
+    /// Sequences of one unit have different weights.
+    #[error(
+        "sequences of one unit have different weights; a unit is taken whole or left out whole, so \
+         give all of its sequences one weight"
+    )]
+    UnevenUnit,
     /// A group was not known when the candidates were made.
     #[error(
         "the group {0:?} was not there when the candidates were made, so nothing can be promised \
@@ -129,9 +135,7 @@ pub enum EvidenceError {
 impl EvidenceError {
     pub(crate) fn other_score(found: &ScoreSource, expected: &ScoreSource) -> Self {
         // Two learned scores can have the same description and differ.
-        let are_learned = [found, expected]
-            .iter()
-            .all(|s| matches!(s, ScoreSource::Gap(_)));
+        let are_learned = [found, expected].iter().all(|s| s.learned().is_some());
         let expected = if are_learned {
             "another such fit".into()
         } else {

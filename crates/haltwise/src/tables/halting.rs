@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use crate::data::score_rows::Threshold;
 use crate::data::traces::{Block, Traces, bit};
-use crate::numbers::simd::{LANES, ones};
+use crate::numbers::simd::{SIMD_WIDTH, ones};
 use crate::numbers::thresholds::Thresholds;
 
 /// Where one sequence halts, and what that costs.
@@ -53,7 +53,7 @@ fn halts_of_block_in<S: Simd>(simd: S, thresholds: &[Threshold], block: &Block) 
         }
     }
     let halt = |i: usize| {
-        let step = steps[i / LANES][i % LANES];
+        let step = steps[i / SIMD_WIDTH][i % SIMD_WIDTH];
         Halt {
             step,
             early_is_right: bit(block.correct(step as usize), i),

@@ -14,7 +14,7 @@ use crate::data::score_rows::{Row, Threshold};
 use crate::data::traces::{Block, Traces};
 use crate::numbers::counts::{Counts, add_counts};
 use crate::numbers::grid::Grid;
-use crate::numbers::simd::{LANES, Lane, Lanes, mask, ones};
+use crate::numbers::simd::{SIMD_WIDTH, SimdArray, SimdNumber, mask, ones};
 use crate::numbers::thresholds::Thresholds;
 use crate::tables::by_level;
 use crate::tables::candidates::{Candidates, Family};
@@ -261,7 +261,7 @@ fn count_staircases(block: &Block, grid: &Grid, t_max: usize, counts: &mut [Coun
 fn climb<'a, S: Copy + PartialOrd + 'a>(
     block: &Block,
     edges: &[S],
-    row: impl Fn(usize) -> &'a [Lanes<S>],
+    row: impl Fn(usize) -> &'a [SimdArray<S>],
     bin: impl Fn(S) -> usize,
     t_max: usize,
     counts: &mut [Counts],
@@ -270,8 +270,8 @@ fn climb<'a, S: Copy + PartialOrd + 'a>(
     let mut marks = vec![0_u64; top + 1];
     // The threshold that each sequence must reach next to climb, and its index, which is
     // also the number of thresholds it has reached.
-    let mut next: Vec<Lanes<S>> = vec![[edges[0]; LANES]; block.words()];
-    let mut reached: Vec<Lanes<u16>> = vec![[0; LANES]; block.words()];
+    let mut next: Vec<SimdArray<S>> = vec![[edges[0]; SIMD_WIDTH]; block.words()];
+    let mut reached: Vec<SimdArray<u16>> = vec![[0; SIMD_WIDTH]; block.words()];
     for t in 0..block.steps {
         marks.fill(0);
         for (word, scores) in row(t).iter().enumerate() {
@@ -410,7 +410,7 @@ struct Halts {
     /// The sequences that halt there.
     at_latest: Vec<u64>,
     /// The halt step of each other sequence.
-    step: Vec<Lanes<u32>>,
+    step: Vec<SimdArray<u32>>,
     /// Whether there is a gap at a sequence's halt step.
     gap: Vec<u64>,
 }
@@ -425,7 +425,7 @@ impl Halts {
             for i in 0..block.len {
                 let lost = block.loss(block.last(i) as usize, i) > 0;
                 halted[block.last(i) as usize] += Counts::one(lost);
-                gap[i / LANES] |= u64::from(lost) << (i % LANES);
+                gap[i / SIMD_WIDTH] |= u64::from(lost) << (i % SIMD_WIDTH);
             }
         } else if block.equal_lengths {
             halted[last] += block.len as u64 * Counts::one(false);
@@ -486,7 +486,7 @@ impl Halts {
             let later = if block.equal_lengths {
                 block.valid(word)
             } else {
-                Lane::at_least(simd, &block.last[word], t as u32 + 1)
+                SimdNumber::at_least(simd, &block.last[word], t as u32 + 1)
             };
             let moves = reached & later;
             left += pack(moves & *at_latest, *gap);

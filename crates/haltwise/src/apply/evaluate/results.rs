@@ -29,6 +29,12 @@ pub enum EvaluateError {
     /// A sequence lacks a column that the rule's promise needs.
     #[error(transparent)]
     Sequence(#[from] SequenceError),
+    /// Sequences of one unit have different weights.
+    #[error(
+        "sequences of one unit have different weights; a unit is taken whole or left out whole, so \
+         give all of its sequences one weight"
+    )]
+    UnevenUnit,
     /// A step has no score of the kind that the rule judges.
     #[error(transparent)]
     Score(#[from] StepError),

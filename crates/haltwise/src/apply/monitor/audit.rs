@@ -6,6 +6,7 @@ use crate::apply::stream::{Decision, State};
 use crate::data::identity::Key;
 use crate::data::sequence::Trace;
 use crate::data::sequence_error::SequenceError;
+use crate::data::unit_weights::UnitWeights;
 use crate::rule::Rule;
 use haltwise_stream::StepError;
 
@@ -72,6 +73,7 @@ pub struct Auditor {
     streams: u64,
     /// Whether streams have weights; `None` before the first stream.
     have_weights: Option<bool>,
+    unit_weights: UnitWeights,
 }
 
 impl Auditor {
@@ -81,6 +83,7 @@ impl Auditor {
             rule,
             streams: 0,
             have_weights: None,
+            unit_weights: UnitWeights::default(),
         }
     }
 
@@ -116,6 +119,7 @@ impl Auditor {
         let Some(weight) = about.weight else {
             return Ok(true);
         };
+        self.unit_weights.check(self.rule.terms(), trace)?;
         let key = match about.unit.filter(|_| self.rule.terms().unit.is_some()) {
             Some(unit) => Key::new(Some(unit), 0),
             None => Key::new(trace.id(), position),

@@ -1,8 +1,18 @@
 //! Intervals that hold at every moment at once.
 
+use std::sync::LazyLock;
+
 /// The odds ratios of the bets are e^λ. This many have λ = 8/2^(k/2) for k from 0 on; one
 /// more is infinite.
-const RATIOS: i32 = 28;
+const RATIOS: usize = 28;
+
+/// The λ of each bet, and its odds ratio less 1.
+static BETS: LazyLock<[(f64, f64); RATIOS]> = LazyLock::new(|| {
+    std::array::from_fn(|i| {
+        let lambda = 8.0 * libm::exp2(-0.5 * i as f64);
+        (lambda, libm::expm1(lambda))
+    })
+});
 
 /// An interval for the share of losses among streams that come one by one,
 /// `losses` of the first `streams` so far: with probability 1 − `level`, the
@@ -39,10 +49,20 @@ const RATIOS: i32 = 28;
 /// assert!(low > 0.15 && low < 0.2 && high > 0.4 && high < 0.5);
 /// ```
 pub fn lasting_interval(losses: u64, streams: u64, level: f64) -> (f64, f64) {
-    let losses = losses.min(streams);
-    let low = lower(losses, streams, level / 2.0);
-    let high = 1.0 - lower(streams - losses, streams, level / 2.0);
-    (low, high)
+    (
+        lower_end(losses, streams, level),
+        upper_end(losses, streams, level),
+    )
+}
+
+/// The lower end of the [interval](lasting_interval).
+pub(super) fn lower_end(losses: u64, streams: u64, level: f64) -> f64 {
+    lower(losses.min(streams), streams, level / 2.0)
+}
+
+/// The upper end of the [interval](lasting_interval).
+pub(super) fn upper_end(losses: u64, streams: u64, level: f64) -> f64 {
+    1.0 - lower(streams - losses.min(streams), streams, level / 2.0)
 }
 
 fn lower(k: u64, n: u64, level: f64) -> f64 {
@@ -65,17 +85,14 @@ fn lower(k: u64, n: u64, level: f64) -> f64 {
 
 /// The mean over odds ratios.
 fn e_value(k: f64, n: f64, q: f64) -> f64 {
-    let finite = |i: i32| {
-        let lambda = 8.0 * libm::exp2(-0.5 * f64::from(i));
-        libm::exp(k * lambda - n * libm::log1p(q * libm::expm1(lambda)))
-    };
+    let finite = |(lambda, more)| libm::exp(k * lambda - n * libm::log1p(q * more));
     // As r grows, the product tends to 0 if there was a stream without a loss.
     let infinite = match k < n {
         true => 0.0,
         false => libm::exp(-n * libm::log(q)),
     };
-    let sum = (0..RATIOS).map(finite).sum::<f64>() + infinite;
-    sum / f64::from(RATIOS + 1)
+    let sum = BETS.iter().copied().map(finite).sum::<f64>() + infinite;
+    sum / (RATIOS + 1) as f64
 }
 
 #[cfg(test)]

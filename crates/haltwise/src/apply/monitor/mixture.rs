@@ -7,7 +7,7 @@ use super::{Block, Monitor, Pending, Row};
 /// α: at α = 10%, p is 16%, 21% and 31%.
 ///
 /// These bets, and the two weights below, were chosen for early alarms at gaps of 15% to
-/// 30% where 10% are tolerated (`tests/monitor.rs` has the medians). Any choice is valid. A
+/// 30% where 10% are tolerated (`tests/monitor` has the medians). Any choice is valid. A
 /// bet wins most if the truth is near its p, and only a little less elsewhere.
 pub(super) const BETS: [(f64, f64); 3] = [(0.25, 1.7), (0.5, 2.4), (0.25, 4.0)];
 

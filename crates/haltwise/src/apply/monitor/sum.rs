@@ -52,8 +52,7 @@ impl Monitor {
         }
         all.unknown = monitors.iter().map(|m| m.unknown).sum();
         for monitor in monitors {
-            all.unwatched.of_closed_units += monitor.unwatched.of_closed_units;
-            all.unwatched.of_new_units += monitor.unwatched.of_new_units;
+            all.unwatched = all.unwatched.plus(monitor.unwatched);
         }
         Ok(all)
     }

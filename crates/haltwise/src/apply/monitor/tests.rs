@@ -1,4 +1,4 @@
-use super::mixture::{is_start, weight_from};
+use super::mixture::{is_start, weight, weight_from};
 use super::*;
 use crate::numbers::alpha_delta::{Alpha, Delta};
 
@@ -79,7 +79,7 @@ fn the_order_in_which_outcomes_become_known_does_not_matter_in_the_end() {
     let streams = streams(450);
     let at_once = audited(watch(8), &streams);
     let mut late = Monitor::new(watch(8));
-    let mut running: Vec<_> = (0..450).map(|i| Some(late.begin(i / BLOCK, 0))).collect();
+    let mut running: Vec<_> = (0..450).map(|i| late.begin(i / BLOCK, 0)).collect();
     let low = late.e_value();
     assert!(low < 0.7, "{low}");
     // From the last to the first, halts before losses.
@@ -155,7 +155,7 @@ fn a_promise_on_average_looks_at_all_streams() {
 fn labels_are_wanted_where_a_loss_would_tell_the_most() {
     let mut monitor = Monitor::new(watch(8));
     let mut ask = |t| {
-        let running = monitor.begin(0, 0);
+        let running = monitor.begin(0, 0).unwrap();
         monitor.halt(running, t).0
     };
     let pending = [ask(8), ask(1), ask(4), ask(9)];
@@ -190,7 +190,7 @@ fn unknown_outcomes_widen_the_interval_on_both_sides() {
     }
     let known = monitor.verdict();
     assert!(known.all_clear && known.interval.1 < 0.1, "{known:?}");
-    let running: Vec<_> = (0..100).map(|_| monitor.begin(4, 0)).collect();
+    let running: Vec<_> = (0..100).filter_map(|_| monitor.begin(4, 0)).collect();
     let verdict = monitor.verdict();
     assert_eq!((verdict.unknown, verdict.by_step[0].halted), (100, 400));
     let (before, now) = (known.by_step[0], verdict.by_step[0]);
@@ -208,7 +208,7 @@ fn unknown_outcomes_widen_the_interval_on_both_sides() {
 #[test]
 fn a_monitor_is_stored_and_taken_up_again() {
     let mut monitor = audited(watch(8), &streams(450));
-    let running = monitor.begin(9, 0);
+    let running = monitor.begin(9, 0).unwrap();
     let text = serde_json::to_string(&(&monitor, &running)).unwrap();
     let (mut again, ticket): (Monitor, Running) = serde_json::from_str(&text).unwrap();
     assert_eq!(again, monitor);
@@ -435,4 +435,70 @@ fn streams_of_new_units_are_counted_when_no_more_are_told_apart() {
     let verdict = monitor.verdict();
     assert_eq!(verdict.unwatched.of_new_units, 1);
     assert!(!verdict.all_clear);
+}
+
+#[test]
+fn streams_that_a_watch_does_not_cover_count_for_nothing_and_nothing_is_all_clear() {
+    // The promise is about units, and the streams name none.
+    let mut by_unit = Monitor::new(watch(2).by_units());
+    assert_eq!(by_unit.begin(0, 0), None);
+    for _ in 0..500 {
+        assert_eq!(by_unit.audit(0, 0, 1, true), None);
+    }
+    let verdict = by_unit.verdict();
+    assert_eq!((verdict.audits, verdict.alarm), (0, false));
+    assert_eq!(verdict.unwatched.without_unit, 501);
+    assert_eq!(verdict.unwatched.streams(), 501);
+    // The promise covers two groups, and the streams are of a third.
+    let mut grouped = Monitor::new(watch(2).in_groups(2));
+    assert_eq!(grouped.begin(0, 2), None);
+    for _ in 0..500 {
+        assert_eq!(grouped.audit(0, 7, 1, true), None);
+    }
+    assert_eq!(grouped.begin_of_unit(0, 2, unit_name(1)), None);
+    let verdict = grouped.verdict();
+    assert_eq!((verdict.audits, verdict.alarm), (0, false));
+    assert_eq!(verdict.unwatched.without_group, 502);
+    // The promise is about streams: the name of a unit does not matter.
+    let mut alone = Monitor::new(watch(1));
+    for _ in 0..400 {
+        let running = alone.begin_of_unit(0, 0, unit_name(1)).unwrap();
+        let (pending, _) = alone.halt(running, 1);
+        alone.settle(pending, false);
+    }
+    assert!(alone.verdict().all_clear && alone.audits() == 400);
+    assert_eq!(alone.begin(0, 1), None);
+    assert!(!alone.verdict().all_clear);
+    let text = serde_json::to_string(&alone).unwrap();
+    assert_eq!(serde_json::from_str::<Monitor>(&text).unwrap(), alone);
+    // A store from before has no such counts.
+    let old = text.replace(",\"without_unit\":0,\"without_group\":1", "");
+    assert_ne!(old, text);
+    let old: Monitor = serde_json::from_str(&old).unwrap();
+    assert!(old.verdict().all_clear);
+}
+
+#[test]
+fn a_monitor_takes_a_smaller_delta_and_never_a_larger_one() {
+    let mut monitor = audited(watch(3), &streams(50));
+    let shared = watch(3).shared_by(4);
+    assert_eq!(monitor.take_watch(&watch(3)), Ok(false));
+    assert_eq!(monitor.take_watch(&shared), Ok(true));
+    assert_eq!(monitor.watch(), &shared);
+    assert_eq!(monitor.watch().servers(), 4);
+    let before = monitor.clone();
+    let refused = monitor.take_watch(&watch(3));
+    assert_eq!(refused, Err(WatchError::SmallerDelta));
+    let all = [watch(2), watch(3).by_units(), watch(3).in_groups(2)];
+    for other in all.map(|other| other.shared_by(9)) {
+        let refused = monitor.take_watch(&other);
+        assert_eq!(refused, Err(WatchError::OtherCounts));
+    }
+    assert_eq!(monitor, before);
+    // An alarm was raised at 1/δ, which the evidence need not reach again.
+    let mut alarmed = Monitor::new(watch(3));
+    while alarmed.audit(0, 0, 1, true).is_none() {}
+    let refused = alarmed.take_watch(&shared);
+    assert_eq!(refused, Err(WatchError::AlarmStands));
+    assert_eq!(alarmed.watch(), &watch(3));
 }

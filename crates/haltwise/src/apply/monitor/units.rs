@@ -19,7 +19,7 @@
 //! Simpler ways fail. The *first* stream of a unit may lose more than the others, and a
 //! promise about the mean does not forbid that. Drawing *one* stream, and counting it if it
 //! halted by t, gives units that halt few of their streams less weight than the promise
-//! gives them. So does the mean of the factors of all streams. (`tests/monitor.rs` shows
+//! gives them. So does the mean of the factors of all streams. (`tests/monitor` shows
 //! both.)
 //!
 //! *Open units and missing labels.* When its first stream begins, a unit enters every row
@@ -33,9 +33,11 @@
 //! whole or not at all. Drawing streams one by one would again give more weight to units
 //! that halt many.
 
+use std::collections::btree_map::Entry;
+
 use serde::{Deserialize, Serialize};
 
-use super::Row;
+use super::{Alarm, MOST_UNITS, Monitor, Row, Running};
 use crate::data::identity::Key;
 
 /// The most streams of a unit that are told apart among those that may count. A unit with
@@ -241,5 +243,125 @@ impl Unit {
         let first = (0..rows).find(counts).unwrap_or(rows);
         let end = (first..rows).find(|row| !counts(row)).unwrap_or(rows);
         first..end
+    }
+}
+
+impl Monitor {
+    /// How many units are not [closed](Self::close_units), and so say nothing yet. A
+    /// [sum](Self::sum) does not know this.
+    pub fn open_units(&self) -> usize {
+        self.units.values().filter(|unit| !unit.closed).count()
+    }
+
+    /// Whether a unit has begun and is not [closed](Self::close_units). If so, audit all of
+    /// its streams.
+    pub fn has_open_unit(&self, unit: UnitKey) -> bool {
+        let groups = 0..self.watch.groups as u32;
+        let mut known = groups.filter_map(|group| self.units.get(&(group, unit)));
+        known.any(|unit| !unit.closed)
+    }
+
+    /// Begins an audited stream of a unit: like [`begin`](Self::begin), if the promise is
+    /// about units. Report all streams of an audited unit. The unit says nothing until it
+    /// is [closed](Self::close_units). If the promise is not about units, the stream counts
+    /// by itself.
+    ///
+    /// Returns `None` if no outcome of the stream could count any more. A stream of a
+    /// closed unit, or of a new unit beyond [`MOST_UNITS`], is [unwatched](super::Unwatched).
+    pub fn begin_of_unit(&mut self, key: u64, group: usize, unit: UnitKey) -> Option<Running> {
+        if !self.watch.by_unit {
+            return self.begin(key, group);
+        }
+        let group = self.watched_group(group)?;
+        let known = (group, unit);
+        let told_apart = self.units.len() + self.spent.len();
+        let (block, place) = match self.units.get_mut(&known) {
+            Some(unit) if !unit.closed => (unit.block, unit.begin()?),
+            Some(_) => {
+                self.unwatched.of_closed_units += 1;
+                return None;
+            }
+            None if self.spent.contains(&known) => {
+                self.unwatched.of_closed_units += 1;
+                return None;
+            }
+            None if told_apart >= MOST_UNITS => {
+                self.unwatched.of_new_units += 1;
+                return None;
+            }
+            None => {
+                let Running { block, .. } = self.enter(key, group);
+                let mut new = Unit::new(unit, group, block);
+                let place = new.begin()?;
+                self.units.insert(known, new);
+                (block, place)
+            }
+        };
+        Some(Running {
+            block,
+            group,
+            place: Some(place),
+        })
+    }
+
+    /// Closes a unit: none of its streams begins any more. When to close it must not depend
+    /// on losses. Returns the alarm if this raises one.
+    pub fn close_unit(&mut self, group: usize, unit: UnitKey) -> Option<Alarm> {
+        let rises = self.change_unit((group as u32, unit), |unit| unit.closed = true);
+        if rises { self.check() } else { None }
+    }
+
+    /// Closes all units whose first stream began before the block with this key. When to
+    /// close them must not depend on losses, or the streams that a unit has by then are not
+    /// a fair sample. Returns the alarm if this raises one.
+    pub fn close_units(&mut self, before: u64) -> Option<Alarm> {
+        let blocks = self.blocks.partition_point(|block| block.key < before) as u32;
+        let due = |unit: &&Unit| unit.block < blocks && !unit.closed;
+        let due = self.units.values().filter(due);
+        let due: Vec<_> = due.map(|unit| (unit.group, unit.key)).collect();
+        let rises = due.into_iter().fold(false, |rises, known| {
+            self.change_unit(known, |unit| unit.closed = true) | rises
+        });
+        if rises { self.check() } else { None }
+    }
+
+    /// Changes what is known about a unit, and the counts with it. Returns whether the
+    /// e-value may have risen.
+    pub(super) fn change_unit(
+        &mut self,
+        known: (u32, UnitKey),
+        change: impl FnOnce(&mut Unit),
+    ) -> bool {
+        let Entry::Occupied(mut found) = self.units.entry(known) else {
+            return false;
+        };
+        let (rows, unit) = (self.watch.rows(), found.get_mut());
+        let before: Option<Vec<Cell>> = unit
+            .closed
+            .then(|| (0..rows).map(|r| unit.cell(r)).collect());
+        change(unit);
+        if !unit.closed {
+            // It counts by the least factor, whatever is known about it.
+            return false;
+        }
+        let before = before.unwrap_or_else(|| vec![Cell::Open; rows]);
+        let after: Vec<Cell> = (0..rows).map(|r| unit.cell(r)).collect();
+        let (block, group) = (unit.block, unit.group);
+        if after.iter().all(|cell| cell.row().unknown == 0) {
+            found.remove();
+            self.spent.insert(known);
+            self.unknown = self.unknown.saturating_sub(1);
+        }
+        let mut rises = false;
+        for (r, (was, now)) in std::iter::zip(before, after).enumerate() {
+            let (was, now) = (was.row(), now.row());
+            if was != now {
+                rises |= now.halted < was.halted || now.losses > was.losses;
+                self.update(block, group, r..r + 1, |row| {
+                    *row = row.plus(now).since(was);
+                });
+            }
+        }
+        rises
     }
 }

@@ -30,6 +30,20 @@ pub struct Watch {
     /// together.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) pools_classes: bool,
+    /// Whether the promise covers more steps than are watched.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) thins_steps: bool,
+    /// How many servers share δ, each with a monitor of its own.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(super) servers: u32,
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(servers: &u32) -> bool {
+    *servers == 1
 }
 
 impl Watch {
@@ -38,7 +52,8 @@ impl Watch {
     /// Only steps at which the rule may halt early are watched. A stream that halts at any
     /// other step came to its own end, without a gap, so the promise by that step follows
     /// from the promise by the step before. If there are more than 64, then 64 of them are
-    /// watched, spread evenly.
+    /// watched, spread evenly. Nothing is known then about a step between two of them, and
+    /// the verdict is never "all clear".
     ///
     /// The promise is watched in each of the [groups](Self::groups_of) that can be told
     /// apart, and by unit if the rule's promise is about units.
@@ -55,14 +70,15 @@ impl Watch {
         if !terms.loss.is_binary() || by_unit && terms.by.is_some() {
             return None;
         }
-        let steps = match rule.promise()? {
-            Promise::Marginal => Vec::new(),
+        let (steps, thins_steps) = match rule.promise()? {
+            Promise::Marginal => (Vec::new(), false),
             Promise::Conditional => early_steps(rule.thresholds().values(), rule.reads_on()),
         };
         let watch = Self::new(rule.alpha(), delta, steps).in_groups(Self::groups_of(rule).len());
         Some(Self {
             by_unit,
             pools_classes: terms.by.as_deref() == Some(LABEL),
+            thins_steps,
             ..watch
         })
     }
@@ -93,6 +109,8 @@ impl Watch {
             groups: 1,
             by_unit: false,
             pools_classes: false,
+            thins_steps: false,
+            servers: 1,
         }
     }
 
@@ -114,12 +132,25 @@ impl Watch {
     /// δ/(servers + 1), so all together raise a false alarm with probability δ at most
     /// (union bound).
     pub fn shared_by(mut self, servers: u32) -> Self {
+        self.servers = servers.max(1);
         if servers > 1 {
             let share = self.delta.get() / (f64::from(servers) + 1.0);
             // A share of a number in (0, 1) is one too.
             self.delta = Delta::try_from(share).unwrap_or(self.delta);
         }
         self
+    }
+
+    /// How many servers share δ; 1 if this is the only one.
+    pub fn servers(&self) -> u32 {
+        self.servers
+    }
+
+    /// Whether the counts of one watch are those of another: all but the shares of δ and
+    /// what is said of the verdict.
+    pub(super) fn counts_like(&self, other: &Self) -> bool {
+        (self.alpha, &self.steps, self.groups, self.by_unit)
+            == (other.alpha, &other.steps, other.groups, other.by_unit)
     }
 
     /// Whether the promise is about units.
@@ -178,8 +209,9 @@ impl Watch {
     }
 }
 
-/// The steps, counted from 1, at which thresholds may halt some stream before its end.
-fn early_steps(thresholds: &[f32], reads_on: bool) -> Vec<u32> {
+/// The steps to watch, counted from 1: those at which thresholds may halt some stream before
+/// its end. Also returns whether some of them are left out.
+fn early_steps(thresholds: &[f32], reads_on: bool) -> (Vec<u32>, bool) {
     // Without reading on, the last step is the end of every stream.
     let early = thresholds.len() - usize::from(!reads_on && !thresholds.is_empty());
     let open = |&(_, &value): &(u32, &f32)| value < f32::INFINITY;
@@ -189,11 +221,10 @@ fn early_steps(thresholds: &[f32], reads_on: bool) -> Vec<u32> {
         .map(|(t, _)| t)
         .collect();
     if open.len() <= MOST_STEPS {
-        return open;
+        return (open, false);
     }
-    (1..=MOST_STEPS)
-        .map(|i| open[i * open.len() / MOST_STEPS - 1])
-        .collect()
+    let watched = (1..=MOST_STEPS).map(|i| open[i * open.len() / MOST_STEPS - 1]);
+    (watched.collect(), true)
 }
 
 #[cfg(test)]
@@ -204,11 +235,12 @@ mod tests {
     fn steps_at_which_a_rule_may_halt_early_are_watched() {
         const NEVER: f32 = f32::INFINITY;
         let thresholds = [NEVER, 0.5, NEVER, 0.5];
-        assert_eq!(early_steps(&thresholds, false), [2]);
-        assert_eq!(early_steps(&thresholds, true), [2, 4]);
-        assert!(early_steps(&[], false).is_empty());
-        let found = early_steps(&[0.5; 1001], false);
+        assert_eq!(early_steps(&thresholds, false), (vec![2], false));
+        assert_eq!(early_steps(&thresholds, true), (vec![2, 4], false));
+        assert_eq!(early_steps(&[], false), (vec![], false));
+        let (found, thins) = early_steps(&[0.5; 1001], false);
         assert_eq!((found.len(), found[0], found[63]), (64, 15, 1000));
+        assert!(thins && !early_steps(&[0.5; 65], false).1);
     }
 
     #[test]

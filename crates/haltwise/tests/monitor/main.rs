@@ -2,9 +2,12 @@
 //! holds, and how soon it alarms if the promise does not hold.
 #![allow(clippy::unwrap_used)]
 
+mod intervals;
+mod units;
+
 use std::collections::BinaryHeap;
 
-use haltwise::monitor::{Auditor, BLOCK, Monitor, Running, UnitKey, Watch, lasting_interval};
+use haltwise::monitor::{Auditor, BLOCK, Monitor, Running, Watch};
 use haltwise::plan::{Alpha, Ask, Delta, Method, Plan};
 use haltwise::stats::clopper_pearson;
 use haltwise::traces::*;
@@ -102,7 +105,7 @@ fn delayed(rng: &mut SmallRng, streams: u64, delay: Delay, counted: bool) -> boo
     for now in 0..streams {
         let (t, loss) = (rng.random_range(1..=STEPS), rng.random_bool(ALPHA));
         if counted {
-            open.push(Some((monitor.begin(now / BLOCK, 0), t, loss)));
+            open.push(monitor.begin(now / BLOCK, 0).map(|begun| (begun, t, loss)));
         }
         due.push(std::cmp::Reverse((now + delay(t, loss), late.len())));
         late.push((t, loss));
@@ -199,203 +202,6 @@ fn early_failures_that_the_average_hides_are_found() {
     assert!(found <= 220, "{found}");
     let silent = median(101, |rng| alarm_at(of_the_average(), rng, truth, 20_000));
     assert_eq!(silent, u64::MAX, "the average is within alpha");
-}
-
-#[test]
-fn lasting_intervals_hold_at_every_moment() {
-    let level = 0.05;
-    for truth in [0.02, 0.3] {
-        let missed = alarms(2000, 1000, |rng, n| {
-            let mut losses = 0;
-            (1..=n).any(|i| {
-                losses += u64::from(rng.random_bool(truth));
-                // Often enough to be caught if it does not hold.
-                if i > 20 && i % 16 != 0 {
-                    return false;
-                }
-                let (low, high) = lasting_interval(losses, i, level);
-                truth < low || truth > high
-            })
-        });
-        let (_, most) = clopper_pearson(missed, 2000, 0.98);
-        println!("a share of {truth} is missed {missed} times in 2000");
-        assert!(most <= level, "{missed}");
-    }
-}
-
-/// The streams of one unit: where each halts, and whether that loses anything.
-type Draw = fn(&mut SmallRng, f64) -> Vec<(u32, bool)>;
-
-/// Streams as dependent as possible: all streams of the unit are the same.
-fn tied<const SIZE: usize>(rng: &mut SmallRng, gap: f64) -> Vec<(u32, bool)> {
-    vec![(rng.random_range(1..=STEPS), rng.random_bool(gap)); SIZE]
-}
-
-/// One half of the units halt all of their streams at step 1, with twice the gap. The other
-/// half halt one stream in eight there, with no gap, and the rest at the end. By every step
-/// the mean over units of the mean of those that halted is the gap.
-fn unlike(rng: &mut SmallRng, gap: f64) -> Vec<(u32, bool)> {
-    if rng.random() {
-        return (0..8).map(|_| (1, rng.random_bool(2.0 * gap))).collect();
-    }
-    let first = rng.random_range(0..8);
-    (0..8)
-        .map(|i| (if i == first { 1 } else { STEPS }, false))
-        .collect()
-}
-
-/// The first stream of a unit loses something eight times as often as the promise
-/// allows on average, and the seven after it nothing.
-fn worse_first(rng: &mut SmallRng, gap: f64) -> Vec<(u32, bool)> {
-    (0..8)
-        .map(|i| (1, i == 0 && rng.random_bool(8.0 * gap)))
-        .collect()
-}
-
-/// How the streams of units are counted.
-#[derive(Clone, Copy, PartialEq)]
-enum Counted {
-    ByUnit,
-    /// A factor for each stream; this must be caught.
-    OneByOne,
-    /// The first stream of a unit counts if it halts; this must be caught.
-    FirstOnly,
-}
-
-/// An open unit: its number, how many of its streams have begun, and all of them.
-struct OpenUnit {
-    key: UnitKey,
-    begun: usize,
-    streams: Vec<(u32, bool)>,
-}
-
-/// Sixteen units are open at a time. Returns after how many streams the alarm is raised.
-/// `late` is the delay, in streams, until it is known that a stream lost nothing; a loss is
-/// known at once.
-fn unit_alarm(
-    rng: &mut SmallRng,
-    (draw, gap): (Draw, f64),
-    streams: u64,
-    late: u64,
-    counted: Counted,
-) -> Option<u64> {
-    let steps = (1..=STEPS).collect();
-    let mut monitor = Monitor::new(Watch::new(Alpha::default(), Delta::default(), steps));
-    let mut open: Vec<OpenUnit> = Vec::new();
-    let (mut units, mut due) = (0_u64, std::collections::VecDeque::new());
-    let mut alarm = None;
-    // The draws of other deployments.
-    let deployment: u64 = rng.random();
-    for now in 0..streams {
-        while open.len() < 16 {
-            open.push(OpenUnit {
-                key: UnitKey::new(&format!("{deployment} {units}")),
-                begun: 0,
-                streams: draw(rng, gap),
-            });
-            units += 1;
-        }
-        let which = rng.random_range(0..open.len());
-        let unit = &mut open[which];
-        let (t, loss) = unit.streams[unit.begun];
-        let key = unit.key;
-        let block = monitor.next_block();
-        let running = match counted {
-            Counted::ByUnit => monitor.begin_of_unit(block, 0, key),
-            Counted::FirstOnly if unit.begun > 0 => None,
-            Counted::OneByOne | Counted::FirstOnly => Some(monitor.begin(block, 0)),
-        };
-        unit.begun += 1;
-        let is_over = unit.begun == unit.streams.len();
-        if is_over {
-            open.swap_remove(which);
-        }
-        if let Some(running) = running {
-            let (pending, raised) = monitor.halt(running, t);
-            alarm = alarm.or(raised);
-            if loss {
-                alarm = alarm.or(monitor.settle(pending, true));
-            } else {
-                due.push_back((now + late, pending));
-            }
-        }
-        if is_over {
-            alarm = alarm.or(monitor.close_unit(0, key));
-        }
-        while due.front().is_some_and(|(at, _)| *at <= now) {
-            let (_, pending) = due.pop_front().unwrap();
-            alarm = alarm.or(monitor.settle(pending, false));
-        }
-        if alarm.is_some() {
-            return Some(now + 1);
-        }
-    }
-    monitor.close_units(u64::MAX).map(|_| streams)
-}
-
-#[test]
-fn false_alarms_by_unit_are_rarer_than_delta_where_the_gap_is_alpha() {
-    let cases: [(&str, Draw, u64); 6] = [
-        ("units of 2", tied::<2>, 0),
-        ("units of 8", tied::<8>, 0),
-        ("units of 8, losses are known first", tied::<8>, 150),
-        ("units that halt few or all", unlike, 0),
-        (
-            "units that halt few or all, losses are known first",
-            unlike,
-            150,
-        ),
-        ("units whose first stream is the worst", worse_first, 0),
-    ];
-    for (what, draw, late) in cases {
-        let found = alarms(10_000, 1000, |rng, n| {
-            unit_alarm(rng, (draw, ALPHA), n, late, Counted::ByUnit).is_some()
-        });
-        assert_rare(found, what);
-    }
-}
-
-/// Each of the simpler ways fails, so the test above can fail.
-#[test]
-fn counting_streams_of_units_one_by_one_is_caught() {
-    let found = |draw: Draw, counted| {
-        alarms(500, 1000, |rng, n| {
-            unit_alarm(rng, (draw, ALPHA), n, 0, counted).is_some()
-        })
-    };
-    let (eight, first, worst) = (
-        found(tied::<8>, Counted::OneByOne),
-        found(unlike, Counted::FirstOnly),
-        found(worse_first, Counted::FirstOnly),
-    );
-    println!(
-        "of 500 deployments: {eight} one by one, {first} by the first stream of a unit, {worst} \
-         where that is the worst"
-    );
-    assert!(eight > 250, "{eight}");
-    assert!(first > 50, "{first}");
-    assert_eq!(worst, 500);
-}
-
-#[test]
-fn alarms_by_unit_come_after_as_many_units_as_alarms_of_single_streams() {
-    for gap in [2.0 * ALPHA, 3.0 * ALPHA] {
-        let streams = |draw: Draw, counted| {
-            median(1000, |rng| unit_alarm(rng, (draw, gap), 20_000, 0, counted))
-        };
-        let single = streams(tied::<1>, Counted::OneByOne);
-        let (two, eight) = (
-            streams(tied::<2>, Counted::ByUnit),
-            streams(tied::<8>, Counted::ByUnit),
-        );
-        println!(
-            "gap {gap:.1}: median {single} single streams, {two} in units of 2, {eight} in units of 8"
-        );
-        assert!(
-            two <= 3 * single && eight <= 14 * single,
-            "{single} {two} {eight}"
-        );
-    }
 }
 
 /// A rule with these options that halts at the first of two steps: from two sites and 2000
@@ -509,92 +315,6 @@ fn alarms_by_label_come_as_soon_as_alarms_of_single_streams() {
     }
 }
 
-/// Measures the cost of an interval that holds for all starts at once, for 5% lost among
-/// 500 streams.
-#[test]
-fn the_recent_past_is_known_less_well_than_a_past_of_its_own() {
-    let ends = |good: u64| {
-        let mut monitor = of_the_average();
-        for i in 0..good + 500 {
-            monitor.audit(i / BLOCK, 0, 1, i % 20 == 0);
-        }
-        let recent = monitor.verdict().by_step[0].recent;
-        assert_eq!((recent.halted, recent.since), (500, good + 1));
-        recent.interval
-    };
-    for good in [0, 1_000, 10_000, 100_000] {
-        let (low, high) = ends(good);
-        println!("after {good} audits: {low:.3} to {high:.3}");
-    }
-    let (first, late) = (ends(0), ends(100_000));
-    assert!(first.0 > late.0 && first.1 < late.1);
-    assert!(
-        late.1 - late.0 < 1.8 * (first.1 - first.0),
-        "{first:?} {late:?}"
-    );
-}
-
-/// A rule that was good for long and has become bad is not called good.
-#[test]
-fn an_old_average_does_not_hide_what_is_lost_now() {
-    let clear = |jump: f64| {
-        alarms(40, 10_500, |rng, n| {
-            let mut monitor = of_the_average();
-            for i in 0..n {
-                let gap = if i < 10_000 { 0.02 } else { jump };
-                monitor.audit(i / BLOCK, 0, 1, rng.random_bool(gap));
-            }
-            let verdict = monitor.verdict();
-            let (step, recent) = (verdict.by_step[0], verdict.by_step[0].recent);
-            // Since the beginning the average is low, and the interval says so.
-            assert!(
-                step.interval.1 <= ALPHA && recent.since == 10_001,
-                "{step:?}"
-            );
-            verdict.all_clear
-        })
-    };
-    let (kept, lost) = (clear(0.02), clear(0.15));
-    println!("all clear in {kept} of 40 where nothing changed, {lost} of 40 where it did");
-    assert!(kept >= 38, "{kept}");
-    assert_eq!(lost, 0);
-}
-
-/// The share of losses of the i-th stream.
-type Share = fn(u64) -> f64;
-
-/// The interval is for the average so far, whatever the share does.
-#[test]
-fn lasting_intervals_hold_for_the_average_where_the_share_changes() {
-    let level = 0.05;
-    let shares: [(&str, Share); 3] = [
-        ("falls", |i| if i < 300 { 0.3 } else { 0.01 }),
-        ("rises", |i| if i < 300 { 0.01 } else { 0.3 }),
-        (
-            "comes and goes",
-            |i| if i / 50 % 2 == 0 { 0.5 } else { 0.02 },
-        ),
-    ];
-    for (what, share) in shares {
-        let missed = alarms(2000, 1000, |rng, n| {
-            let (mut losses, mut sum) = (0, 0.0);
-            (1..=n).any(|i| {
-                losses += u64::from(rng.random_bool(share(i)));
-                sum += share(i);
-                if i > 20 && i % 16 != 0 {
-                    return false;
-                }
-                let (low, high) = lasting_interval(losses, i, level);
-                let average = sum / i as f64;
-                average < low || average > high
-            })
-        });
-        let (_, most) = clopper_pearson(missed, 2000, 0.98);
-        println!("a share that {what}: its average is missed {missed} times in 2000");
-        assert!(most <= level, "{missed}");
-    }
-}
-
 /// Audits of one class that loses nothing and of one that loses far too much.
 #[test]
 fn classes_that_are_watched_together_are_not_called_good() {
@@ -614,53 +334,6 @@ fn classes_that_are_watched_together_are_not_called_good() {
     let rule = rule_that_halts_at_once(Ask::default());
     let found = verdict(Watch::of(&rule, Delta::default()).unwrap());
     assert!(!found.alarm && !found.pools_classes && found.all_clear);
-}
-
-#[test]
-fn units_in_groups_are_not_watched() {
-    for (by, unit) in [(None, true), (Some("site"), false), (Some("site"), true)] {
-        let rule = rule_that_halts_at_once(Ask {
-            by: by.map(Into::into),
-            unit: unit.then(|| "machine".into()),
-            ..Ask::default()
-        });
-        let watch = Watch::of(&rule, Delta::default());
-        assert_eq!(watch.is_none(), by.is_some() && unit, "{by:?} {unit}");
-    }
-}
-
-/// Why units are not: a unit enters the second group once its loss in the first is known,
-/// and at once if it lost something. In both groups the mean over units is the gap.
-#[test]
-fn units_that_come_into_a_second_group_by_what_they_lost_make_false_alarms() {
-    let found = alarms(50, 1000, |rng, units| {
-        let steps = (1..=STEPS).collect();
-        let watch = Watch::new(Alpha::default(), Delta::default(), steps);
-        let mut monitor = Monitor::new(watch.in_groups(2).by_units());
-        let mut later = Vec::new();
-        let comes = |monitor: &mut Monitor, group, unit: u64, loss| {
-            let key = UnitKey::new(&unit.to_string());
-            let block = monitor.next_block();
-            let running = monitor.begin_of_unit(block, group, key).unwrap();
-            let (pending, _) = monitor.halt(running, 1);
-            monitor.settle(pending, loss);
-            monitor.close_unit(group, key);
-        };
-        for unit in 0..units {
-            let loss = rng.random_bool(ALPHA);
-            comes(&mut monitor, 0, unit, loss);
-            match loss {
-                true => comes(&mut monitor, 1, unit, true),
-                false => later.push(unit),
-            }
-        }
-        for unit in later {
-            comes(&mut monitor, 1, unit, false);
-        }
-        monitor.alarm().is_some()
-    });
-    println!("units in two groups: {found} false alarms in 50");
-    assert!(found > 40, "{found}");
 }
 
 /// Audits of another mix than the declared one. Those with the weight 1 lose something in
@@ -739,6 +412,39 @@ fn weights_must_be_within_their_bound_and_with_all_audits_or_none() {
 }
 
 #[test]
+fn a_unit_with_two_weights_is_no_audit() {
+    let rule = rule_that_halts_at_once(Ask {
+        unit: Some("machine".into()),
+        weight: Some("mix".into()),
+        weight_bound: Some(5.0),
+        ..Ask::default()
+    });
+    let said = |units: &[(&str, f64)]| {
+        let (mut checker, mut auditor) = (Checker::new(), Auditor::new(rule.clone()));
+        let refused = units.iter().find_map(|&(unit, weight)| {
+            let sequence = Sequence {
+                predictions: Some(&[1, 1]),
+                scores: Some(&[0.9, 0.9]),
+                about: About {
+                    unit: Some(unit),
+                    weight: Some(weight),
+                    ..About::default()
+                },
+                ..Sequence::default()
+            };
+            auditor.audit(&checker.check(sequence).unwrap()).err()
+        });
+        refused.map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(said(&[("a", 5.0), ("b", 1.0), ("a", 5.0)]), "");
+    let refused = said(&[("a", 0.0), ("b", 1.0), ("a", 5.0)]);
+    assert!(
+        refused.contains("`a`") && refused.contains("0 and 5"),
+        "{refused}"
+    );
+}
+
+#[test]
 fn an_audit_says_its_group_where_the_promise_is_by_group() {
     let rule = rule_that_halts_at_once(Ask {
         by: Some("site".into()),
@@ -762,4 +468,52 @@ fn an_audit_says_its_group_where_the_promise_is_by_group() {
     assert_eq!(said(Some("south")), Ok(1));
     assert!(said(Some("east")).unwrap_err().contains("\"east\""));
     assert!(said(None).unwrap_err().contains("no \"site\""));
+}
+
+/// A rule that may halt at each of its first 100 steps. Audits halt at step 1 and lose
+/// nothing, at step 2 and lose a lot, or at step 3 and lose nothing. Only steps 1 and 3 are
+/// watched, and by each of them the gap is small.
+#[test]
+fn a_gap_between_two_watched_steps_is_not_called_good() {
+    let mut outputs = Outputs::new();
+    for i in 0..2000_u32 {
+        let sequence = Sequence {
+            label: Some(i % 2),
+            predictions: Some(&[i % 2; 101]),
+            scores: Some(&[0.9; 101]),
+            ..Sequence::default()
+        };
+        outputs.push(sequence).unwrap();
+    }
+    let method = Some(Method::Conditional);
+    let plan = Plan::new(Ask {
+        method,
+        ..Ask::default()
+    });
+    let rule = plan.unwrap().calibrate(Inputs::one(&outputs)).unwrap().rule;
+    let watch = Watch::of(&rule, Delta::default()).unwrap();
+    assert_eq!(watch.steps()[..2], [1, 3]);
+    assert_eq!(watch.steps().len(), 64);
+    let verdict = |watch| {
+        let mut monitor = Monitor::new(watch);
+        for i in 0..6000 {
+            let (t, loss) = match i % 15 {
+                0 => (1, false),
+                1 => (2, i / 15 % 10 < 3),
+                _ => (3, false),
+            };
+            monitor.audit(i / BLOCK, 0, t, loss);
+        }
+        monitor.verdict()
+    };
+    // By step 2 it is 15%: 120 of 800.
+    let all = verdict(Watch::new(rule.alpha(), Delta::default(), vec![1, 2, 3]));
+    assert!(all.by_step[1].gap > Some(0.12), "{:?}", all.by_step[1]);
+    let found = verdict(watch);
+    let ends = found.by_step.iter();
+    assert!(
+        ends.clone()
+            .all(|step| step.interval.1 < ALPHA && step.recent.interval.1 < ALPHA)
+    );
+    assert!(!found.alarm && found.thins_steps && !found.all_clear);
 }

@@ -7,15 +7,15 @@
 use fearless_simd::{f32x8, f32x16, prelude::*};
 
 /// How many sequences are processed together.
-pub(crate) const LANES: usize = 16;
+pub(crate) const SIMD_WIDTH: usize = 16;
 
 /// One number of sixteen sequences: a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[repr(align(64))]
-pub(crate) struct Lanes(pub(crate) [f32; LANES]);
+pub(crate) struct SimdArray(pub(crate) [f32; SIMD_WIDTH]);
 
-impl Lanes {
-    pub(crate) const ZERO: Lanes = Lanes([0.0; LANES]);
+impl SimdArray {
+    pub(crate) const ZERO: SimdArray = SimdArray([0.0; SIMD_WIDTH]);
 
     #[inline(always)]
     pub(crate) fn load<S: Simd>(&self, simd: S) -> f32x16<S> {
@@ -31,16 +31,20 @@ impl Lanes {
 /// Whether a vector of sixteen is one register at this SIMD level.
 #[inline(always)]
 pub(crate) const fn wide<S: Simd>() -> bool {
-    S::f32s::LEN >= LANES
+    S::f32s::LEN >= SIMD_WIDTH
 }
 
 /// Writes the transpose of up to sixteen rows; missing rows are zero.
 #[inline(always)]
-pub(crate) fn transpose_into<S: Simd>(simd: S, rows: &[Lanes], to: &mut [Lanes; LANES]) {
+pub(crate) fn transpose_into<S: Simd>(
+    simd: S,
+    rows: &[SimdArray],
+    to: &mut [SimdArray; SIMD_WIDTH],
+) {
     match rows.first_chunk() {
         Some(rows) => transpose_all(simd, rows, to),
         None => {
-            let mut all = [Lanes::ZERO; LANES];
+            let mut all = [SimdArray::ZERO; SIMD_WIDTH];
             all[..rows.len()].copy_from_slice(rows);
             transpose_all(simd, &all, to);
         }
@@ -48,9 +52,13 @@ pub(crate) fn transpose_into<S: Simd>(simd: S, rows: &[Lanes], to: &mut [Lanes; 
 }
 
 #[inline(always)]
-fn transpose_all<S: Simd>(simd: S, rows: &[Lanes; LANES], to: &mut [Lanes; LANES]) {
+fn transpose_all<S: Simd>(
+    simd: S,
+    rows: &[SimdArray; SIMD_WIDTH],
+    to: &mut [SimdArray; SIMD_WIDTH],
+) {
     if wide::<S>() {
-        let mut all = [f32x16::splat(simd, 0.0); LANES];
+        let mut all = [f32x16::splat(simd, 0.0); SIMD_WIDTH];
         for (row, from) in all.iter_mut().zip(rows) {
             *row = from.load(simd);
         }
@@ -61,7 +69,7 @@ fn transpose_all<S: Simd>(simd: S, rows: &[Lanes; LANES], to: &mut [Lanes; LANES
     }
     // Transpose by quarters: sixteen vectors of two registers each need more registers than
     // there are.
-    const HALF: usize = LANES / 2;
+    const HALF: usize = SIMD_WIDTH / 2;
     for (top, left) in [(0, 0), (0, HALF), (HALF, 0), (HALF, HALF)] {
         let mut quarter = [f32x8::splat(simd, 0.0); HALF];
         for (row, from) in quarter.iter_mut().zip(&rows[top..top + HALF]) {
@@ -82,14 +90,14 @@ fn transpose_all<S: Simd>(simd: S, rows: &[Lanes; LANES], to: &mut [Lanes; LANES
 
 /// Transposes sixteen vectors of sixteen with four perfect shuffles.
 #[inline(always)]
-fn transpose<S: Simd>(mut rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
+fn transpose<S: Simd>(mut rows: [f32x16<S>; SIMD_WIDTH]) -> [f32x16<S>; SIMD_WIDTH] {
     // Plain loops: the closure of `array::from_fn` would be compiled without the
     // instructions of the SIMD level.
     for _ in 0..4 {
         let halves = rows;
-        for i in 0..LANES / 2 {
-            rows[2 * i] = halves[i].zip_low(halves[i + LANES / 2]);
-            rows[2 * i + 1] = halves[i].zip_high(halves[i + LANES / 2]);
+        for i in 0..SIMD_WIDTH / 2 {
+            rows[2 * i] = halves[i].zip_low(halves[i + SIMD_WIDTH / 2]);
+            rows[2 * i + 1] = halves[i].zip_high(halves[i + SIMD_WIDTH / 2]);
         }
     }
     rows
@@ -97,9 +105,9 @@ fn transpose<S: Simd>(mut rows: [f32x16<S>; LANES]) -> [f32x16<S>; LANES] {
 
 /// The sum over the lanes of each of sixteen vectors, always in the same order.
 #[inline(always)]
-pub(crate) fn lane_sums<S: Simd>(rows: [f32x16<S>; LANES]) -> f32x16<S> {
+pub(crate) fn lane_sums<S: Simd>(rows: [f32x16<S>; SIMD_WIDTH]) -> f32x16<S> {
     let mut sums = transpose(rows);
-    let mut width = LANES / 2;
+    let mut width = SIMD_WIDTH / 2;
     while width > 0 {
         for i in 0..width {
             sums[i] += sums[i + width];
@@ -115,20 +123,20 @@ mod tests {
     use crate::engine::tests::levels;
     use fearless_simd::dispatch;
 
-    fn grid() -> [Lanes; LANES] {
-        std::array::from_fn(|r| Lanes(std::array::from_fn(|c| (r * LANES + c) as f32)))
+    fn grid() -> [SimdArray; SIMD_WIDTH] {
+        std::array::from_fn(|r| SimdArray(std::array::from_fn(|c| (r * SIMD_WIDTH + c) as f32)))
     }
 
     #[inline(always)]
-    fn transposed<S: Simd>(simd: S, rows: &[Lanes]) -> [Lanes; LANES] {
-        let mut out = [Lanes::ZERO; LANES];
+    fn transposed<S: Simd>(simd: S, rows: &[SimdArray]) -> [SimdArray; SIMD_WIDTH] {
+        let mut out = [SimdArray::ZERO; SIMD_WIDTH];
         transpose_into(simd, rows, &mut out);
         out
     }
 
     #[inline(always)]
-    fn sums<S: Simd>(simd: S, rows: &[Lanes; LANES]) -> [f32; LANES] {
-        let mut out = Lanes::ZERO;
+    fn sums<S: Simd>(simd: S, rows: &[SimdArray; SIMD_WIDTH]) -> [f32; SIMD_WIDTH] {
+        let mut out = SimdArray::ZERO;
         out.store(lane_sums(rows.map(|row| row.load(simd))));
         out.0
     }
