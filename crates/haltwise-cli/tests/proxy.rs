@@ -395,6 +395,10 @@ fn a_rule_made_of_recorded_requests_promises_to_requests_like_those() {
     let (said, _) = voted(&proxy, &server, &known);
     assert_eq!(said["promised"], true, "{said}");
     assert_eq!(said["audit"].as_str().unwrap().len(), 16);
+    // Its other votes are in, so that the requests after it can be counted.
+    until(&proxy, "rule_of_requests", |status| {
+        status["totals"]["audited"] == 1
+    });
     for (system, expected) in [
         (Some("You subtract."), "its system message is not the one"),
         (
