@@ -140,6 +140,7 @@ fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
         options: args.options.clone(),
         label: None,
         answer: None,
+        request: None,
     }])
 }
 

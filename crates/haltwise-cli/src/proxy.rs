@@ -45,8 +45,10 @@ Example:
   haltwise proxy --rule rule.json --server http://localhost:8000 --listen 127.0.0.1:8088
 
 `calibrate` makes the rule from traces of `vote`. The proxy samples votes at the rule's
-temperature, whatever a request says. The promise covers prompts like those of the traces:
-\"promised\" is false if a request has another form (several messages, other fields).
+temperature, whatever a request says. The promise covers prompts like those of the traces. The proxy
+passes a request with other messages, other words around the question or other fields on as it is,
+without votes: \"promised\" is false, and \"reason\" says what differs. `vote --requests` calibrates for
+what clients send. A client that sends \"x-haltwise: off\" gets no votes.
 
 With --store, the proxy audits a share of the requests: it answers when the rule halts, and
 votes on in the background. Their replies have an \"audit\" in \"haltwise\". If the rule is about
@@ -113,6 +115,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "VARIABLE", default_value = "HALTWISE_SERVER_KEY")]
     server_key_env: String,
 
+    /// What to do with requests that the rule promises nothing about
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "pass")]
+    unpromised: Unpromised,
+
+    /// Another name under which the server knows the rule's model; may be repeated
+    #[arg(long = "alias", value_name = "NAME")]
+    aliases: Vec<String>,
+
     /// Audit a share of the requests into this folder, and watch the promise
     #[arg(long, value_name = "FOLDER")]
     store: Option<PathBuf>,
@@ -122,6 +132,14 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     watch: WatchArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Unpromised {
+    /// Pass them on as they are, without votes
+    Pass,
+    /// Vote on them all the same
+    Vote,
 }
 
 impl Args {
@@ -164,6 +182,12 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
              another way: nothing is promised"
         ));
     }
+    if rule.promise().is_none() && args.unpromised == Unpromised::Pass {
+        log.warn(&format!(
+            "{file}: the rule promises nothing, so that no request is voted on; calibrate one that \
+             does, or give --unpromised vote"
+        ));
+    }
     let keys = args.keys()?;
     if keys.is_empty() && !args.listen.ip().is_loopback() {
         bail!(
@@ -190,6 +214,8 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         timeout: Duration::from_secs_f64(args.timeout),
         retries: args.retries,
         concurrency: args.concurrency.get(),
+        votes_without_promise: args.unpromised == Unpromised::Vote,
+        aliases: args.aliases.clone(),
         connections: doors.limits(
             args.concurrency
                 .get()

@@ -332,7 +332,7 @@ fn openai_sees_one_server(url: &str, folder: &Path) {
     let mut proxy = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
         .current_dir(folder)
         .args(["proxy", "--rule", "rule.json", "--server", url])
-        .args(["--listen", "127.0.0.1:0"])
+        .args(["--listen", "127.0.0.1:0", "--unpromised", "vote"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

@@ -119,6 +119,12 @@ impl Proxy {
                 "--listen",
                 "127.0.0.1:0",
             ])
+            // This one promises nothing.
+            .args(if rule == "rule.json" {
+                &["--unpromised", "vote"][..]
+            } else {
+                &[]
+            })
             .args(more)
             .envs(variables.iter().copied())
             .stderr(Stdio::piped())
@@ -184,8 +190,12 @@ impl Drop for Proxy {
     }
 }
 
+/// A question in the words that `vote` asks in.
 fn question(difficulty: usize) -> Value {
-    let text = format!("What is 4 plus 3? (difficulty {difficulty})");
+    let text = format!(
+        "What is 4 plus 3? (difficulty {difficulty})\n\nThink step by step, and put the final \
+         answer in \\boxed{{}}."
+    );
     json!({"model": "m", "messages": [{"role": "user", "content": text}], "seed": 1})
 }
 
@@ -224,7 +234,7 @@ fn a_request_becomes_as_many_votes_as_the_rule_asks_for() {
     assert_eq!(
         reply["haltwise"],
         json!({"votes": 3, "of": 5, "agreement": 1.0, "saved_tokens": 20, "answer": "7",
-            "promised": false})
+            "promised": false, "reason": "the rule was screened, not certified"})
     );
     let usage = &reply["usage"];
     assert_eq!(
@@ -259,27 +269,155 @@ fn a_request_becomes_as_many_votes_as_the_rule_asks_for() {
     assert!(!said.contains("sesame"), "{said}");
 }
 
+/// What a reply says about its votes, and how many requests reached the server for it.
+fn voted(proxy: &Proxy, server: &Server, request: &Value) -> (Value, usize) {
+    let before = server.requests().len();
+    let (status, _, body) = proxy.chat(request);
+    assert_eq!(status, 200, "{body}");
+    let said = parsed(&body)["haltwise"].take();
+    (said, server.requests().len() - before)
+}
+
 #[test]
 fn a_certified_rule_promises_to_requests_like_those_it_knows() {
     let folder = rules();
     let server = model();
     let proxy = Proxy::start(folder.path(), "certified.json", &server.url, &[]);
-    let promised = |request: &Value| {
-        let reply = parsed(&proxy.chat(request).2);
-        assert!(reply["haltwise"]["votes"].as_u64() < Some(5), "{reply}");
-        reply["haltwise"]["promised"].clone()
-    };
-    assert_eq!(promised(&question(0)), true);
+    let (said, asked) = voted(&proxy, &server, &question(0));
+    assert_eq!(
+        (&said["promised"], said.get("reason")),
+        (&json!(true), None)
+    );
+    assert!((2..5).contains(&asked), "{said}");
+    // `vote` had told the model how to answer.
+    let mut bare = question(0);
+    bare["messages"][0]["content"] = json!("What is 4 plus 3? (difficulty 0)");
+    bare["temperature"] = json!(0.1);
+    let mut with_system = question(0);
     let system = json!({"role": "system", "content": "Be brief."});
-    let mut other = question(0);
-    other["messages"].as_array_mut().unwrap().insert(0, system);
-    // The model reads the first message.
-    other["messages"][0]["content"] = question(0)["messages"][0]["content"].clone();
-    assert_eq!(promised(&other), false);
-    for (field, value) in [("max_tokens", json!(5)), ("presence_penalty", json!(1))] {
+    with_system["messages"]
+        .as_array_mut()
+        .unwrap()
+        .insert(0, system);
+    let with = |field: &str, value: Value| {
         let mut other = question(0);
         other[field] = value;
-        assert_eq!(promised(&other), false, "{field}");
+        other
+    };
+    for (request, expected) in [
+        (
+            bare,
+            "its last message does not end with \"\\n\\nThink step by step",
+        ),
+        (
+            with_system,
+            "its messages are: system, user; the rule was calibrated on: user",
+        ),
+        (with("max_tokens", json!(5)), "its max_tokens is 5"),
+        (
+            with("presence_penalty", json!(1)),
+            "it has the field \"presence_penalty\"",
+        ),
+    ] {
+        // It is passed on as it is.
+        let (said, asked) = voted(&proxy, &server, &request);
+        assert_eq!((&said["promised"], asked), (&json!(false), 1), "{said}");
+        let reason = said["reason"].as_str().unwrap();
+        assert!(reason.contains(expected), "{expected}: {reason}");
+        assert_eq!(server.requests().last().unwrap().body, request);
+    }
+    let votes = ["--unpromised", "vote"];
+    let proxy = Proxy::start(folder.path(), "certified.json", &server.url, &votes);
+    let (said, asked) = voted(&proxy, &server, &with("presence_penalty", json!(1)));
+    assert_eq!(said["promised"], false);
+    assert!((2..5).contains(&asked), "{said}");
+}
+
+#[test]
+fn a_rule_made_of_recorded_requests_promises_to_requests_like_those() {
+    let folder = TempDir::new().unwrap();
+    let request = |i: usize, system: &str| {
+        let text = format!("What is {i} plus 3? (difficulty {})", i % 5);
+        let messages = [("system", system), ("user", &text)];
+        let messages = messages.map(|(role, text)| json!({"role": role, "content": text}));
+        json!({"model": "any", "temperature": 0, "max_tokens": 300, "messages": messages})
+    };
+    let lines: Vec<String> = (0..300)
+        .map(|i| {
+            let mut line = request(i, "You add up. Put the sum in a box.");
+            line["label"] = json!(i + 3);
+            line.to_string()
+        })
+        .collect();
+    fs::write(folder.path().join("chat.jsonl"), lines.join("\n")).unwrap();
+    let server = model();
+    let run = |words: &str, more: &[&str]| {
+        let mut command = haltwise();
+        command.current_dir(&folder).args(words.split(' '));
+        let run = ran(command.args(more));
+        assert_eq!(run.code, 0, "{words}: {}", run.stderr);
+        run.stdout
+    };
+    run(
+        "vote --requests chat.jsonl -o t.parquet --samples 5 --server",
+        &[&server.url],
+    );
+    let asked = server.requests();
+    assert_eq!(asked[0].body["messages"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        json!([
+            asked[0].body["model"],
+            asked[0].body["temperature"],
+            asked[0].body["max_tokens"]
+        ]),
+        json!(["m", 0.7, 300])
+    );
+    run(
+        "calibrate t.parquet --method marginal -o rule_of_requests.json",
+        &[],
+    );
+    let live = "vote --requests chat.jsonl --rule rule_of_requests.json --server";
+    let first = run(live, &[&server.url]);
+    assert!(
+        first.lines().all(|line| parsed(line)["promised"] == true),
+        "{first}"
+    );
+
+    let watched = ["--store", "store", "--audit", "1"];
+    let proxy = Proxy::start(
+        folder.path(),
+        "rule_of_requests.json",
+        &server.url,
+        &watched,
+    );
+    let mut known = request(4, "You add up. Put the sum in a box.");
+    (known["model"], known["seed"]) = (json!("m"), json!(1));
+    let (said, _) = voted(&proxy, &server, &known);
+    assert_eq!(said["promised"], true, "{said}");
+    assert_eq!(said["audit"].as_str().unwrap().len(), 16);
+    // Its other votes are in, so that the requests after it can be counted.
+    until(&proxy, "rule_of_requests", |status| {
+        status["totals"]["audited"] == 1
+    });
+    for (system, expected) in [
+        (Some("You subtract."), "its system message is not the one"),
+        (
+            None,
+            "its messages are: user; the rule was calibrated on: system, user",
+        ),
+    ] {
+        let mut other = known.clone();
+        match system {
+            Some(text) => other["messages"][0]["content"] = json!(text),
+            None => drop(other["messages"].as_array_mut().unwrap().remove(0)),
+        }
+        let (said, asked) = voted(&proxy, &server, &other);
+        assert_eq!((&said["promised"], asked), (&json!(false), 1));
+        let reason = said["reason"].as_str().unwrap();
+        assert!(
+            reason.contains(expected) && !reason.contains("add up"),
+            "{reason}"
+        );
     }
 }
 

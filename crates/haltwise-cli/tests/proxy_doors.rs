@@ -59,6 +59,8 @@ impl Proxy {
     fn start(folder: &Path, model: &Server, words: &str) -> Self {
         let mut child = Command::new(assert_cmd::cargo::cargo_bin("haltwise"))
             .args(["proxy", "--rule", "rule.json", "--server", &model.url])
+            // The rule promises nothing.
+            .args(["--unpromised", "vote"])
             .args(words.split_whitespace())
             .current_dir(folder)
             .stderr(Stdio::piped())

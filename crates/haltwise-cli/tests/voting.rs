@@ -366,6 +366,127 @@ fn options_are_voted_on_by_letter() {
     );
 }
 
+/// What the traces of a file say about the prompts.
+fn prompts_of(folder: &TempDir, traces: &str) -> Value {
+    let inspected = ran(haltwise()
+        .current_dir(folder)
+        .args(["inspect", traces, "--json"]));
+    json_of(&inspected)["classifier"].take()
+}
+
+#[test]
+fn traces_record_the_shape_of_their_prompts() {
+    let folder = folder(6, true);
+    fs::write(folder.path().join("system.txt"), "Be brief.").unwrap();
+    let server = model();
+    let more = ["--samples", "2", "--system", "system.txt"];
+    assert_eq!(vote(&folder, &server, "t.parquet", &more).code, 0);
+    let asked = &server.requests()[0].body["messages"];
+    assert_eq!(asked[0], json!({"role": "system", "content": "Be brief."}));
+    assert_eq!(asked[1]["role"], "user");
+    let found = prompts_of(&folder, "t.parquet");
+    assert_eq!(
+        json!([found["messages"], found["most_messages"], found["system"]]),
+        json!(["system, user", "2", "Be brief."])
+    );
+    // All questions begin with "What is", but that is no part of the template.
+    assert_eq!(found.get("prompt_begins"), None);
+    let ends = found["prompt_ends"].as_str().unwrap();
+    assert!(ends.starts_with("\n\nThink step by step"), "{ends}");
+    // Another system message is another run.
+    fs::write(folder.path().join("system.txt"), "Be kind.").unwrap();
+    let down = Server::start("vllm", |_, _| Response::Body(400, "", "no".into()));
+    fs::remove_file(folder.path().join("t.parquet")).unwrap();
+    assert_eq!(
+        vote(&folder, &down, "t.parquet", &["--samples", "2"]).code,
+        1
+    );
+    let run = vote(&folder, &server, "t.parquet", &more);
+    assert!(
+        run.stderr.contains("begun with other questions"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn recorded_requests_are_voted_on_as_they_were_sent() {
+    let folder = TempDir::new().unwrap();
+    let server = model();
+    let run = |lines: &[Value], more: &[&str]| {
+        let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+        fs::write(folder.path().join("chat.jsonl"), lines.join("\n")).unwrap();
+        let args = ["vote", "--requests", "chat.jsonl", "--server", &server.url];
+        let args = [&args[..], &["-o", "t.parquet", "--samples", "3"], more].concat();
+        ran(haltwise().current_dir(&folder).args(args))
+    };
+    let user = |text: &str| json!({"role": "user", "content": text});
+    let turn = [
+        user("Hello."),
+        json!({"role": "assistant", "content": "Hello."}),
+    ];
+    let ask = user("What is 4 plus 3? (difficulty 0)");
+    let short =
+        json!({"id": "a", "label": 7, "messages": [ask], "response_format": {"type": "text"}});
+    let mut long = short.clone();
+    (long["id"], long["messages"]) = (json!("b"), json!([turn[0], turn[1], ask]));
+    long["seed"] = json!(5);
+    let done = run(
+        &[short.clone(), long.clone()],
+        &["--json", "--concurrency", "1"],
+    );
+    assert_eq!(
+        (done.code, json_of(&done)["late_accuracy"].clone()),
+        (0, json!(1.0))
+    );
+    let asked = server.requests();
+    assert_eq!(asked.len(), 6);
+    assert_eq!(asked[0].body["messages"], short["messages"]);
+    assert_eq!(asked[5].body["messages"], long["messages"]);
+    assert_eq!(asked[5].body["response_format"], short["response_format"]);
+    assert_eq!(asked[5].body.get("label"), None);
+    let found = prompts_of(&folder, "t.parquet");
+    assert_eq!(found["messages"], "user | user, assistant, user");
+    assert_eq!(found["fields"], "{\"response_format\":{\"type\":\"text\"}}");
+    assert_eq!(found.get("template"), None);
+
+    let before = server.requests().len();
+    long["max_tokens"] = json!(99);
+    for (lines, more, expected) in [
+        (
+            vec![short.clone(), long.clone()],
+            &[][..],
+            "differ in max_tokens (none, 99)",
+        ),
+        (
+            vec![json!({"question": "Who?"})],
+            &[],
+            "line 1: its \"messages\" are no list",
+        ),
+        (
+            vec![short.clone()],
+            &["--endpoint", "completions"],
+            "requests for chats",
+        ),
+        (
+            vec![short.clone()],
+            &["--answer", "letter"],
+            "regex:PATTERN",
+        ),
+    ] {
+        let refused = run(&lines, more);
+        assert_eq!(refused.code, 1, "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains(expected),
+            "{expected}: {}",
+            refused.stderr
+        );
+    }
+    assert_eq!(server.requests().len(), before);
+    let run = run(&[short, long], &["--max-tokens", "50"]);
+    assert_eq!(run.code, 0, "{}", run.stderr);
+}
+
 #[test]
 fn what_vote_needs_is_asked_for_before_anything_is_sent() {
     let folder = folder(2, true);

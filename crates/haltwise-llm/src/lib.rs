@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod chat;
 mod document;
 mod error;
 mod journal;
@@ -16,6 +17,10 @@ mod server;
 mod votes;
 
 pub use answer::Answer;
+pub use chat::{
+    ChatRequest, Messages, OTHER_KINDS, PromptDifference, PromptPart, PromptShape, USUAL_FIELDS,
+    read_requests,
+};
 pub use document::{Split, Unit};
 pub use error::{Error, Result};
 pub use letters::Letters;

@@ -203,6 +203,7 @@ fn sample(question: &str) -> Question {
         options: vec!["FIRST OPTION".into(), "SECOND OPTION".into()],
         label: None,
         answer: None,
+        request: None,
     }
 }
 

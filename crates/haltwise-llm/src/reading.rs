@@ -169,6 +169,7 @@ mod tests {
             options: Vec::new(),
             label: None,
             answer: None,
+            request: None,
         };
         let questions = ["a", "b", "a", "c", "b"].map(question);
         assert_eq!(by_document(&questions), [vec![0, 2], vec![1, 4], vec![3]]);

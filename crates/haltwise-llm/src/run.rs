@@ -81,7 +81,10 @@ impl<'s> Run<'s> {
 
 /// What a digest covers of questions: all that a prompt can show.
 pub(crate) fn shown(questions: &[Question]) -> Vec<Value> {
-    let shown = |q: &Question| json!([q.id, &*q.document, q.question, q.options]);
+    let shown = |q: &Question| match &q.request {
+        Some(request) => json!([q.id, request.fields()]),
+        None => json!([q.id, &*q.document, q.question, q.options]),
+    };
     questions.iter().map(shown).collect()
 }
 

@@ -29,8 +29,10 @@ const REPLY: &str = r#"{"id": "c", "object": "chat.completion", "created": 1, "m
     "usage": {"prompt_tokens": 60, "completion_tokens": 30, "total_tokens": 90}}"#;
 
 /// How votes are cast.
-static CLASSIFIER: LazyLock<Value> =
-    LazyLock::new(|| json!({"model": "m", "endpoint": "chat", "samples": "3", "answer": "boxed"}));
+static CLASSIFIER: LazyLock<Value> = LazyLock::new(|| {
+    json!({"model": "m", "endpoint": "chat", "samples": "3", "answer": "boxed",
+            "messages": "user", "most_messages": "1"})
+});
 
 /// A rule of three votes that halts at the first, or never before the last.
 fn rule(first: Option<f32>) -> Rule {
@@ -94,6 +96,7 @@ async fn proxy(server: &str, rule: Rule) -> String {
     let url = format!("http://{}", listener.local_addr().unwrap());
     let options = Options {
         concurrency: 1000,
+        votes_without_promise: true,
         ..Options::new(server)
     };
     let json = haltwise_io::rule_json(&rule).unwrap();

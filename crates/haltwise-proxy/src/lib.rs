@@ -10,6 +10,7 @@ mod pending_reply;
 mod reported_request;
 mod server;
 mod settings;
+mod unpromised;
 mod upstream;
 mod vote_request;
 mod voted_reply;

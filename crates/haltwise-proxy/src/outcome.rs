@@ -22,8 +22,10 @@ pub(crate) enum Outcome {
 pub(crate) enum Difference {
     /// The rule promises nothing, or is about plain completions.
     Rule,
-    /// It is not one message of a user.
+    /// Its messages are of other roles, or more of them.
     Messages,
+    /// Other words stand around the question.
+    Words,
     /// It wants votes of another length.
     MaxTokens,
     /// It has fields that may change the answer.
@@ -43,6 +45,23 @@ pub(crate) enum Purpose {
     Choices,
     /// Something else than an answer in words.
     Kind,
+    /// The client wants no votes.
+    OptedOut,
+    /// The promise is not about it, and votes are for requests with a promise.
+    Unpromised(Difference),
+}
+
+impl Difference {
+    /// Its name in the metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::Messages => "messages",
+            Self::Words => "words",
+            Self::MaxTokens => "max_tokens",
+            Self::Fields => "fields",
+        }
+    }
 }
 
 /// Why there is no good answer.
@@ -101,10 +120,11 @@ impl Cause {
 
 impl Outcome {
     /// All of them; what the server answers with stands for itself once.
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::Promised,
         Self::Unpromised(Difference::Rule),
         Self::Unpromised(Difference::Messages),
+        Self::Unpromised(Difference::Words),
         Self::Unpromised(Difference::MaxTokens),
         Self::Unpromised(Difference::Fields),
         Self::PassedThrough(Purpose::OtherPath),
@@ -112,6 +132,12 @@ impl Outcome {
         Self::PassedThrough(Purpose::OtherModel),
         Self::PassedThrough(Purpose::Choices),
         Self::PassedThrough(Purpose::Kind),
+        Self::PassedThrough(Purpose::OptedOut),
+        Self::PassedThrough(Purpose::Unpromised(Difference::Rule)),
+        Self::PassedThrough(Purpose::Unpromised(Difference::Messages)),
+        Self::PassedThrough(Purpose::Unpromised(Difference::Words)),
+        Self::PassedThrough(Purpose::Unpromised(Difference::MaxTokens)),
+        Self::PassedThrough(Purpose::Unpromised(Difference::Fields)),
         Self::Failed(Cause::Key),
         Self::Failed(Cause::Path),
         Self::Failed(Cause::BrokenBody),
@@ -131,15 +157,7 @@ impl Outcome {
     pub(crate) fn labels(self) -> (&'static str, &'static str) {
         match self {
             Self::Promised => ("promised", "none"),
-            Self::Unpromised(difference) => {
-                let reason = match difference {
-                    Difference::Rule => "rule",
-                    Difference::Messages => "messages",
-                    Difference::MaxTokens => "max_tokens",
-                    Difference::Fields => "fields",
-                };
-                ("unpromised", reason)
-            }
+            Self::Unpromised(difference) => ("unpromised", difference.name()),
             Self::PassedThrough(purpose) => {
                 let reason = match purpose {
                     Purpose::OtherPath => "path",
@@ -147,6 +165,8 @@ impl Outcome {
                     Purpose::OtherModel => "model",
                     Purpose::Choices => "choices",
                     Purpose::Kind => "kind",
+                    Purpose::OptedOut => "opted_out",
+                    Purpose::Unpromised(difference) => difference.name(),
                 };
                 ("passed_through", reason)
             }

@@ -28,6 +28,7 @@ use crate::outcome::{Cause, Outcome, Purpose, UpstreamError};
 use crate::pending_reply::PendingReply;
 use crate::reported_request::ReportedRequest;
 use crate::settings::{Options, ProxyError, Voting};
+use crate::unpromised::{opts_out, without_promise};
 use crate::upstream::{Failure, Upstream, stays_below, without_long_pauses};
 use crate::vote_request::VoteRequest;
 use crate::voted_reply::{PATH, VotedReply, internal};
@@ -44,6 +45,7 @@ pub struct Proxy {
     connections: ConnectionLimits,
     tls: Option<Tls>,
     keep_alive: Duration,
+    votes_without_promise: bool,
     bodies: BodyRoom,
     pub(crate) keys: Vec<Key>,
     /// Audits whose votes are still to come.
@@ -62,7 +64,7 @@ impl Proxy {
             .with_metrics(move |text| shown.write(text, held.held()))
             .described_by(openapi(served.is_stored())?);
         Ok(Self {
-            voting: Voting::new(&served.rule())?,
+            voting: Voting::new(&served.rule(), &options.aliases)?,
             rules,
             served,
             upstream: Arc::new(Upstream::new(options, Arc::clone(&metrics))?),
@@ -72,6 +74,7 @@ impl Proxy {
             tls: options.tls.clone(),
             // An interval of nothing would be a busy loop.
             keep_alive: options.keep_alive.max(Duration::from_millis(1)),
+            votes_without_promise: options.votes_without_promise,
             bodies,
             keys: options.keys.clone(),
             audits: Mutex::default(),
@@ -265,13 +268,26 @@ async fn chat(
         Err(failure) => return failure.into_response(),
     };
     let rule = proxy.served.rule();
-    let request = match VoteRequest::new(&held.bytes, &proxy.voting, &rule) {
-        Ok(request) => request.holding(held.share),
+    let request = if opts_out(&headers) {
+        Err(Purpose::OptedOut)
+    } else {
+        VoteRequest::new(&held.bytes, &proxy.voting, &rule)
+    };
+    let request = match request {
+        Ok(request) => request,
         Err(purpose) => {
             let body = held.bytes.into();
             return passed(&proxy, Method::POST, PATH, &headers, body, purpose).await;
         }
     };
+    if let Some((difference, reason)) = request.difference()
+        && !proxy.votes_without_promise
+    {
+        let (body, purpose) = (held.bytes.into(), Purpose::Unpromised(difference));
+        let reply = passed(&proxy, Method::POST, PATH, &headers, body, purpose).await;
+        return without_promise(reply, reason).await;
+    }
+    let request = request.holding(held.share);
     let headers = Arc::new(headers);
     if request.stream {
         return streamed(proxy, (running, id), headers, (request, rule)).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haltwise::Rule;
 use haltwise::terms::LABEL;
-use haltwise_llm::{Extract, Letters, Mismatch};
+use haltwise_llm::{Extract, Letters, Mismatch, PromptShape};
 use haltwise_serve::{ConnectionLimits, RuleToServe, Tls};
 
 use crate::keys::Key;
@@ -35,6 +35,11 @@ pub struct Options {
     pub keep_alive: Duration,
     /// The most bytes of bodies in memory at the same time.
     pub body_bytes: usize,
+    /// Whether requests are voted on although the rule promises nothing about them. Else they
+    /// are passed through.
+    pub votes_without_promise: bool,
+    /// Other names of the rule's model, under which the server knows it as well.
+    pub aliases: Vec<String>,
     /// What clients must show to be let in; anyone is where there are none.
     pub keys: Vec<Key>,
     /// What the proxy shows to the server. Without it, and without keys, clients' own
@@ -57,6 +62,8 @@ impl Options {
             // Load balancers cut off streams that are silent, the strictest after 30 s.
             keep_alive: Duration::from_secs(5),
             body_bytes: 256 << 20,
+            votes_without_promise: false,
+            aliases: Vec::new(),
             keys: Vec::new(),
             server_key: None,
         }
@@ -90,7 +97,8 @@ pub enum ProxyError {
 /// How votes are cast: as those were that the rule was calibrated on.
 #[derive(Debug)]
 pub(crate) struct Voting {
-    pub(crate) model: String,
+    model: String,
+    aliases: Vec<String>,
     pub(crate) extract: Extract,
     letters: Vec<char>,
     pub(crate) temperature: f64,
@@ -101,10 +109,13 @@ pub(crate) struct Voting {
 }
 
 impl Voting {
-    pub(crate) fn new(rule: &Rule) -> Result<Self, ProxyError> {
+    pub(crate) fn new(rule: &Rule, aliases: &[String]) -> Result<Self, ProxyError> {
         let wrong = |problem: &str| ProxyError::Rule(problem.to_owned());
         let record = rule.classifier().ok_or_else(|| {
-            wrong("it does not say how its votes were cast; calibrate one on traces of `haltwise vote`")
+            wrong(
+                "it does not say how its votes were cast; calibrate one on traces of \
+                 `haltwise vote`, which also takes recorded requests (--requests)",
+            )
         })?;
         let said = |name: &str| record.get(name).map(String::as_str);
         let samples: usize = number(said("samples"), "samples")?.ok_or_else(|| {
@@ -133,6 +144,7 @@ impl Voting {
         let extract = said("answer").unwrap_or("boxed").parse();
         Ok(Self {
             model: said("model").unwrap_or_default().to_owned(),
+            aliases: aliases.to_vec(),
             extract: extract.map_err(|e: haltwise_llm::Error| wrong(&e.to_string()))?,
             letters,
             temperature: number(said("temperature"), "temperature")?.unwrap_or(0.7),
@@ -142,9 +154,21 @@ impl Voting {
         })
     }
 
-    /// Whether a rule promises anything about requests to the proxy.
-    pub(crate) fn is_promised_by(&self, rule: &Rule) -> bool {
-        rule.promise().is_some() && self.is_chat
+    /// Whether this is a name of the rule's model.
+    pub(crate) fn is_for(&self, model: &str) -> bool {
+        self.model == model || self.aliases.iter().any(|alias| alias == model)
+    }
+
+    /// The prompts that a rule promises something about, or why it promises nothing.
+    pub(crate) fn promised_by(&self, rule: &Rule) -> Result<PromptShape, &'static str> {
+        if rule.promise().is_none() {
+            return Err("the rule was screened, not certified");
+        }
+        if !self.is_chat {
+            return Err("the rule was calibrated on plain completions, not on chats");
+        }
+        let shape = rule.classifier().and_then(PromptShape::read);
+        shape.ok_or("the rule does not say which prompts it was calibrated on")
     }
 
     /// The answer that a completion gives, empty where there is none.
@@ -159,7 +183,7 @@ impl Voting {
 /// Prepares a rule for votes: labels are compared with the answers that its votes give, and only
 /// a rule for votes that are cast in the same way may take its place.
 pub fn for_votes(served: RuleToServe) -> Result<RuleToServe, ProxyError> {
-    let extract = Voting::new(&served.rule)?.extract;
+    let extract = Voting::new(&served.rule, &[])?.extract;
     Ok(RuleToServe {
         label: Some(Arc::new(move |label| extract.label(label))),
         check: Some(Arc::new(are_for_the_same_votes)),
@@ -178,7 +202,7 @@ fn shown(value: Option<&str>) -> Option<String> {
 /// Whether a rule may take the place of another: votes under way and audits in the store are cast
 /// in one way.
 fn are_for_the_same_votes(rule: &Rule, other: &Rule) -> Result<(), String> {
-    Voting::new(other).map_err(|e| e.to_string())?;
+    Voting::new(other, &[]).map_err(|e| e.to_string())?;
     let (Some(rule), Some(other)) = (rule.classifier(), other.classifier()) else {
         return Err("it does not say how its votes were cast".into());
     };

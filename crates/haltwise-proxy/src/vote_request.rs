@@ -5,7 +5,8 @@ use std::fmt;
 
 use axum::body::Bytes;
 use haltwise::Rule;
-use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use haltwise_llm::{Messages, OTHER_KINDS, PromptPart, PromptShape, USUAL_FIELDS};
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -27,7 +28,7 @@ pub(crate) struct VoteRequest {
     /// Whether a stream ends with what was used.
     pub(crate) include_usage: bool,
     /// Why the rule promises nothing about the request, as far as can be seen.
-    difference: Option<Difference>,
+    difference: Option<(Difference, String)>,
     /// Its share of the memory for bodies.
     _share: Option<Share>,
 }
@@ -75,6 +76,27 @@ impl Fields<'_> {
         value.is_some_and(|value| value != "null" && value != "false")
     }
 
+    /// How the prompt differs from those that the rule was calibrated on.
+    fn difference(
+        &self,
+        shape: &PromptShape,
+        messages: &Messages<'_>,
+    ) -> Option<(Difference, String)> {
+        let others = self
+            .0
+            .iter()
+            .map(|(name, json)| (name.as_str(), json.get()));
+        let others =
+            others.filter(|(name, _)| !USUAL_FIELDS.contains(name) && !OTHER_KINDS.contains(name));
+        let found = shape.difference(messages, &others.collect())?;
+        let difference = match found.part {
+            PromptPart::Messages => Difference::Messages,
+            PromptPart::Words => Difference::Words,
+            PromptPart::Fields => Difference::Fields,
+        };
+        Some((difference, found.reason))
+    }
+
     /// The fields with others in their place, without the brace at the end.
     fn written(&self, others: &BTreeMap<&str, Option<Value>>) -> Result<Bytes, serde_json::Error> {
         let mut text = b"{".to_vec();
@@ -101,110 +123,37 @@ fn write(text: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Result<(), s
     serde_json::to_writer(text, value)
 }
 
-/// How many messages there are, and whose the first is.
-#[derive(Default)]
-struct Messages {
-    count: usize,
-    is_first_of_user: bool,
-}
-
-#[derive(Deserialize)]
-struct Message<'a> {
-    #[serde(borrow)]
-    role: Option<std::borrow::Cow<'a, str>>,
-}
-
-impl<'de> Deserialize<'de> for Messages {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct All;
-
-        impl<'de> Visitor<'de> for All {
-            type Value = Messages;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("messages")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut all: A) -> Result<Messages, A::Error> {
-                let mut messages = Messages::default();
-                if let Some(first) = all.next_element::<Message<'de>>()? {
-                    messages.is_first_of_user = first.role.as_deref() == Some("user");
-                    messages.count = 1;
-                }
-                while all.next_element::<IgnoredAny>()?.is_some() {
-                    messages.count += 1;
-                }
-                Ok(messages)
-            }
-        }
-
-        deserializer.deserialize_seq(All)
-    }
-}
-
 #[derive(Deserialize)]
 struct StreamOptions {
     include_usage: bool,
 }
 
-/// Fields that change nothing about the votes, or are set here.
-const USUAL: [&str; 13] = [
-    "model",
-    "messages",
-    "stream",
-    "stream_options",
-    "temperature",
-    "top_p",
-    "n",
-    "max_tokens",
-    "max_completion_tokens",
-    "seed",
-    "user",
-    "metadata",
-    "store",
-];
-
-/// Fields of requests for something else than one answer in words.
-const OTHERWISE: [&str; 8] = [
-    "tools",
-    "tool_choice",
-    "functions",
-    "function_call",
-    "logprobs",
-    "modalities",
-    "audio",
-    "prediction",
-];
-
 impl VoteRequest {
     /// The request that is to be voted on, or what it is for if it is to be passed through.
     pub(crate) fn new(body: &Bytes, voting: &Voting, rule: &Rule) -> Result<Self, Purpose> {
         let fields: Fields<'_> = serde_json::from_slice(body).map_err(|_| Purpose::Unknown)?;
-        if fields.read::<String>("model").as_ref() != Some(&voting.model) {
+        let model: Option<String> = fields.read("model");
+        if !model.is_some_and(|model| voting.is_for(&model)) {
             return Err(Purpose::OtherModel);
         }
         if fields.read::<u64>("n").is_some_and(|n| n != 1) {
             return Err(Purpose::Choices);
         }
-        if OTHERWISE.iter().any(|name| fields.has(name)) {
+        if OTHER_KINDS.iter().any(|name| fields.has(name)) {
             return Err(Purpose::Kind);
         }
-        let messages: Messages = fields.read("messages").ok_or(Purpose::Unknown)?;
-        let alone = messages.count == 1 && messages.is_first_of_user;
-        let usual = fields.0.keys().all(|name| USUAL.contains(&name.as_str()));
+        let messages: Messages<'_> = fields.read("messages").ok_or(Purpose::Unknown)?;
         let most = ["max_tokens", "max_completion_tokens"];
         let most = most.iter().find_map(|name| fields.read::<u64>(name));
-        let as_many = most.is_none_or(|most| most == voting.max_tokens);
-        let difference = if !voting.is_promised_by(rule) {
-            Some(Difference::Rule)
-        } else if !alone {
-            Some(Difference::Messages)
-        } else if !as_many {
-            Some(Difference::MaxTokens)
-        } else if !usual {
-            Some(Difference::Fields)
-        } else {
-            None
+        let difference = match voting.promised_by(rule) {
+            Err(reason) => Some((Difference::Rule, reason.to_owned())),
+            Ok(shape) => fields.difference(&shape, &messages).or_else(|| {
+                let most = most.filter(|most| *most != voting.max_tokens)?;
+                let calibrated = voting.max_tokens;
+                let reason =
+                    format!("its max_tokens is {most}; the rule was calibrated with {calibrated}");
+                Some((Difference::MaxTokens, reason))
+            }),
         };
         let options: Option<StreamOptions> = fields.read("stream_options");
         let seed: Option<u64> = fields.read("seed");
@@ -247,10 +196,16 @@ impl VoteRequest {
         self.difference.is_none()
     }
 
+    /// Why the rule promises nothing about it, if it does not: for the metrics and for people.
+    pub(crate) fn difference(&self) -> Option<(Difference, &str)> {
+        let (difference, reason) = self.difference.as_ref()?;
+        Some((*difference, reason))
+    }
+
     /// How it comes out if the votes come in.
     pub(crate) fn outcome(&self) -> Outcome {
-        self.difference
-            .map_or(Outcome::Promised, Outcome::Unpromised)
+        let difference = self.difference().map(|(difference, _)| difference);
+        difference.map_or(Outcome::Promised, Outcome::Unpromised)
     }
 
     /// The request for a vote, counted from 0. If the client gave a seed, each vote

@@ -59,6 +59,8 @@ impl Vote {
 struct Usage {
     prompt: Tokens,
     completion: u64,
+    /// Those of thoughts, if the server tells.
+    reasoning: Option<u64>,
 }
 
 impl Usage {
@@ -68,15 +70,22 @@ impl Usage {
         self.prompt += Tokens::of_prompt(usage);
         // A server may claim any number, and the sum must not overflow.
         self.completion = self.completion.saturating_add(generated);
+        if let Some(more) = usage["completion_tokens_details"]["reasoning_tokens"].as_u64() {
+            self.reasoning = Some(self.reasoning.unwrap_or(0).saturating_add(more));
+        }
     }
 
     fn json(self) -> Value {
         let Tokens { sent, cached } = self.prompt;
-        json!({
+        let mut usage = json!({
             "prompt_tokens": sent, "completion_tokens": self.completion,
             "total_tokens": sent.saturating_add(self.completion),
             "prompt_tokens_details": {"cached_tokens": cached},
-        })
+        });
+        if let Some(reasoning) = self.reasoning {
+            usage["completion_tokens_details"] = json!({"reasoning_tokens": reasoning});
+        }
+        usage
     }
 }
 
@@ -148,6 +157,9 @@ impl VotedReply {
             "votes": votes, "of": of, "agreement": self.standing.agreement(),
             "saved_tokens": self.tokens().1, "answer": self.answer, "promised": request.is_promised(),
         });
+        if let Some((_, reason)) = request.difference() {
+            said["reason"] = reason.into();
+        }
         if let Some(id) = &self.audit {
             said["audit"] = id.as_str().into();
         }

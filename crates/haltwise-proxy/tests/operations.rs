@@ -243,7 +243,11 @@ fn a_rule_about_units_or_groups_is_refused() {
 #[tokio::test]
 async fn metrics_tell_how_requests_came_out_and_what_they_cost() {
     let (server, _) = model(completion(json!(10))).await;
-    let proxy = Watched::start(certified(1, 0.1), None, &Options::new(&server)).await;
+    let options = Options {
+        votes_without_promise: true,
+        ..Options::new(&server)
+    };
+    let proxy = Watched::start(certified(1, 0.1), None, &options).await;
     for _ in 0..2 {
         proxy.votes().await;
     }
@@ -287,6 +291,107 @@ async fn metrics_tell_how_requests_came_out_and_what_they_cost() {
     families.dedup();
     assert_eq!(families.len(), all, "{metrics}");
     assert!(proxy.notices.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_promised_gets_no_votes_and_the_reason() {
+    let (server, asked) = model(completion(json!(10))).await;
+    let options = Options {
+        aliases: vec!["n".into()],
+        ..Options::new(&server)
+    };
+    let rule = with_record(&certified(2, 0.1), "prompt_ends", " In one word.");
+    let proxy = Watched::start(rule, None, &options).await;
+    let user = |text: &str| json!([{"role": "user", "content": text}]);
+    let system = json!({"role": "system", "content": "Be brief."});
+    let mut long = user("Why? In one word.");
+    long.as_array_mut().unwrap().insert(0, system);
+    let good = user("Why? In one word.");
+    let request = |messages: &Value, name: &str, value: Value| {
+        let mut request = json!({"model": "m", "messages": messages});
+        request[name] = value;
+        request.to_string()
+    };
+    let seen = || asked.lock().unwrap().len();
+    for (body, label, reason) in [
+        (
+            request(&user("Why?"), "seed", json!(1)),
+            "words",
+            "does not end with \" In one word.\"",
+        ),
+        (
+            request(&long, "seed", json!(1)),
+            "messages",
+            "its messages are: system, user",
+        ),
+        (
+            request(&good, "effort", json!("low")),
+            "fields",
+            "it has the field \"effort\"",
+        ),
+        (
+            request(&good, "max_tokens", json!(9)),
+            "max_tokens",
+            "its max_tokens is 9",
+        ),
+    ] {
+        let before = seen();
+        let (status, said) = proxy.ask("POST", CHAT, &body).await;
+        assert_eq!((status, seen() - before), (200, 1), "{said}");
+        let (head, reply) = said.split_once("\r\n\r\n").unwrap();
+        let head = head.to_ascii_lowercase();
+        assert!(head.contains("x-haltwise-unpromised: it"), "{head}");
+        let reply: Value = serde_json::from_str(reply).unwrap();
+        assert_eq!(reply["choices"][0]["message"]["content"], "\\boxed{34}");
+        assert_eq!(reply["haltwise"]["promised"], false);
+        let found = reply["haltwise"]["reason"].as_str().unwrap();
+        assert!(found.contains(reason), "{reason}: {found}");
+        let outcome = "haltwise_proxy_requests_total{outcome=\"passed_through\"";
+        let metrics = proxy.get("/metrics").await;
+        let line = format!("{outcome},reason=\"{label}\"}} 1\n");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+    // What is promised is voted on, also under another name of the model.
+    for model in ["m", "n"] {
+        let before = seen();
+        let (_, said) = proxy
+            .ask("POST", CHAT, &request(&good, "model", json!(model)))
+            .await;
+        assert!(said.contains("\"promised\":true"), "{said}");
+        assert_eq!(seen() - before, 2);
+    }
+    // Nobody has to take votes.
+    let (body, before) = (request(&good, "seed", json!(1)), seen());
+    let off = "X-Haltwise: Off\r\nConnection: close\r\n";
+    let mut stream = send(&proxy.address, CHAT, off, body.len(), body.as_bytes()).await;
+    assert_eq!(answer(&mut stream).await.0, 200);
+    assert_eq!(seen() - before, 1);
+    let metrics = proxy.get("/metrics").await;
+    assert!(metrics.contains("reason=\"opted_out\"} 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("haltwise_proxy_votes_total 4\n"),
+        "{metrics}"
+    );
+}
+
+#[tokio::test]
+async fn a_rule_that_does_not_say_which_prompts_it_is_about_promises_nothing() {
+    let (server, _) = model(completion(json!(10))).await;
+    let mut json = serde_json::to_value(certified(1, 0.1)).unwrap();
+    json["classifier"]
+        .as_object_mut()
+        .unwrap()
+        .remove("messages");
+    let rule = serde_json::from_value(json).unwrap();
+    let proxy = Watched::start(rule, None, &Options::new(&server)).await;
+    let said = proxy.votes().await;
+    assert_eq!(
+        (&said["promised"], &said["reason"]),
+        (
+            &json!(false),
+            &json!("the rule does not say which prompts it was calibrated on")
+        )
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use haltwise::votes::Ballot;
 use haltwise::{Reason, Rule};
 use haltwise_io::read_rule;
-use haltwise_llm::{Question, Voter, seed_of};
+use haltwise_llm::{Question, Record, Voter, read_requests, seed_of};
 use serde::Serialize;
 
 use super::Args;
@@ -54,8 +54,10 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
         .voter
         .connect(&questions, record, |text| show::warn(text))?;
     let mismatches = record.map(|record| voter.mismatches(record));
-    let promised = promise::check(path, &rule, mismatches, "vote", args.force)?;
-    let (mut totals, as_json) = (Totals::default(), args.questions.is_some() || args.json);
+    let promised = promise::check(path, &rule, mismatches, "vote", args.force)?
+        & have_the_rules_shape(args, path, &voter, &questions, record)?;
+    let is_file = args.questions.is_some() || args.requests.is_some();
+    let (mut totals, as_json) = (Totals::default(), is_file || args.json);
     let print = |answered: Answered<'_>| {
         totals.add(&answered);
         if as_json {
@@ -68,13 +70,16 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
     for_each_in_order(questions.len(), workers, print, |q, print| {
         print(answer(args, &rule, &voter, &questions[q], promised)?)
     })?;
-    if args.questions.is_some() {
+    if is_file {
         show::note(totals.describe());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
+    if let Some(path) = &args.requests {
+        return Ok(read_requests(path)?);
+    }
     if let Some(path) = &args.questions {
         return args.question_args.read_free(path);
     }
@@ -90,7 +95,37 @@ fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
         options: Vec::new(),
         label: None,
         answer: None,
+        request: None,
     }])
+}
+
+/// Refuses questions whose prompts have another shape than those that the rule was calibrated
+/// on, unless forced. Returns whether none has.
+fn have_the_rules_shape(
+    args: &Args,
+    path: &Path,
+    voter: &Voter,
+    questions: &[Question],
+    record: Option<&Record>,
+) -> anyhow::Result<bool> {
+    let Some(record) = record else {
+        return Ok(false);
+    };
+    for question in questions {
+        if let Some(reason) = voter.prompt_difference(question, record)? {
+            let id = &question.id;
+            let differs = format!(
+                "{}: nothing is promised about the question {id}: {reason}",
+                show::file(path)
+            );
+            if !args.force {
+                bail!("{differs}\nCalibrate on prompts like that, or use the rule with --force");
+            }
+            show::warn(differs);
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Asks until the rule says stop.

@@ -17,7 +17,7 @@ use haltwise::votes::VoteTrace;
 use haltwise_io::{
     CLASSIFIER, Columns, Format, TraceWriter, WriteOptions, check_writable, write_whole,
 };
-use haltwise_llm::{Progress, Question, Sample, Voter, Voting};
+use haltwise_llm::{Progress, PromptShape, Question, Sample, Voter, Voting, read_requests};
 use serde_json::json;
 
 use crate::progress::{Bar, journal_path, with_journal};
@@ -49,12 +49,26 @@ Questions: one per line, or the files of `read`. All but the question is optiona
 Without labels, calibrate with --loss disagreement, which certifies agreement with the
 majority of all votes.
 
+What clients of a proxy send, with system messages and conversations, is voted on with --requests.
+Each line is the body of a request to /v1/chat/completions; an id and a label may be beside it:
+  {\"messages\": [{\"role\": \"system\", \"content\": \"…\"}, {\"role\": \"user\", \"content\": \"…\"}]}
+
 Answers are compared in one form: 1,000.0 is 1000. A vote without an answer counts as a vote, but
 leads only where nobody answers.")]
 pub(crate) struct Args {
     /// The questions
-    #[arg(required_unless_present = "question", conflicts_with = "question")]
+    #[arg(required_unless_present_any = ["question", "requests"], conflicts_with = "question")]
     questions: Option<PathBuf>,
+
+    /// Vote on recorded requests: one body of /v1/chat/completions per line
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["questions", "question", "template", "system", "documents",
+                              "shuffle_options", "letters"],
+        help_heading = "Questions"
+    )]
+    requests: Option<PathBuf>,
 
     /// Where to write the traces: .parquet or .arrow
     #[arg(
@@ -103,7 +117,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    match (&args.rule, &args.output, &args.questions) {
+    let questions = args.questions.as_ref().or(args.requests.as_ref());
+    match (&args.rule, &args.output, questions) {
         (Some(rule), ..) => live::run(&args, rule),
         (None, Some(output), Some(questions)) => traces(&args, questions, output),
         _ => bail!("give questions and -o TRACES, or --rule RULE"),
@@ -116,10 +131,14 @@ fn traces(args: &Args, path: &Path, output: &Path) -> anyhow::Result<ExitCode> {
     if let Some(completions) = &args.completions {
         check_writable(completions)?;
     }
-    let questions = args.question_args.read_free(path)?;
+    let questions = match &args.requests {
+        Some(requests) => read_requests(requests)?,
+        None => args.question_args.read_free(path)?,
+    };
     let bar = Arc::new(Bar::new());
     let voter = args.voter.connect(&questions, None, bar.warner())?;
     let labels = labels(&voter, &questions)?;
+    let shape = voter.prompt_shape(&questions)?;
     let voting = Voting {
         voter: &voter,
         questions: &questions,
@@ -134,7 +153,7 @@ fn traces(args: &Args, path: &Path, output: &Path) -> anyhow::Result<ExitCode> {
     for ((question, label), samples) in questions.iter().zip(labels).zip(samples) {
         ballots.push(Counted::new(&voter, question, label, samples)?);
     }
-    write(args, output, &voter, &ballots)?;
+    write(args, output, (&voter, shape.as_ref()), &ballots)?;
     if let Some(path) = &args.completions {
         write_completions(path, &ballots)?;
     }
@@ -190,13 +209,21 @@ impl<'a> Counted<'a> {
     }
 }
 
-fn write(args: &Args, output: &Path, voter: &Voter, ballots: &[Counted<'_>]) -> anyhow::Result<()> {
+fn write(
+    args: &Args,
+    output: &Path,
+    (voter, shape): (&Voter, Option<&PromptShape>),
+    ballots: &[Counted<'_>],
+) -> anyhow::Result<()> {
     let labelled = ballots.iter().filter(|b| b.label.is_some()).count();
     let about = json!({
         "seed": args.voter.seed, "wave": args.wave,
         "labelled": labelled,
     });
     let mut record = voter.record();
+    if let Some(shape) = shape {
+        shape.write(&mut record);
+    }
     let most = ballots.iter().map(|b| b.question.options.len()).max();
     if let Some(most) = most.filter(|&most| most > 0) {
         record.insert(OPTIONS.into(), most.to_string());

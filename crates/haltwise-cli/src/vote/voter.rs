@@ -1,7 +1,9 @@
 //! The voter: model, prompt and sampling. Options left out are as in the rule.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use anyhow::bail;
 use haltwise::votes::MOST_VOTES;
 use haltwise_llm::{
     CHAT_FORMATS, Endpoint, Extract, Letters, Question, Record, Sampling, Template, Voter,
@@ -53,6 +55,10 @@ pub(crate) struct VoterArgs {
     #[arg(long, value_name = "FILE", help_heading = "Prompt")]
     template: Option<PathBuf>,
 
+    /// A file with the system message before each prompt [default: the rule's, else none]
+    #[arg(long, value_name = "FILE", help_heading = "Prompt")]
+    system: Option<PathBuf>,
+
     /// Put the prompt into the chat format of a family of models
     #[arg(long, value_name = "FAMILY", help_heading = "Prompt",
           value_parser = clap::builder::PossibleValuesParser::new(CHAT_FORMATS.map(|(name, _)| name)))]
@@ -83,19 +89,49 @@ impl VoterArgs {
             top_p: recorded.or("top_p", self.top_p)?,
             max_tokens: recorded
                 .or("max_tokens", self.max_tokens)?
+                .map_or_else(|| max_tokens_of(questions), |n| Ok(Some(n)))?
                 .unwrap_or(usual.max_tokens),
         };
         let extract = recorded
             .or("answer", self.answer.clone())?
             .unwrap_or_default();
         let samples = recorded.or("samples", self.samples.map(usize::from))?;
-        Ok(Voter {
-            template: recorded.template(
+        let are_recorded = questions.iter().all(|q| q.request.is_some());
+        if are_recorded {
+            if endpoint == Endpoint::Completions {
+                bail!("--requests are requests for chats: leave out --endpoint completions");
+            }
+            if extract.to_string() == "letter" {
+                bail!(
+                    "nobody knows the options of recorded requests: give --answer regex:PATTERN \
+                     in place of letter"
+                );
+            }
+        }
+        // A rule that was made of recorded requests has no template for questions.
+        let of_requests = record.is_some_and(|record| !record.contains_key("template"));
+        let template = (!are_recorded && (!of_requests || self.template.is_some())).then(|| {
+            recorded.template(
                 self.template.as_deref(),
                 chat_format,
                 &Voter::default_template(&extract, questions),
                 |source| Template::for_questions(source, questions),
-            )?,
+            )
+        });
+        let system = match (&self.system, template.is_some()) {
+            (Some(path), _) => Some(crate::show::read_text(path)?),
+            (None, true) => recorded.text("system").map(str::to_owned),
+            (None, false) => None,
+        };
+        if system.is_some() && endpoint == Endpoint::Completions {
+            bail!(
+                "--system goes with --endpoint chat: with completions, write the system message \
+                 into the template"
+            );
+        }
+        Ok(Voter {
+            template: template.transpose()?,
+            system,
             letters: recorded
                 .or("letters", self.letters.clone())?
                 .unwrap_or_default(),
@@ -106,6 +142,23 @@ impl VoterArgs {
             server: self.server.connect(endpoint, None, recorded, notice)?,
         })
     }
+}
+
+/// The most tokens that all recorded requests ask for. Those that differ need a number for all.
+fn max_tokens_of(questions: &[Question]) -> anyhow::Result<Option<u32>> {
+    let requests = questions.iter().filter_map(|q| q.request.as_ref());
+    let asked: BTreeSet<Option<u32>> = requests.map(|request| request.max_tokens).collect();
+    if asked.len() > 1 {
+        let known: Vec<String> = asked
+            .iter()
+            .map(|most| most.map_or("none".into(), |most| most.to_string()))
+            .collect();
+        bail!(
+            "the requests differ in max_tokens ({}); give one for all with --max-tokens",
+            known.join(", ")
+        );
+    }
+    Ok(asked.into_iter().next().flatten())
 }
 
 fn temperature(text: &str) -> Result<f64, String> {

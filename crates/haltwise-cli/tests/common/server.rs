@@ -18,10 +18,9 @@ pub struct Request {
 impl Request {
     /// The prompt of a completion, whichever way it was asked for.
     pub fn prompt(&self) -> &str {
-        let text = &self.body["prompt"];
-        text.as_str()
-            .or(self.body["messages"][0]["content"].as_str())
-            .unwrap_or_default()
+        let messages = self.body["messages"].as_array();
+        let last = messages.and_then(|all| all.last()?["content"].as_str());
+        self.body["prompt"].as_str().or(last).unwrap_or_default()
     }
 }
 

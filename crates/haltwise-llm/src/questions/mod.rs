@@ -11,12 +11,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use crate::chat::ChatRequest;
 use crate::error::Error;
+use formats::FreeLabel;
 
 /// A question about a document, with the options to choose from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     /// What the file calls it; unique in the file.
     pub id: String,
@@ -31,6 +34,8 @@ pub struct Question {
     pub label: Option<usize>,
     /// The right answer to a question without options, where it is known.
     pub answer: Option<String>,
+    /// The recorded request that asks it, instead of a template.
+    pub request: Option<ChatRequest>,
 }
 
 /// A value read from a line, or the fault of the line.
@@ -64,8 +69,14 @@ fn read_file(path: &Path, documents: Option<&Path>, is_free: bool) -> crate::Res
     read::parse(&text, documents, path.parent(), is_free).map_err(|e| Error::file(path, e))
 }
 
+/// The right answer to a question without options, as a line has it.
+pub(crate) fn answer_label(label: Value) -> Parsed<String> {
+    let label: FreeLabel = serde_json::from_value(label).map_err(|e| e.to_string())?;
+    Ok(label.text())
+}
+
 /// The text of a file, or why there is none.
-fn read_text(path: &Path) -> Parsed<String> {
+pub(crate) fn read_text(path: &Path) -> Parsed<String> {
     let bytes = fs::read(path).map_err(|e| e.to_string())?;
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as UTF-8".into())
 }

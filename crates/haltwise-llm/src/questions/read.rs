@@ -184,6 +184,7 @@ impl LineReader<'_> {
             options: Vec::new(),
             label: None,
             answer: line.label.map(FreeLabel::text),
+            request: None,
         });
         Ok(())
     }
@@ -261,6 +262,7 @@ impl LineReader<'_> {
                 .collect(),
             label,
             answer: None,
+            request: None,
         });
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::reply::Tokens;
 use crate::server::{Endpoint, Server};
@@ -45,21 +45,18 @@ pub struct Sample {
 }
 
 impl Server {
-    /// Asks for `n` completions of a prompt. As many come back as the server
+    /// Asks for `n` completions of a request. As many come back as the server
     /// makes at a time, at least one: some know no `n`.
     pub(super) fn sample(
         &self,
-        prompt: &str,
+        mut request: Value,
         sampling: &Sampling,
         seed: u64,
         n: usize,
     ) -> crate::Result<(Vec<Sample>, Tokens)> {
-        let (path, mut request) = match self.options().endpoint {
-            Endpoint::Completions => ("/v1/completions", json!({"prompt": prompt})),
-            Endpoint::Chat => (
-                "/v1/chat/completions",
-                json!({"messages": [{"role": "user", "content": prompt}]}),
-            ),
+        let path = match self.options().endpoint {
+            Endpoint::Completions => "/v1/completions",
+            Endpoint::Chat => "/v1/chat/completions",
         };
         request["model"] = self.model().into();
         request["temperature"] = sampling.temperature.into();
@@ -151,6 +148,8 @@ fn shares(texts: &[String], generated: Option<u64>) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -124,7 +124,11 @@ impl Voting<'_> {
         let mut record = self.voter.record();
         record.remove("answer");
         let questions = shown(self.questions);
-        digest(&json!(["votes", record, questions, self.seed, self.wave]))
+        let mut all = json!(["votes", record, questions, self.seed, self.wave]);
+        if let (Some(all), Some(system)) = (all.as_array_mut(), &self.voter.system) {
+            all.push(system.as_str().into());
+        }
+        digest(&all)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
 use haltwise::{Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_io::rule_json;
 use haltwise_proxy::{Options, Proxy, ProxyError, for_votes};
@@ -25,7 +26,8 @@ pub fn rule() -> Rule {
         "method": "screen-only", "promise": null, "alpha": 0.1, "delta": 0.01,
         "score": "confidence", "t_max": 3, "thresholds": [0.0, null, null],
         "expected": null, "screened_on": null, "certified_on": null, "split": null, "trail": [],
-        "classifier": {"model": "m", "endpoint": "chat", "samples": "3", "answer": "boxed"},
+        "classifier": {"model": "m", "endpoint": "chat", "samples": "3", "answer": "boxed",
+            "messages": "user", "most_messages": "1"},
     });
     serde_json::from_value(rule).unwrap()
 }
@@ -86,7 +88,7 @@ pub async fn model(reply: String) -> (String, Asked) {
             .unwrap()
             .push((head.uri.to_string(), head.headers));
         drop(axum::body::to_bytes(body, usize::MAX).await);
-        reply
+        ([(CONTENT_TYPE, "application/json")], reply)
     };
     (served(Router::new().fallback(answer)).await, asked)
 }
@@ -100,8 +102,12 @@ pub async fn waiting_model(reply: String, told: Arc<Notify>) -> String {
     served(Router::new().fallback(answer)).await
 }
 
-/// A proxy in front of a rule that nothing is stored of.
+/// A proxy in front of a rule that promises nothing, and that nothing is stored of.
 pub async fn unstored(options: &Options) -> Result<Proxy, ProxyError> {
+    let options = &Options {
+        votes_without_promise: true,
+        ..options.clone()
+    };
     let served = RuleToServe::new("rule", rule(), rule_json(&rule()).unwrap());
     let watching = WatchOptions::new(vec![for_votes(served).unwrap()]);
     let (rules, _) = ServedRules::start(watching, Duration::ZERO).await.unwrap();
