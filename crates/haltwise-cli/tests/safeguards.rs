@@ -1,5 +1,6 @@
 //! What looks right and is not: labels that are numbered in another way, traces that the rule has
 //! seen, and traces that were tested before.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
@@ -123,7 +124,7 @@ fn a_weak_classifier_is_asked_about_and_certified() {
 fn a_negative_label_is_missing_only_if_the_archive_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let traces = folder.path().join("traces.npz");
-    let half = |class: usize| (class % 2 == 0).then_some(class as u32);
+    let half = |class: usize| class.is_multiple_of(2).then_some(class as u32);
     write_probs(&traces, 600, 5, half);
     let found = run(folder.path(), &["inspect", "traces.npz", "--json"]);
     let said: Value = serde_json::from_str(&found.stdout).unwrap();

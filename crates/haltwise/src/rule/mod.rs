@@ -358,9 +358,7 @@ impl Rule {
         if self.promise().is_none() {
             return before.promise().map(|_| Conflict::LosesPromise);
         }
-        if old.promise.is_none() {
-            return None;
-        }
+        old.promise?;
         let later = match (&new.looks, &old.looks) {
             (Some(new), Some(old)) => new.planned == old.planned && new.made > old.made,
             _ => false,
