@@ -399,6 +399,8 @@ fn shares_of_delta_depend_on_the_plan_and_on_how_many_there_are_and_on_no_more()
         }
         let ask = Ask {
             promise: Some(promise),
+            // Without gaps, no label is a class that is predicted.
+            label_check: Some(LabelCheck::Skip),
             ..Ask::default()
         };
         let plan = Plan::new(ask).unwrap();
