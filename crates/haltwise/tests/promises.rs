@@ -1009,7 +1009,7 @@ fn every_method_takes_every_loss_and_groups_and_its_rule_is_sound() {
         drawn.losses = Some(vec![loss, loss, loss, loss, 0.0]);
         drawn.group = Some(["a", "b"][i % 2].into());
         drawn.unit = Some(format!("u{}", i / 4));
-        drawn.weight = Some(if i % 3 == 0 { 1.0 } else { 0.5 });
+        drawn.weight = Some(if i / 4 % 3 == 0 { 1.0 } else { 0.5 });
     }
     for method in [Method::Adaptive, Method::Conditional, Method::Marginal] {
         for loss in [Loss::Gap, Loss::Disagreement, Loss::Given] {
