@@ -46,7 +46,7 @@ pub(crate) struct Args {
     output: PathBuf,
 
     /// Which classifier to train
-    #[arg(long, value_enum, default_value_t = Kind::Prefix)]
+    #[arg(long, value_enum, value_name = "CLASSIFIER", default_value_t = Kind::Prefix)]
     model: Kind,
 
     /// The seed of all random choices

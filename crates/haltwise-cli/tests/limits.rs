@@ -205,9 +205,9 @@ fn a_log_for_programs_has_no_line_that_is_not_json() {
     let path = folder.path();
     done(
         path,
-        "calibrate traces.npz --method screen-only -o rule.json",
+        "calibrate traces.npz --method screen-only -o unproven.json",
     );
-    let words = "rule.json --store store --log json --wait-for-store 0";
+    let words = "unproven.json --store store --log json --wait-for-store 0";
     let heard = Heard::start(&["env"], path, words);
     signal(&heard.server.child, "-HUP");
     heard.until_said(1, "has not changed");
