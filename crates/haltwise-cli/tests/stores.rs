@@ -32,8 +32,10 @@ fn bytes_in(folder: &Path) -> u64 {
     all_files(folder).iter().map(length).sum()
 }
 
-/// A rule with another alpha, for a renewal that may have this delta.
+/// A rule with another alpha, for a renewal that may have this delta. It takes the place of the
+/// one that was there.
 fn calibrate(folder: &Path, name: &str, alpha: f64, delta: f64) -> String {
+    let _ = std::fs::remove_file(folder.join(name));
     done(
         folder,
         &format!(

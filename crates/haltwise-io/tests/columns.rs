@@ -369,7 +369,12 @@ fn labels_may_be_missing_in_every_format() {
         ),
         (
             Format::Npz,
-            npz_with("labels", "|i1", &[2], vec![255, 1]),
+            npz(&[
+                ("predictions", "|u1", &[2, 2], vec![0, 1, 1, 1]),
+                ("scores", "<f8", &[2, 2], doubles(&[0.1, 0.2, 0.3, 0.4])),
+                ("labels", "|i1", &[2], vec![255, 1]),
+                ("missing", "|i1", &[], vec![255]),
+            ]),
             ["", "label 1"],
         ),
         (
