@@ -15,7 +15,7 @@ OPENAI := target/openai
 # is compiled again after the tests.
 BUILD_COMMAND := $(CARGO) build -q --bin haltwise --example playground --example playground_data
 
-.PHONY: test test-rust test-python test-web test-site types bench-web wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field bench-prefix study-votes fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
+.PHONY: test test-rust test-python test-web test-site types bench-web wasm playground site book node clang test-gpu kernels bench-gpu lint doc bench bench-train bench-python bench-scale bench-serve soak-serve bench-proxy bench-monitor bench-field bench-prefix study-votes study-thinking fuzz chromium llama openai servers embedded python java npm dist dist-crates dist-npm dist-python dist-archive test-dist check-habits
 
 test: test-rust test-python test-web
 
@@ -335,6 +335,11 @@ $(FIELD_VENV)/ready: bench/field/requirements.txt | python
 study-votes:
 	$(PYTHON_VENV)/bin/python bench/votes.py \
 	    $(HALTWISE_DATA)/votes/gsm8k.qwen2.5-coder-1.5b.jsonl docs/votes.md docs/votes.svg
+
+# docs/thinking.md, likewise, with thoughts from HALTWISE_DATA.
+study-thinking:
+	$(PYTHON_VENV)/bin/python bench/thinking.py \
+	    $(HALTWISE_DATA)/thoughts docs/thinking.md docs/thinking.svg
 
 # The monitor beside MAPIE's on the same streams: the table of docs/production.md, with the wheel
 # that `make test-python` installs.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._core import VERSION as __version__
 from ._core import Stream
+from ._thoughts import thoughts
 from ._votes import votes
 from .calibration import calibrate, forecast
 from .evidence import Candidates, Evidence
@@ -42,6 +43,7 @@ __all__ = [
     "calibrate",
     "forecast",
     "read_traces",
+    "thoughts",
     "train",
     "votes",
     "write_traces",

@@ -65,6 +65,9 @@ def read_arrow(name: str, bytes: bytes, asked: dict[str, Any]) -> dict[str, Any]
 def count_votes(
     answers: list[list[str]], labels: list[str] | None
 ) -> tuple[NDArray[np.float32], NDArray[np.uint32], NDArray[np.uint32]]: ...
+def count_thoughts(
+    answers: list[list[str]], labels: list[str] | None
+) -> tuple[NDArray[np.float32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.uint32]]: ...
 def write_traces(path: str | PathLike[str], traces: _Arrays, per_step: bool) -> None: ...
 
 class Rule:

@@ -45,25 +45,33 @@ def votes(
     >>> [round(float(score), 2) for score in traces.scores[0]]
     [0.83, 1.0, 1.0]
     """
-    written = [[_written(answer) for answer in row] for row in answers]
-    if not written:
+    cast = [written(row) for row in answers]
+    if not cast:
         raise ValueError("answers are missing: give the votes on each question")
-    for i, row in enumerate(written):
-        if len(row) != len(written[0]):
+    for i, row in enumerate(cast):
+        if len(row) != len(cast[0]):
             raise ValueError(
-                f"question {i} has {len(row)} votes, but question 0 has {len(written[0])}; "
+                f"question {i} has {len(row)} votes, but question 0 has {len(cast[0])}; "
                 "give the same number on every question"
             )
-    right = None if labels is None else [_written(label) for label in labels]
-    if right is not None:
-        if len(right) != len(written):
-            raise ValueError(f"{len(right)} labels for {len(written)} questions")
-        if "" in right:
-            raise ValueError(f"labels: that of question {right.index('')} is empty")
-    scores, predictions, classes = _core.count_votes(written, right)
+    right = right_answers(labels, len(cast), "question")
+    scores, predictions, classes = _core.count_votes(cast, right)
     return Traces(scores, predictions, None if right is None else classes, ids=ids)
 
 
-def _written(answer: Any) -> str:
+def written(answers: Iterable[Any]) -> list[str]:
+    """Answers as they are compared; no answer is empty."""
     # In pandas, NaN means nothing.
-    return "" if answer is None or answer != answer else str(answer)
+    return ["" if answer is None or answer != answer else str(answer) for answer in answers]
+
+
+def right_answers(labels: Iterable[Any] | None, n: int, what: str) -> list[str] | None:
+    """The right answers to n questions, or None if they are not known."""
+    if labels is None:
+        return None
+    right = written(labels)
+    if len(right) != n:
+        raise ValueError(f"{len(right)} labels for {n} {what}s")
+    if "" in right:
+        raise ValueError(f"labels: that of {what} {right.index('')} is empty")
+    return right

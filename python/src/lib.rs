@@ -15,6 +15,7 @@ mod monitor;
 mod prefix;
 mod rule;
 mod stream;
+mod thoughts;
 mod votes;
 
 use pyo3::prelude::*;
@@ -39,6 +40,8 @@ mod _core {
     use crate::rule::Rule;
     #[pymodule_export]
     use crate::stream::Stream;
+    #[pymodule_export]
+    use crate::thoughts::count_thoughts;
     #[pymodule_export]
     use crate::votes::count_votes;
 

@@ -15,7 +15,7 @@ mod testing;
 
 pub use apply::evaluate::evaluate;
 pub use apply::stream::{Decision, Reason, State};
-pub use apply::{evaluate, monitor, stream, votes};
+pub use apply::{evaluate, monitor, stream, thoughts, votes};
 pub use calibrate::{Inputs, ToCertify};
 pub use certify::evidence::Evidence;
 pub use data::outputs::Outputs;
