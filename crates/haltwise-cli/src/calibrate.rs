@@ -132,10 +132,18 @@ pub(crate) fn finish(
             words::certification(rule)
         );
     }
-    if let Ok(before) = read_rule(output)
-        && let Some(conflict) = rule.conflict(&before)
-    {
-        bail!(refusal(output, conflict, rule, &before));
+    let before = read_rule(output).ok();
+    match before.and_then(|before| Some((rule.conflict(&before)?, before))) {
+        None => {}
+        Some((Conflict::TestedBefore, before)) => bail!(refusal(output, rule, &before)),
+        Some((Conflict::OtherSettings, _)) => show::warn(format_args!(
+            "this rule takes the place of one that the same traces certified at other settings. Each \
+             promise holds for itself, but not for the better of the two. To compare settings, give \
+             --purpose explore: such rules promise nothing"
+        )),
+        Some((Conflict::LosesPromise, _)) => show::warn(
+            "this rule promises nothing, and takes the place of one that promised something",
+        ),
     }
     write_rule(output, rule)?;
     if outcome.json {
@@ -155,13 +163,10 @@ pub(crate) fn finish(
 }
 
 /// Why a rule must not replace the one at its place, and what to do instead.
-fn refusal(output: &Path, conflict: Conflict, rule: &Rule, before: &Rule) -> String {
+fn refusal(output: &Path, rule: &Rule, before: &Rule) -> String {
     let output = show::file(output);
-    match (conflict, rule.looks(), before.looks()) {
-        (Conflict::LosesPromise, _, _) => format!(
-            "{output} promises something, and this rule promises nothing; write it to another file"
-        ),
-        (Conflict::TestedBefore, Some(looks), Some(made)) if looks.planned == made.planned => {
+    match (rule.looks(), before.looks()) {
+        (Some(looks), Some(made)) if looks.planned == made.planned => {
             let next = looks.planned.get(looks.made);
             let next = next.map_or("there is no other".into(), |next| {
                 format!("the next is due at {}", count(*next, "trace", "traces"))
@@ -173,17 +178,16 @@ fn refusal(output: &Path, conflict: Conflict, rule: &Rule, before: &Rule) -> Str
                 made.planned.len()
             )
         }
-        (Conflict::TestedBefore, _, _) if before.purpose() == Purpose::Explore => format!(
+        _ if before.purpose() == Purpose::Explore => format!(
             "{output} explored some of these traces, and a setting that was chosen on traces cannot \
              be certified on them. Certify on new traces. If the setting was fixed before, remove \
              {output} first"
         ),
-        (Conflict::TestedBefore, _, _) => format!(
-            "{output} was certified on some of these traces already, and testing them again spends \
-             delta twice. To compare settings, give --purpose explore: such rules promise nothing. \
-             To add traces, plan for it: `haltwise screen --looks 500,1000,2000`, then `evidence` and \
-             `certify` as they come in. Or certify on new traces alone. If the promise of {output} was \
-             never used, remove it first"
+        _ => format!(
+            "{output} was certified on some of these traces already, and testing them again together \
+             with others spends delta twice. Plan for it: `haltwise screen --looks 500,1000,2000`, \
+             then `evidence` and `certify` as traces come in. Or certify on new traces alone. If the \
+             promise of {output} was never used, remove it first"
         ),
     }
 }

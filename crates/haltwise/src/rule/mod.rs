@@ -192,11 +192,14 @@ fn is_zero_share(share: &f64) -> bool {
     *share == 0.0
 }
 
-/// Why a rule must not replace another.
+/// What speaks against replacing a rule by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// Some of its traces tested the other rule already.
+    /// Some of its traces tested the other rule already, or chose its settings.
     TestedBefore,
+    /// The same traces tested the other rule, at other settings. Each promise holds for itself,
+    /// but not for the better of the two.
+    OtherSettings,
     /// The other rule promises something, and this one does not.
     LosesPromise,
 }
@@ -345,11 +348,11 @@ impl Rule {
         (expected + 3.0 * expected.sqrt()) as u64
     }
 
-    /// Why this rule must not replace an earlier one.
+    /// What speaks against replacing an earlier rule by this one.
     ///
-    /// A rule may replace itself, a rule of an earlier planned look, and a rule that was made from
-    /// other traces. Any other replacement chooses between rules that the same traces tested, so
-    /// δ is spent twice. A rule that promises nothing may replace another such rule.
+    /// Nothing does if the two are the same, if this one is from a later planned look, or if it was
+    /// made from other traces. Any other replacement chooses between rules that the same traces
+    /// tested, so δ is spent twice.
     pub fn conflict(&self, before: &Self) -> Option<Conflict> {
         let (new, old) = (&self.0, &before.0);
         if new == old {
@@ -366,7 +369,15 @@ impl Rule {
         let of_same_set = self.made_from_all() == before.made_from_all();
         let by_chance = 0.03 + 2.0 * new.sketch_by_chance;
         let shares = of_same_set || new.sketch.shared(&old.sketch) > by_chance;
-        (shares && !later).then_some(Conflict::TestedBefore)
+        if later || !shares {
+            return None;
+        }
+        let chosen_on_them = before.purpose() == Purpose::Explore;
+        Some(if of_same_set && !chosen_on_them {
+            Conflict::OtherSettings
+        } else {
+            Conflict::TestedBefore
+        })
     }
 
     /// All sequences that the rule was made from.
