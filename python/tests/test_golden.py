@@ -88,5 +88,5 @@ def test_the_commands_evaluation_is_ours(command, tmp_path):
     run = [command, "evaluate", str(tmp_path / "rule.json"), str(tmp_path / "new.npz"), "--json"]
     said = json.loads(subprocess.run(run, check=True, capture_output=True).stdout)
     # `evaluate --json` leaves out fields that do not apply.
-    unsaid = {"by_group": [], "cost": None, "thinned": 0, "unlabelled": 0}
+    unsaid = {"by_group": [], "calibrated_on": None, "cost": None, "thinned": 0, "unlabelled": 0}
     assert {**unsaid, **said} == rule.evaluate(simulated(500, seed=8)).to_dict()

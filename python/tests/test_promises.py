@@ -27,6 +27,7 @@ def drawn():
     seen = (t >= rng.geometric(0.3 + 0.6 * sure)[:, None]) | (t == T)
     predictions = np.where(seen, labels[:, None], (labels[:, None] + 1) % 3)
     scores = (sure[:, None] * (0.7 + 0.04 * t)).astype(np.float32)
+    patient = rng.integers(0, 900, N)
     return {
         "id": [f"s{i}" for i in range(N)],
         "label": labels,
@@ -34,8 +35,8 @@ def drawn():
         "scores": scores,
         "losses": np.where(seen, 0, 0.5).astype(np.float32),
         "site": rng.choice(["north", "south"], N),
-        "patient": rng.integers(0, 900, N),
-        "w": np.where(labels == 0, 1.0, 0.5),
+        "patient": patient,
+        "w": np.where(patient % 3 == 0, 1.0, 0.5),
         "tokens": np.tile([1.0, 1, 1, 5, 5, 5], (N, 1)).astype(np.float32),
     }
 

@@ -44,8 +44,8 @@ impl std::fmt::Display for EvaluateWarning {
             }
             Self::Remembered(n) => write!(
                 f,
-                "the rule was made from some of these traces ({n} of the {} that it remembers are \
-                 among them); the results flatter it",
+                "the rule was made from some of these traces ({n} of them are among the {} that it \
+                 remembers); the results flatter it",
                 Rule::REMEMBERED
             ),
             Self::Labels(doubt) => doubt.fmt(f),
