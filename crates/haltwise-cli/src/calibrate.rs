@@ -137,7 +137,7 @@ pub(crate) fn finish(
         None => {}
         Some((Conflict::TestedBefore, before)) => bail!(refusal(output, rule, &before)),
         Some((Conflict::OtherSettings, _)) => show::warn(format_args!(
-            "this rule takes the place of one that the same traces certified at other settings. Each \
+            "this rule takes the place of one that these traces certified at other settings. Each \
              promise holds for itself, but not for the better of the two. To compare settings, give \
              --purpose explore: such rules promise nothing"
         )),

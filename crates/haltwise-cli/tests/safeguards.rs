@@ -300,7 +300,7 @@ fn traces_that_were_tested_are_tested_again_with_a_warning() {
     ] {
         let found = calibrate("may.npz", &other);
         assert_eq!(found.code, 0, "{other:?}");
-        found.complains("the same traces certified at other settings");
+        found.complains("these traces certified at other settings");
         found.complains("--purpose explore");
     }
     // Other traces are another test.

@@ -195,9 +195,9 @@ fn is_zero_share(share: &f64) -> bool {
 /// What speaks against replacing a rule by another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
-    /// Some of its traces tested the other rule already, or chose its settings.
+    /// Some of its traces tested the other rule at the same settings, or chose its settings.
     TestedBefore,
-    /// The same traces tested the other rule, at other settings. Each promise holds for itself,
+    /// Some of its traces tested the other rule at other settings. Each promise holds for itself,
     /// but not for the better of the two.
     OtherSettings,
     /// The other rule promises something, and this one does not.
@@ -372,11 +372,14 @@ impl Rule {
         if later || !shares {
             return None;
         }
+        let settings =
+            |record: &RuleRecord| (record.method, record.promise, record.alpha, record.delta);
+        let looks_again = !of_same_set && settings(new) == settings(old) && new.terms == old.terms;
         let chosen_on_them = before.purpose() == Purpose::Explore;
-        Some(if of_same_set && !chosen_on_them {
-            Conflict::OtherSettings
-        } else {
+        Some(if looks_again || chosen_on_them {
             Conflict::TestedBefore
+        } else {
+            Conflict::OtherSettings
         })
     }
 
