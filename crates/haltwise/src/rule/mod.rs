@@ -374,7 +374,9 @@ impl Rule {
         }
         let settings =
             |record: &RuleRecord| (record.method, record.promise, record.alpha, record.delta);
-        let looks_again = !of_same_set && settings(new) == settings(old) && new.terms == old.terms;
+        // With other fitting traces, the set differs, but not the sample of what was tested.
+        let grew = !of_same_set && new.sketch != old.sketch;
+        let looks_again = grew && settings(new) == settings(old) && new.terms == old.terms;
         let chosen_on_them = before.purpose() == Purpose::Explore;
         Some(if looks_again || chosen_on_them {
             Conflict::TestedBefore
