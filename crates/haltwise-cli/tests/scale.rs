@@ -509,6 +509,7 @@ fn looks_that_were_planned_add_up_and_no_others_are_made() {
         again.contains("spends delta twice") && again.contains("--looks"),
         "{again}"
     );
+    assert_eq!(work.text("plain.json"), before);
     work.done("calibrate parts/2.parquet -o plain.json");
 }
 

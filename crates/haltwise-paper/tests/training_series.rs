@@ -1,6 +1,7 @@
 //! Rules whose score and candidates are fitted to what the prefix classifier says about its own
 //! training series, each left out (`docs/validity.md`, "Fitting to the training series"). The whole
 //! way is simulated: a new model, a new rule and new series each time.
+#![allow(clippy::unwrap_used)]
 
 use std::ops::ControlFlow;
 
