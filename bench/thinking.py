@@ -7,8 +7,8 @@ THOUGHTS is a folder with `qwen3-8b.jsonl.gz` and `qwen3-1.7b.jsonl.gz`, one tho
 `tokens`. The script replaces the text between the comments that name it.
 
 The first tables compare frontiers: thoughts count as draws of their own, which they are not. The
-last one draws questions and thoughts again and again from the recorded ones. What is recorded is
-then the truth, and whether a rule breaks its promise is known without a test set.
+last one draws questions and thoughts again and again from the recorded ones. The
+recorded ones are then the truth, and no test set is needed to see whether a rule breaks its promise.
 """
 
 from __future__ import annotations

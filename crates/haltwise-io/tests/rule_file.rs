@@ -45,7 +45,7 @@ fn a_rule_is_read_out_of_a_model_file() {
     std::fs::write(&path, with_model_texts(model, texts.into()).unwrap()).unwrap();
     assert_eq!(read_rule(&path).unwrap(), rule);
     assert_eq!(parse_rule(&std::fs::read(&path).unwrap()).unwrap(), rule);
-    // What is changed in it is refused as in a file of its own.
+    // A rule that was changed there is refused, as in a file of its own.
     let text = rule_json(&rule)
         .unwrap()
         .replace("\"alpha\": 0.1", "\"alpha\": 0.01");

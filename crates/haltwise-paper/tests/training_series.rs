@@ -125,7 +125,7 @@ fn broken(certify_on_training: bool) -> (u64, u64) {
     (above(ALPHA + margin), above(0.01))
 }
 
-/// The chance of so many broken promises, or more, if each promise breaks with probability delta.
+/// The chance of this many broken promises, or more, if each breaks with probability delta.
 fn chance(broken: u64) -> f64 {
     binomial_tail(DEPLOYMENTS - broken, DEPLOYMENTS, 1.0 - DELTA - 0.002)
 }

@@ -20,7 +20,7 @@ pub(crate) fn tree_inputs(prefix: &Prefix, points: usize, to: &mut Vec<f32>) {
     }
 }
 
-/// How many numbers the trees read of a prefix with so many points.
+/// How many numbers the trees read of a prefix with this many points.
 pub(crate) fn tree_inputs_of(points: usize, channels: usize) -> usize {
     let values = points.div_ceil(apart(points, channels));
     channels * (values + 3 * intervals(points).count())

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::series::Series;
 use serde::{Deserialize, Serialize};
 
-/// Where a model answers, in time points read.
+/// The prefixes at which a model answers, in time points read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Checkpoints {
     /// At every time point if there are at most 32, else at 32 that are evenly spaced.
@@ -81,7 +81,7 @@ impl Checkpoints {
 /// How to fit a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FitOptions {
-    /// Where the model answers.
+    /// The prefixes at which the model answers.
     pub checkpoints: Checkpoints,
     /// The trees at each checkpoint. 0 leaves the answers to the convolutions alone. With 50
     /// instead of 100, a fit takes a quarter less time and a model half the space; the mean

@@ -14,7 +14,7 @@ pub(crate) struct Ridge {
 /// A fit, and what it says about its own rows.
 pub(crate) struct RidgeFit {
     pub(crate) ridge: Ridge,
-    /// What it says about each of its rows when that row is left out.
+    /// Its answer about each of its rows when that row is left out.
     pub(crate) left_out: Array2<f32>,
     /// The exponent of the penalty, for the next fit to begin at.
     pub(crate) penalty: i32,
@@ -170,7 +170,7 @@ struct Problem {
     y: Array2<f32>,
     /// Zᵀ·Z or Z·Zᵀ, whichever is smaller; only the lower triangle.
     gram: Array2<f32>,
-    /// What was added to all entries of the Gram matrix.
+    /// The number that was added to all entries of the Gram matrix.
     intercept: f32,
     /// Zᵀ·Y, if there are fewer features than rows.
     target: Option<Array2<f32>>,

@@ -17,7 +17,7 @@ const IRREGULAR: &str = "irregular";
 /// The messages of a request. The texts stay where they are: a request may be long.
 #[derive(Debug, Default)]
 pub struct Messages<'a> {
-    /// Who speaks, each pair of turns written once.
+    /// The roles in order; repeated turns are written once.
     roles: Vec<String>,
     count: usize,
     system: Option<&'a RawValue>,
@@ -30,7 +30,7 @@ impl<'a> Messages<'a> {
         serde_json::from_str(json).ok()
     }
 
-    /// Who speaks: "system, user". Repeated turns are written once, so that a
+    /// The roles in order, such as "system, user". Repeated turns are written once, so a
     /// conversation of any length is "user, assistant, user". What a message
     /// holds besides one text follows its role: "user+image_url".
     pub fn roles(&self) -> String {

@@ -76,7 +76,7 @@ impl ChatRequest {
             .to_string()
     }
 
-    /// What can be seen of its messages.
+    /// Its messages, as far as they can be read.
     pub(crate) fn seen<'a>(&self, json: &'a str) -> crate::Result<Messages<'a>> {
         let wrong = |what: &str| Error::input(format_args!("its \"messages\" are {what}"));
         let messages = Messages::parse(json).ok_or_else(|| wrong("no list of messages"))?;

@@ -21,10 +21,10 @@ pub struct PromptShape {
     fields: Map<String, Value>,
 }
 
-/// Where a request differs from the shape.
+/// The part of a request that differs from the shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptPart {
-    /// Who speaks, and how often.
+    /// The roles, and how many messages there are.
     Messages,
     /// The words of the system message, or around the question.
     Words,
@@ -255,7 +255,7 @@ impl PromptShape {
             return because(PromptPart::Messages, reason);
         }
         let texts = [
-            // Whoever calls need not know what others' system message says.
+            // A client must not learn the system message of others.
             (&self.system, messages.system(), "its system message", false),
             (&self.user, messages.user(), "its last message", true),
         ];

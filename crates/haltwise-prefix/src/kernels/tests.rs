@@ -107,7 +107,7 @@ fn biases_lie_within_the_convolutions_that_they_are_quantiles_of() {
     }
 }
 
-/// aeon centres its kernels, and pads half of them with zeros. Where a kernel lies inside the
+/// aeon centres its kernels, and pads half of them with zeros. If a kernel lies inside the
 /// series, its value is ours half a kernel later. So aeon's features without padding are the
 /// shares of our convolutions at the points that a whole kernel lies before.
 #[test]

@@ -1,7 +1,7 @@
 """Writes minirocket.json: features of aeon's MiniRocket that our kernels must also find.
 
 aeon centres its kernels and pads half of them with zeros. Ours end at the present and read the first value before the
-start. Where a kernel lies inside the series the two are the same, so only aeon's features without padding are written.
+start. If a kernel lies inside the series the two are the same, so only aeon's features without padding are written.
 
     pip install aeon==1.6.0;  python make_minirocket.py
 """
