@@ -126,11 +126,17 @@ impl Agreement {
         numbers.chain(names.map(|(name, &counts)| (format!("{name:?}"), counts)))
     }
 
+    /// Whether all sequences have the same label. Then nothing tells how the classes are numbered.
+    fn has_one_label(&self) -> bool {
+        self.classes()
+            .any(|(_, [labels, _])| labels == self.labelled)
+    }
+
     /// Why the labels are not believed, if they are not: the predictions agree with them never, or
     /// three standard errors less often than if the two had nothing to do with each other.
     pub(crate) fn refusal(&self) -> Option<Doubt> {
         let n = self.labelled as f64;
-        if self.labelled < FEWEST {
+        if self.labelled < FEWEST || self.has_one_label() {
             return None;
         }
         let right = self.right as f64 / n;
@@ -159,9 +165,9 @@ impl Agreement {
         let mut doubts = Vec::new();
         let most = |a: (String, u64), b: (String, u64)| if b.1 > a.1 { b } else { a };
         let labels = self.classes().map(|(class, [labels, _])| (class, labels));
-        // With one label, nothing can be told.
         if let Some((class, most)) = labels.reduce(most)
-            && (self.right + 1..self.labelled).contains(&most)
+            && !self.has_one_label()
+            && most > self.right
         {
             doubts.push(Doubt::BelowCommonest {
                 n: self.labelled,
@@ -306,6 +312,14 @@ mod tests {
     }
 
     #[test]
+    fn sequences_of_one_class_tell_nothing_about_the_numbers() {
+        let wrong = seen((0..200).map(|i| (1, i % 2 * 2)));
+        assert_eq!(wrong.refusal(), None);
+        let two = seen((0..200).map(|i| (1 + 3 * u32::from(i == 0), i % 2 * 2)));
+        assert!(two.refusal().is_some());
+    }
+
+    #[test]
     fn a_weak_classifier_is_asked_about_and_not_refused() {
         // Nine in ten are of class 0, and the classifier finds most of class 1.
         let weak = (0..200).map(|i| match i % 10 {
@@ -350,7 +364,7 @@ mod tests {
 
     #[test]
     fn few_labels_tell_nothing() {
-        assert_eq!(seen((0..19).map(|_| (1, 0))).questions(), []);
-        assert!(seen((0..20).map(|_| (1, 0))).refusal().is_some());
+        assert_eq!(seen((0..19).map(|i| (1 + i % 2, 0))).questions(), []);
+        assert!(seen((0..20).map(|i| (1 + i % 2, 0))).refusal().is_some());
     }
 }
