@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from . import _core
-from ._votes import right_answers, written
+from ._votes import right_answers, written_rows
 from .traces import Traces
 
 
@@ -54,16 +54,18 @@ def thoughts(
     >>> [round(float(score), 2) for score in traces.scores[0]]
     [0.0, 0.5, 0.67]
     """
-    probes = [written(row) for row in answers]
+    probes = written_rows(answers, "thought")
     if not probes:
         raise ValueError("answers are missing: give the answers to the probes of each thought")
     right = right_answers(labels, len(probes), "thought")
     scores, predictions, lengths, classes = _core.count_thoughts(probes, right)
     columns: dict[str, Any] = {}
     if tokens is not None:
-        spent = [list(row) for row in tokens]
-        found = [len(row) for row in spent]
-        if found != lengths.tolist():
+        per_thought = list(tokens)
+        if not all(isinstance(row, Iterable) for row in per_thought):
+            raise ValueError("tokens: give a list of numbers for each thought, one for each answer")
+        spent = [list(row) for row in per_thought]
+        if [len(row) for row in spent] != lengths.tolist():
             raise ValueError("tokens: give one number for each answer of each thought")
         columns["cost"] = spent
     if questions is not None:

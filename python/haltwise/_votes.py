@@ -45,13 +45,13 @@ def votes(
     >>> [round(float(score), 2) for score in traces.scores[0]]
     [0.83, 1.0, 1.0]
     """
-    cast = [written(row) for row in answers]
+    cast = written_rows(answers, "question")
     if not cast:
         raise ValueError("answers are missing: give the votes on each question")
-    for i, row in enumerate(cast):
+    for i, row in enumerate(cast, start=1):
         if len(row) != len(cast[0]):
             raise ValueError(
-                f"question {i} has {len(row)} votes, but question 0 has {len(cast[0])}; "
+                f"question {i} has {len(row)} votes, but question 1 has {len(cast[0])}; "
                 "give the same number on every question"
             )
     right = right_answers(labels, len(cast), "question")
@@ -65,6 +65,18 @@ def written(answers: Iterable[Any]) -> list[str]:
     return ["" if answer is None or answer != answer else str(answer) for answer in answers]
 
 
+def written_rows(rows: Iterable[Iterable[Any]], what: str) -> list[list[str]]:
+    """The answers of each question or thought, as they are compared."""
+    found = []
+    for i, row in enumerate(rows, start=1):
+        if isinstance(row, str) or not isinstance(row, Iterable):
+            raise ValueError(
+                f"answers: those of {what} {i} are {row!r}; give a list of answers for each {what}"
+            )
+        found.append(written(row))
+    return found
+
+
 def right_answers(labels: Iterable[Any] | None, n: int, what: str) -> list[str] | None:
     """The right answers to n questions, or None if they are not known."""
     if labels is None:
@@ -73,5 +85,5 @@ def right_answers(labels: Iterable[Any] | None, n: int, what: str) -> list[str] 
     if len(right) != n:
         raise ValueError(f"{len(right)} labels for {n} {what}s")
     if "" in right:
-        raise ValueError(f"labels: that of {what} {right.index('')} is empty")
+        raise ValueError(f"labels: that of {what} {right.index('') + 1} is empty")
     return right

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 from . import _core
@@ -78,6 +79,8 @@ class Monitor:
             spoken_of["weight"] = weight
         traces = traces._held_to(spoken_of, lenient=False)
         self._inner.add(traces)
+        if doubt := self.label_doubt:
+            warnings.warn(doubt, stacklevel=2)
         return self.alarm
 
     def begin(self, id: str, *, group: str | None = None, unit: str | None = None) -> None:
@@ -108,6 +111,12 @@ class Monitor:
     def alarm(self) -> bool:
         """Whether an alarm was raised: the promise no longer holds."""
         return self._inner.alarm()
+
+    @property
+    def label_doubt(self) -> str | None:
+        """Why the labels of the audits are doubted, if they are: they agree with the predictions
+        less often than chance. The verdict is then never "all clear"."""
+        return self._inner.label_doubt()
 
     @property
     def e_value(self) -> float:

@@ -30,7 +30,7 @@ pub(crate) fn count_thoughts<'py>(
             let right = labels.as_ref().and_then(|labels| labels.get(i));
             let probes = probes.iter().map(String::as_str);
             let trace = ThoughtTrace::new(probes, right.map(String::as_str));
-            let trace = trace.map_err(|e| Failure::Value(format!("thought {i}: {e}")))?;
+            let trace = trace.map_err(|e| Failure::Value(format!("thought {}: {e}", i + 1)))?;
             lengths.push(trace.scores.len() as u32);
             classes.push(trace.label);
             scores.extend(trace.scores);

@@ -27,7 +27,7 @@ pub(crate) fn count_votes<'py>(
             let right = labels.as_ref().and_then(|labels| labels.get(i));
             let votes = votes.iter().map(String::as_str);
             let trace = VoteTrace::new(votes, right.map(String::as_str));
-            let trace = trace.map_err(|e| Failure::Value(format!("question {i}: {e}")))?;
+            let trace = trace.map_err(|e| Failure::Value(format!("question {}: {e}", i + 1)))?;
             scores.extend(trace.scores);
             predictions.extend(trace.predictions);
             classes.push(trace.label);

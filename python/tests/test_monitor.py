@@ -34,6 +34,19 @@ def test_a_drift_is_found_and_nothing_else(rule):
     assert "alarm" in repr(monitor)
 
 
+def test_labels_that_start_at_1_are_never_all_clear(rule):
+    traces = simulated(2000, seed=15)
+    assert haltwise.Monitor(rule).label_doubt is None
+    monitor = haltwise.Monitor(rule)
+    monitor.add(traces)
+    assert monitor.label_doubt is None and monitor.verdict()["all_clear"]
+    monitor = haltwise.Monitor(rule)
+    scores, labels = np.array(traces.scores), np.array(traces.labels)
+    with pytest.warns(UserWarning, match="probably number the classes in different ways"):
+        monitor.add(haltwise.Traces(scores, np.array(traces.predictions), labels + 1))
+    assert monitor.label_doubt and not monitor.verdict()["all_clear"]
+
+
 def test_the_command_line_says_the_same(rule, tmp_path, command):
     traces = simulated(700, seed=13)
     monitor = haltwise.Monitor(rule, delta=0.05)

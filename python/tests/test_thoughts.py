@@ -74,9 +74,11 @@ def test_what_cannot_be_counted_is_explained():
     for answers, labels, tokens, expected in [
         ([], None, None, "answers are missing"),
         ([["a"], ["b"]], ["a"], None, "1 labels for 2 thoughts"),
-        ([["a"], ["b"]], ["a", None], None, "that of thought 1 is empty"),
-        ([["a"], []], None, None, "thought 1: a thought has no probe"),
+        ([["a"], ["b"]], ["a", None], None, "that of thought 2 is empty"),
+        ([["a"], []], None, None, "thought 2: a thought has no probe"),
         ([["a", "b"]], None, [[256]], "one number for each answer"),
+        ([["a", "b"]], None, [256], "a list of numbers for each thought"),
+        (["391", "392"], None, None, "those of thought 1 are '391'; give a list of answers"),
         ([["a"] * 4097], None, None, "more than 4096 probes"),
     ]:
         with pytest.raises(ValueError, match=expected):

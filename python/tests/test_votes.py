@@ -53,10 +53,11 @@ def test_no_answer_is_none_nan_or_nothing():
 def test_what_cannot_be_counted_is_explained():
     for answers, labels, expected in [
         ([], None, "answers are missing"),
-        ([["a"], ["a", "b"]], None, "question 1 has 2 votes, but question 0 has 1"),
+        ([["a"], ["a", "b"]], None, "question 2 has 2 votes, but question 1 has 1"),
         ([["a"], ["b"]], ["a"], "1 labels for 2 questions"),
-        ([["a"], ["b"]], ["a", None], "that of question 1 is empty"),
-        ([[]], None, "question 0: 0 votes on a question; 1 to 100 can be counted"),
+        ([["a"], ["b"]], ["a", None], "that of question 2 is empty"),
+        (["77", "78"], None, "those of question 1 are '77'; give a list of answers"),
+        ([[]], None, "question 1: 0 votes on a question; 1 to 100 can be counted"),
         ([["a"] * 101], None, "1 to 100 can be counted"),
     ]:
         with pytest.raises(ValueError, match=expected):

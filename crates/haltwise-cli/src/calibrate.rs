@@ -85,7 +85,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         .plan(!args.fit.is_empty(), !args.screen.is_empty());
     check(&args)?;
     let files = [&args.traces[..], &args.fit, &args.screen].concat();
-    show::check_output(&args.output, &trace_files(&files)?)?;
+    show::check_rule_output(&args.output, &trace_files(&files)?)?;
     let Calibrated { rule, warnings } = calibrate(&args, &plan)?;
     for warning in warnings {
         show::warn(warning);

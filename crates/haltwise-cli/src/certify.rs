@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    show::check_output(&args.output, &args.evidence)?;
+    show::check_rule_output(&args.output, &args.evidence)?;
     let mut alike = 0;
     let certified = certify_parts(args.evidence.iter().map(|path| {
         let part = read_evidence(path)?;

@@ -53,7 +53,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(report) = &args.report {
-        show::check_output(report, &trace_files(&args.traces)?)?;
+        show::check_page_output(report, &trace_files(&args.traces)?)?;
         show::check_output(report, &args.compare)?;
         show::check_output(report, &[&args.rule])?;
     }

@@ -88,15 +88,18 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             words::NOT_WATCHED
         );
     };
-    let (monitor, labels_wanted) = match of_stores(&args, &rule)? {
-        Some(found) => found,
+    let (monitor, verdict, labels_wanted) = match of_stores(&args, &rule)? {
+        Some((monitor, wanted)) => {
+            let verdict = monitor.verdict();
+            (monitor, verdict, wanted)
+        }
         None => {
-            let mut monitor = Monitor::new(watch);
-            let wanted = of_traces(&args, &rule, &mut monitor)?;
-            (monitor, wanted)
+            let (mut monitor, mut auditor) = (Monitor::new(watch), Auditor::new(rule.clone()));
+            let wanted = of_traces(&args, &mut auditor, &mut monitor)?;
+            let verdict = auditor.verdict(&monitor);
+            (monitor, verdict, wanted)
         }
     };
-    let verdict = monitor.verdict();
     if args.json {
         show::print_json(&Found {
             verdict: &verdict,
@@ -164,7 +167,12 @@ fn unshared(stores: usize, watch: &Watch) -> Option<String> {
 }
 
 /// Shows the traces of files to a monitor, in their order.
-fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<Vec<Value>> {
+fn of_traces(
+    args: &Args,
+    auditor: &mut Auditor,
+    monitor: &mut Monitor,
+) -> anyhow::Result<Vec<Value>> {
+    let rule = &auditor.rule().clone();
     let files = trace_files(&args.audits)?;
     let (mut set, mut remembered) = (SetSummary::default(), 0);
     let mut bytes = Vec::new();
@@ -177,8 +185,7 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
     // Audits from where the rule is used have no weights; groups and units are asked for
     // below.
     let columns = Columns::of(&terms).where_there();
-    let (mut auditor, mut waiting) = (Auditor::new(rule.clone()), Vec::new());
-    let mut thinned = 0;
+    let (mut waiting, mut thinned) = (Vec::new(), 0);
     show::reading(|progress| {
         visit_traces(&files, &columns, progress, &mut |trace| {
             let Some(found) = auditor.audit(trace).map_err(|e| e.to_string())? else {
@@ -209,6 +216,11 @@ fn of_traces(args: &Args, rule: &Rule, monitor: &mut Monitor) -> anyhow::Result<
         show::note(format_args!(
             "weights leave {} out; the others are in the declared mix",
             count(thinned, "audit", "audits")
+        ));
+    }
+    if let Some(doubt) = auditor.label_doubt() {
+        show::warn(format_args!(
+            "{doubt}. With such labels the monitor sees no loss, so this test means nothing"
         ));
     }
     match CalibratedOn::of(rule, set, remembered) {

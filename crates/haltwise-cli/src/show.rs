@@ -10,7 +10,9 @@ use anstyle::{AnsiColor, Style};
 use anyhow::{Context, anyhow, bail};
 use haltwise::traces::Classifier;
 use haltwise::{Outputs, Rule};
-use haltwise_io::{CLASSIFIER, Columns, check_writable, read_metadata, trace_files, write_whole};
+use haltwise_io::{
+    CLASSIFIER, Columns, Format, check_writable, read_metadata, trace_files, write_whole,
+};
 pub(crate) use haltwise_report::format::{count as number, count_of as count, level};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -208,6 +210,31 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
         ),
         false => Ok(()),
     }
+}
+
+/// Refuses an output for a rule that could be taken for traces.
+pub(crate) fn check_rule_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyhow::Result<()> {
+    if Format::of(output).is_ok() {
+        bail!(
+            "{}: a rule is a JSON file, and this is the name of a trace file; write it to {}",
+            file(output),
+            file(&output.with_extension("json"))
+        );
+    }
+    check_output(output, inputs)
+}
+
+/// Refuses an output for a page that nothing would open as one.
+pub(crate) fn check_page_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyhow::Result<()> {
+    let extension = output.extension().map(|e| e.to_ascii_lowercase());
+    if extension.is_some_and(|e| e != "html" && e != "htm") {
+        bail!(
+            "{}: the report is an HTML file; write it to {}",
+            file(output),
+            file(&output.with_extension("html"))
+        );
+    }
+    check_output(output, inputs)
 }
 
 /// The classifier whose traces the files hold, where they say so. A rule is for

@@ -83,6 +83,63 @@ fn labels_that_start_at_1_are_refused_although_each_is_in_range() {
 }
 
 #[test]
+fn labels_that_start_at_1_are_never_all_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    write_probs(&folder.path().join("right.npz"), 3000, 6, number);
+    let made = run(
+        folder.path(),
+        &["calibrate", "right.npz", "-o", "rule.json"],
+    );
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    write_probs(&folder.path().join("audits.npz"), 2999, 6, number);
+    write_probs(&folder.path().join("off.npz"), 2999, 6, |class| {
+        Some(class as u32 + 1)
+    });
+    let json = |audits| run(folder.path(), &["monitor", "rule.json", audits, "--json"]);
+    let all_clear = |ran: &Ran| {
+        let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+        said["all_clear"].as_bool().unwrap()
+    };
+    let found = json("audits.npz");
+    assert!(all_clear(&found), "{}", found.stdout);
+    assert!(
+        !found.stderr.contains("probably number"),
+        "{}",
+        found.stderr
+    );
+    let off = json("off.npz");
+    assert!(!all_clear(&off), "{}", off.stdout);
+    off.complains("the labels and the predictions probably number the classes in different ways");
+}
+
+#[test]
+fn a_rule_is_not_written_under_the_name_of_a_trace_file_nor_a_page_under_another() {
+    let folder = tempfile::tempdir().unwrap();
+    write_probs(&folder.path().join("t.npz"), 600, 5, number);
+    let refused = run(folder.path(), &["calibrate", "t.npz", "-o", "rule.parquet"]);
+    assert_eq!(refused.code, 1);
+    refused.complains("rule.parquet: a rule is a JSON file");
+    refused.complains("write it to rule.json");
+    assert!(!folder.path().join("rule.parquet").exists());
+    let made = run(folder.path(), &["calibrate", "t.npz", "-o", "rule.json"]);
+    assert_eq!(made.code, 0, "{}", made.stderr);
+    let report = ["evaluate", "rule.json", "t.npz", "--report", "report.pdf"];
+    let refused = run(folder.path(), &report);
+    assert_eq!(refused.code, 1);
+    refused.complains("report.pdf: the report is an HTML file; write it to report.html");
+}
+
+#[test]
+fn a_promise_by_the_array_of_labels_names_the_column_to_use() {
+    let folder = tempfile::tempdir().unwrap();
+    write_probs(&folder.path().join("t.npz"), 600, 5, number);
+    let asked = ["calibrate", "t.npz", "-o", "rule.json", "--by", "labels"];
+    let refused = run(folder.path(), &asked);
+    assert_eq!(refused.code, 1);
+    refused.complains("for a promise to each true class, name the column \"label\"");
+}
+
+#[test]
 fn each_part_of_the_evidence_is_checked() {
     let folder = tempfile::tempdir().unwrap();
     write_probs(&folder.path().join("off.npz"), 600, 5, |class| {
@@ -145,6 +202,7 @@ fn a_negative_label_is_missing_only_if_the_archive_says_so() {
     assert_eq!(refused.code, 1);
     refused.complains("labels: -1 is not a class");
     refused.complains("np.savez(..., missing=-1)");
+    refused.complains("np.unique(labels, return_inverse=True)[1]");
 }
 
 #[test]

@@ -132,6 +132,12 @@ impl Columns {
         found: impl Iterator<Item = &'f str> + Clone,
     ) -> Checked {
         let losses = self.losses.then_some(names.losses);
+        if self.group_column() == Some(ARRAYS.label) {
+            return Err(Problem::format(format_args!(
+                "{0:?} are the true labels; for a promise to each true class, name the column {LABEL:?}",
+                ARRAYS.label
+            )));
+        }
         let asked = self.named().chain(losses).filter(|_| !self.optional);
         let numbers = [names.label, names.predictions].into_iter();
         for name in asked.chain(numbers.filter(|_| self.numbers)) {

@@ -214,7 +214,9 @@ fn check_length(steps: usize, all_steps: usize) -> Checked {
 fn no_label(number: i128) -> Problem {
     Problem::new(format_args!(
         "{number} is not a class; classes are integers from 0 to {}. If it stands for a label that is \
-         not known, say so by one more value in the archive: np.savez(..., missing={number})",
+         not known, say so by one more value in the archive: np.savez(..., missing={number}). If the \
+         classes have other numbers or names, such as -1 and 1, number them from 0 in the order of the \
+         probabilities: np.unique(labels, return_inverse=True)[1]",
         u32::MAX
     ))
 }

@@ -9,6 +9,7 @@ mod streams;
 mod websocket;
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -126,7 +127,15 @@ async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
     let bound = TcpListener::bind(listen).await;
     bound
         .and_then(|listener| listener.local_addr().map(|address| (listener, address)))
-        .map_err(|e| Error::new(format!("cannot listen on {listen}: {e}")))
+        .map_err(|e| {
+            let why = match e.kind() {
+                io::ErrorKind::AddrInUse => {
+                    "another program listens there; end it, or choose another address".into()
+                }
+                _ => e.to_string(),
+            };
+            Error::new(format!("cannot listen on {listen}: {why}"))
+        })
 }
 
 /// Takes lines from a broker until the server ends.

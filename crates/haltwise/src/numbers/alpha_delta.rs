@@ -4,10 +4,27 @@ use serde::{Deserialize, Serialize};
 
 /// A number that must lie strictly between 0 and 1 but does not.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{name} must lie strictly between 0 and 1, but {value} was given")]
+#[error("{name} must lie strictly between 0 and 1, but {value} was given{}", remedy(.name, *.value))]
 pub struct OutOfRange {
     pub(crate) name: &'static str,
     pub(crate) value: f64,
+}
+
+/// What to write instead, if the number looks like a percentage.
+fn remedy(name: &str, value: f64) -> String {
+    match name {
+        _ if !(value > 1.0 && value < 100.0) => String::new(),
+        "delta" if value > 50.0 => format!(
+            "; it is the probability of failure: write {} for {value}% confidence",
+            rounded(1.0 - value / 100.0)
+        ),
+        _ => format!("; write {} for {value}%", rounded(value / 100.0)),
+    }
+}
+
+/// Without the digits that a division adds.
+fn rounded(share: f64) -> f64 {
+    (share * 1e9).round() / 1e9
 }
 
 macro_rules! level {
@@ -81,5 +98,17 @@ mod tests {
             let message = Delta::try_from(bad).unwrap_err().to_string();
             assert!(message.starts_with("delta must lie strictly between 0 and 1"));
         }
+    }
+
+    #[test]
+    fn percentages_get_the_number_to_write() {
+        let alpha = Alpha::try_from(10.0).unwrap_err().to_string();
+        assert!(alpha.ends_with("but 10 was given; write 0.1 for 10%"));
+        let delta = Delta::try_from(95.0).unwrap_err().to_string();
+        assert!(delta.ends_with("write 0.05 for 95% confidence"), "{delta}");
+        let delta = Delta::try_from(5.0).unwrap_err().to_string();
+        assert!(delta.ends_with("write 0.05 for 5%"), "{delta}");
+        let far = Alpha::try_from(1000.0).unwrap_err().to_string();
+        assert!(far.ends_with("but 1000 was given"));
     }
 }

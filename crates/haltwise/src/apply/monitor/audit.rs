@@ -1,8 +1,9 @@
 //! Audits: what a rule does to streams that were read to their ends.
 
-use super::{UnitKey, Watch};
+use super::{Monitor, UnitKey, Verdict, Watch};
 use crate::apply::evaluate::EvaluateError;
 use crate::apply::stream::{Decision, State};
+use crate::data::agreement::{Agreement, Doubt};
 use crate::data::identity::Key;
 use crate::data::sequence::Trace;
 use crate::data::sequence_error::SequenceError;
@@ -74,6 +75,8 @@ pub struct Auditor {
     /// Whether streams have weights; `None` before the first stream.
     have_weights: Option<bool>,
     unit_weights: UnitWeights,
+    /// How labels and predictions agree, where the early answer is the full one.
+    agreement: Agreement,
 }
 
 impl Auditor {
@@ -84,6 +87,7 @@ impl Auditor {
             streams: 0,
             have_weights: None,
             unit_weights: UnitWeights::default(),
+            agreement: Agreement::default(),
         }
     }
 
@@ -104,7 +108,27 @@ impl Auditor {
         if !self.is_kept(position, trace)? {
             return Ok(None);
         }
-        apply(&self.rule, trace).map(Some)
+        let (found, agree) = apply(&self.rule, trace)?;
+        // Labels are often asked for only where the answers differ. There the full one may be right
+        // less often than chance.
+        if agree {
+            self.agreement.note(trace);
+        }
+        Ok(Some(found))
+    }
+
+    /// A doubt whether the labels number the classes as the predictions do. With labels that do
+    /// not, nothing is ever lost.
+    pub fn label_doubt(&self) -> Option<Doubt> {
+        self.agreement.refusal()
+    }
+
+    /// The verdict of a monitor that was shown these audits. It is never "all clear" while the
+    /// labels are doubted.
+    pub fn verdict(&self, monitor: &Monitor) -> Verdict {
+        let mut verdict = monitor.verdict();
+        verdict.all_clear &= self.label_doubt().is_none();
+        verdict
     }
 
     /// Whether the weights keep a stream, or its unit.
@@ -128,8 +152,8 @@ impl Auditor {
     }
 }
 
-/// Applies a rule to a stream.
-fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<Audited, AuditError> {
+/// Applies a rule to a stream. Also says whether the early answer is the full one.
+fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<(Audited, bool), AuditError> {
     let (found, t_max) = (trace.len(), rule.t_max());
     if found > t_max && !rule.reads_on() {
         return Err(EvaluateError::TooLong { found, t_max }.into());
@@ -161,7 +185,7 @@ fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<Audited, AuditError> {
             Some(UnitKey::new(name))
         }
     };
-    Ok(Audited {
+    let audited = Audited {
         step: state.steps(),
         loss: rule
             .terms()
@@ -169,7 +193,8 @@ fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<Audited, AuditError> {
             .of_answers(&early, &full, trace.label().as_ref()),
         group,
         unit,
-    })
+    };
+    Ok((audited, early == full))
 }
 
 #[cfg(test)]
@@ -191,7 +216,7 @@ mod tests {
                 ..Sequence::default()
             };
             let audited = apply(&rule, &checker.check(sequence).unwrap());
-            audited.map(|found| (found.step, found.loss))
+            audited.map(|(found, _)| (found.step, found.loss))
         };
         let scores = [0.9, 0.7, 0.5, 0.1];
         assert_eq!(found(1, &[1, 1, 0, 1], &scores), Ok((3, Some(true))));
@@ -202,5 +227,31 @@ mod tests {
         assert_eq!(found(1, &[0, 0, 0, 1], &[0.1; 4]), Ok((4, Some(false))));
         let long = found(1, &[0; 5], &[0.1; 5]);
         assert!(matches!(long, Err(AuditError::TooLong(_))));
+    }
+
+    #[test]
+    fn labels_that_start_at_1_are_never_all_clear() {
+        let rule = rule(&[None, Some(0.8), Some(0.5), None]);
+        let verdict = |first: u32| {
+            let mut auditor = Auditor::new(rule.clone());
+            let watch = Watch::new(Default::default(), Default::default(), vec![2, 3]);
+            let (mut monitor, mut checker) = (Monitor::new(watch), Checker::new());
+            for i in 0..4000 {
+                let sequence = Sequence {
+                    label: Some(i % 3 + first),
+                    predictions: Some(&[i % 3; 4]),
+                    scores: Some(&[0.1, 0.9, 0.9, 0.9]),
+                    ..Sequence::default()
+                };
+                let found = auditor.audit(&checker.check(sequence).unwrap());
+                let waiting = monitor.take(&found.unwrap().unwrap());
+                assert!(waiting.is_none());
+            }
+            (auditor.label_doubt().is_some(), auditor.verdict(&monitor))
+        };
+        let (doubted, verdict_0) = verdict(0);
+        assert!(!doubted && verdict_0.all_clear);
+        let (doubted, verdict_1) = verdict(1);
+        assert!(doubted && !verdict_1.all_clear && !verdict_1.alarm);
     }
 }
