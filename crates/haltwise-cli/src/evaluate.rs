@@ -53,9 +53,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(report) = &args.report {
-        show::check_page_output(report, &trace_files(&args.traces)?)?;
-        show::check_output(report, &args.compare)?;
-        show::check_output(report, &[&args.rule])?;
+        let rules = args.compare.iter().chain([&args.rule]).cloned();
+        let read: Vec<PathBuf> = trace_files(&args.traces)?
+            .into_iter()
+            .chain(rules)
+            .collect();
+        show::check_page_output(report, &read)?;
     }
     let mut all = vec![evaluated(&args.rule, &args)?];
     if let Some(report) = &args.report {

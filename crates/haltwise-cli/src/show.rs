@@ -214,6 +214,7 @@ pub(crate) fn check_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyho
 
 /// Refuses an output for a rule that could be taken for traces.
 pub(crate) fn check_rule_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyhow::Result<()> {
+    check_output(output, inputs)?;
     if Format::of(output).is_ok() {
         bail!(
             "{}: a rule is a JSON file, and this is the name of a trace file; write it to {}",
@@ -221,11 +222,12 @@ pub(crate) fn check_rule_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> 
             file(&output.with_extension("json"))
         );
     }
-    check_output(output, inputs)
+    Ok(())
 }
 
 /// Refuses an output for a page that nothing would open as one.
 pub(crate) fn check_page_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> anyhow::Result<()> {
+    check_output(output, inputs)?;
     let extension = output.extension().map(|e| e.to_ascii_lowercase());
     if extension.is_some_and(|e| e != "html" && e != "htm") {
         bail!(
@@ -234,7 +236,7 @@ pub(crate) fn check_page_output<P: AsRef<Path>>(output: &Path, inputs: &[P]) -> 
             file(&output.with_extension("html"))
         );
     }
-    check_output(output, inputs)
+    Ok(())
 }
 
 /// The classifier whose traces the files hold, where they say so. A rule is for
