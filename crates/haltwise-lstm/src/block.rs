@@ -2,9 +2,9 @@
 
 use crate::kernel::LARGE_TILE;
 use crate::normalise::Normalisation;
-use crate::series::Series;
 use crate::shape::Shape;
 use crate::simd::{SIMD_WIDTH, SimdArray};
+use haltwise_series::Series;
 use std::sync::Mutex;
 
 /// The values of one layer, step by step, that its backward pass needs. After the last unit

@@ -9,12 +9,10 @@ use crate::model::{Model, TrainingRecord};
 use crate::normalise::Normalisation;
 use crate::pickle::{RawTensor, read_state_dict};
 use crate::shape::{MAX_PARAMETERS, Shape};
-use haltwise_log::sync_folder_of;
+use haltwise_series::file;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{Read, Write};
 use std::path::Path;
 
 /// The version of written files; older ones stay readable.
@@ -38,7 +36,7 @@ impl Model {
     /// Writes the model as safetensors. The file is written next to the target and then
     /// moved onto it, so that a reader never sees half a file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        write_atomically(path.as_ref(), &self.to_safetensors_bytes()?)
+        write(path.as_ref(), &self.to_safetensors_bytes()?)
     }
 
     /// Reads a model: one of ours, or PyTorch's state dict as `.pt` or safetensors.
@@ -281,41 +279,21 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 fn read_up_to(path: &Path, longest: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(longest + 1).read_to_end(&mut bytes))
-        .map_err(|source| Error::Io {
-            path: path.to_owned(),
-            source,
-        })?;
-    if bytes.len() as u64 > longest {
+    let read = file::read_up_to(path, longest).map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    read.ok_or_else(|| {
         let problem = Error::Format(format!(
             "it is longer than {longest} bytes, and no model of this kind is; name another file"
         ));
-        return Err(problem.in_file(path));
-    }
-    Ok(bytes)
+        problem.in_file(path)
+    })
 }
 
-/// Writes next to the target, flushes to disk, then renames onto the target.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".haltwise-");
-        // A temporary file is private, but the model should be as readable as any file.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-        let mut file = builder.tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        sync_folder_of(path)
-    };
-    write().map_err(|source| Error::Io {
+/// Writes a file of a model or a training run: whole, or not at all.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    file::write_whole(path, bytes).map_err(|source| Error::Io {
         path: path.to_owned(),
         source,
     })

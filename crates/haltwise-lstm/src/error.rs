@@ -9,30 +9,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing to learn from or to score.
-    #[error("there are no sequences: at least one is needed")]
-    NoSequences,
-    /// A sequence without steps.
-    #[error("sequence {sequence} has length 0: drop it, or give it at least one step")]
-    EmptySequence {
-        /// Its index, from 0.
-        sequence: usize,
-    },
-    /// A NaN or an infinity in the input.
-    #[error(
-        "sequence {sequence}, step {step}, feature {feature} is {value}: \
-         fill in missing values before training or scoring"
-    )]
-    NotFinite {
-        /// Its index, from 0.
-        sequence: usize,
-        /// The step, from 1.
-        step: usize,
-        /// The feature, from 1.
-        feature: usize,
-        /// The value found.
-        value: f32,
-    },
+    /// Something that is no series.
+    #[error(transparent)]
+    Series(#[from] haltwise_series::Error),
     /// A label outside the classes.
     #[error("sequence {sequence} has label {label}, but there are {classes} classes (labels 0 to {})", classes - 1)]
     Label {

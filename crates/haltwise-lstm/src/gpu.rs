@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::heads::LossSums;
 use crate::normalise::Normalisation;
 use crate::score::Scores;
-use crate::series::Series;
 use crate::shape::Shape;
 use crate::train::{Labelled, State, TrainOptions, prefixes_of};
 use haltwise_cuda::{Batch, Gpu, Layout, Network, Scoring, Sizes};
+use haltwise_series::Series;
 use std::ops::Range;
 
 /// A network on a GPU.

@@ -20,21 +20,19 @@ mod model;
 mod normalise;
 mod pack;
 mod pickle;
-mod random;
 #[cfg(test)]
 mod reference;
 mod resume;
 mod score;
-mod series;
 mod shape;
 mod simd;
 mod train;
 
 pub use device::Device;
 pub use error::{Error, Result};
+pub use haltwise_series::Series;
 pub use model::{Model, TrainingRecord};
 pub use normalise::Normalisation;
 pub use score::{ScoreStream, Scores};
-pub use series::Series;
 pub use shape::Shape;
 pub use train::{Epoch, Labelled, TrainOptions, Trainer};

@@ -2,9 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::normalise::Normalisation;
-use crate::random::Random;
-use crate::series::Series;
 use crate::shape::Shape;
+use haltwise_series::{Random, Series, seen};
 use serde::{Deserialize, Serialize};
 
 /// How a model was trained.
@@ -32,35 +31,11 @@ pub struct TrainingRecord {
     pub seen: Vec<u64>,
 }
 
-/// How many hashes of sequences a model keeps: enough to recognise one in a thousand.
-const SEEN: usize = 2048;
-
-/// The sorted hashes to keep of those that training saw.
-pub(crate) fn keep_seen(mut hashes: Vec<u64>) -> Vec<u64> {
-    hashes.sort_unstable();
-    hashes.dedup();
-    hashes.truncate(SEEN);
-    hashes
-}
-
 impl TrainingRecord {
     /// The approximate share of these sequences that training has seen with exactly the
     /// same values; `None` if that is not known.
-    ///
-    /// If the model keeps only the smallest hashes, only sequences with equally small
-    /// hashes are compared: a random part of them.
     pub fn seen_share(&self, series: &Series<'_>) -> Option<f64> {
-        let largest = match self.seen.len() {
-            SEEN.. => *self.seen.last()?,
-            _ => u64::MAX,
-        };
-        let hashes = (0..series.len()).map(|row| series.hash(row));
-        let (mut looked_at, mut seen) = (0, 0);
-        for hash in hashes.filter(|hash| *hash <= largest) {
-            looked_at += 1;
-            seen += usize::from(self.seen.binary_search(&hash).is_ok());
-        }
-        (looked_at > 0 && !self.seen.is_empty()).then(|| seen as f64 / looked_at as f64)
+        seen::share_of(&self.seen, series)
     }
 }
 

@@ -5,9 +5,9 @@ use crate::error::{Error, Result};
 use crate::heads::LossSums;
 use crate::normalise::Normalisation;
 use crate::score::Scores;
-use crate::series::Series;
 use crate::shape::Shape;
 use crate::train::{Labelled, State, TrainOptions};
+use haltwise_series::Series;
 use std::ops::Range;
 
 /// A type without values.

@@ -1,7 +1,7 @@
 //! Scaling the inputs to mean 0 and deviation 1.
 
 use crate::error::{Error, Result};
-use crate::series::Series;
+use haltwise_series::Series;
 use serde::{Deserialize, Serialize};
 
 /// The mean and the divisor of each feature, applied before the network. They are measured

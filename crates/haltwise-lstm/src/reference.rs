@@ -1,8 +1,8 @@
 //! The network in plain loops and double precision: the reference for the kernels.
 
 use crate::pack::head_places;
-use crate::series::Series;
 use crate::shape::Shape;
+use haltwise_series::Series;
 
 /// One step of one layer.
 #[derive(Clone, Default)]

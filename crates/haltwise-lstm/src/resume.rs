@@ -1,6 +1,6 @@
 //! A training run on disk: everything needed to continue it bit for bit.
 
-use crate::checkpoint::{read, read_header, read_tensors, write_atomically, write_tensors};
+use crate::checkpoint::{read, read_header, read_tensors, write, write_tensors};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::train::{Epoch, TrainOptions, Trainer};
@@ -49,7 +49,7 @@ impl Trainer<'_> {
         let tensors = TENSORS.iter().zip(values);
         let tensors = tensors.map(|(name, v)| (name.to_string(), vec![v.len()], v.clone()));
         let bytes = write_tensors(tensors.collect(), STATE_KEY, &header)?;
-        write_atomically(path.as_ref(), &bytes)
+        write(path.as_ref(), &bytes)
     }
 
     /// Continues a saved run. The trainer must have been made with the same data and

@@ -7,8 +7,8 @@ use crate::error::{Error, Result};
 use crate::gpu::{GpuEngine, Started};
 use crate::heads::ScoreRows;
 use crate::model::Model;
-use crate::series::Series;
 use crate::simd::SIMD_WIDTH;
+use haltwise_series::Series;
 use rayon::prelude::*;
 
 /// How many blocks are scored before their results are returned: enough to keep many cores
@@ -67,6 +67,7 @@ impl Model {
     /// Does the same on another device, whose last digits differ. With [`Device::Auto`], if
     /// a GPU fails, the CPU continues.
     pub fn score_on<'a>(&'a self, series: Series<'a>, device: Device) -> Result<ScoreStream<'a>> {
+        series.check_complete()?;
         let shape = *self.shape();
         if series.features() != shape.features {
             return Err(Error::Size(format!(

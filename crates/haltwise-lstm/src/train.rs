@@ -7,12 +7,12 @@ use crate::engine::{Engine, Gradients};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuEngine, Pass};
 use crate::heads::LossSums;
-use crate::model::{Model, TrainingRecord, initial_parameters, keep_seen};
+use crate::model::{Model, TrainingRecord, initial_parameters};
 use crate::normalise::Normalisation;
-use crate::random::{Fnv, Random};
-use crate::series::Series;
 use crate::shape::Shape;
 use crate::simd::SIMD_WIDTH;
+use haltwise_series::seen::hashes_to_keep;
+use haltwise_series::{Fnv, Random, Series};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::ops::ControlFlow;
@@ -99,6 +99,7 @@ impl<'a> Labelled<'a> {
                 series.len()
             )));
         }
+        series.check_complete()?;
         Ok(Labelled { series, labels })
     }
 
@@ -230,7 +231,7 @@ impl<'a> Trainer<'a> {
         let judges = validation.unwrap_or(data);
         let trained = train_rows.iter().map(|&row| data.series.hash(row));
         let validated = validation_rows.iter().map(|&row| judges.series.hash(row));
-        let seen = keep_seen(trained.chain(validated).collect());
+        let seen = hashes_to_keep(trained.chain(validated));
         Ok(Trainer {
             data,
             validation: judges,

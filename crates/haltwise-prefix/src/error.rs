@@ -9,30 +9,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing to learn from or to answer about.
-    #[error("there are no series: at least one is needed")]
-    NoSeries,
-    /// A series without time points.
-    #[error("series {series} has length 0: drop it, or give it at least one time point")]
-    EmptySeries {
-        /// Its index, from 0.
-        series: usize,
-    },
-    /// An infinity in the input.
-    #[error(
-        "series {series}, time point {point}, channel {channel} is {value}: \
-         give a finite number, or NaN if the value is missing"
-    )]
-    Infinite {
-        /// Its index, from 0.
-        series: usize,
-        /// The time point, from 1.
-        point: usize,
-        /// The channel, from 1.
-        channel: usize,
-        /// The value found.
-        value: f32,
-    },
+    /// Something that is no series.
+    #[error(transparent)]
+    Series(#[from] haltwise_series::Error),
     /// A label outside the classes.
     #[error("series {series} has label {label}, but there are {classes} classes (labels 0 to {})", classes - 1)]
     Label {

@@ -14,13 +14,12 @@ use crate::options::Checkpoints;
 use crate::record::TrainingRecord;
 use crate::ridge::Ridge;
 use crate::scale::Scale;
-use haltwise_log::sync_folder_of;
+use haltwise_series::file;
 use ndarray::{Array1, Array2};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,7 +58,11 @@ impl Model {
     /// Writes the model. The file is written next to the target and then moved onto it, so
     /// that a reader never sees half a file.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        write_atomically(path.as_ref(), &self.to_bytes()?)
+        let path = path.as_ref();
+        file::write_whole(path, &self.to_bytes()?).map_err(|source| Error::Io {
+            path: path.to_owned(),
+            source,
+        })
     }
 
     /// Reads a model from a file.
@@ -381,42 +384,14 @@ impl Tensors<'_> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    let io = |source| Error::Io {
+    let read = file::read_up_to(path, LONGEST).map_err(|source| Error::Io {
         path: path.to_owned(),
         source,
-    };
-    let file = std::fs::File::open(path).map_err(io)?;
-    let mut bytes = Vec::new();
-    file.take(LONGEST + 1).read_to_end(&mut bytes).map_err(io)?;
-    if bytes.len() as u64 > LONGEST {
+    })?;
+    read.ok_or_else(|| {
         let problem = Error::Format(format!(
             "it is longer than {LONGEST} bytes, and no model is; name another file"
         ));
-        return Err(problem.in_file(path));
-    }
-    Ok(bytes)
-}
-
-/// Writes next to the target, flushes to disk, then renames onto the target.
-fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || -> std::io::Result<()> {
-        let folder = match path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".haltwise-");
-        // A temporary file is private, but the model should be as readable as any file.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-        let mut file = builder.tempfile_in(folder)?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        file.persist(path)?;
-        sync_folder_of(path)
-    };
-    write().map_err(|source| Error::Io {
-        path: path.to_owned(),
-        source,
+        problem.in_file(path)
     })
 }

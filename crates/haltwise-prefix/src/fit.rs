@@ -8,11 +8,11 @@ use crate::kernels::{Block, Kernels};
 use crate::mix::Mix;
 use crate::model::{LANES, Model, Parts, Voices, block_of};
 use crate::options::{FitOptions, MOST_USUAL};
-use crate::random::Random;
-use crate::record::{CheckpointRecord, TrainingRecord, hashes_of};
+use crate::record::{CheckpointRecord, TrainingRecord};
 use crate::ridge::Ridge;
 use crate::scale::{Prefix, Scale};
-use crate::series::Series;
+use haltwise_series::seen::hashes_to_keep;
+use haltwise_series::{Random, Series};
 use ndarray::{Array2, Axis};
 use rayon::prelude::*;
 use std::ops::ControlFlow;
@@ -76,7 +76,7 @@ pub fn fit(
         trained_on: series.len(),
         checkpoints: fit.records,
         version: env!("CARGO_PKG_VERSION").into(),
-        seen: hashes_of(series),
+        seen: hashes_to_keep((0..series.len()).map(|i| series.hash(i))),
     };
     let mut out_of_sample = fit.answers;
     out_of_sample.repeat_last();
@@ -100,11 +100,11 @@ fn check(series: &Series<'_>, labels: &[u32], classes: usize) -> Result<()> {
         let (labels, series) = (labels.len(), series.len());
         return Err(Error::Size(format!("{labels} labels for {series} series")));
     }
-    if series.channels() > MAX_CHANNELS || classes > MAX_CLASSES {
+    if series.features() > MAX_CHANNELS || classes > MAX_CLASSES {
         return Err(Error::TooLarge(format!(
             "{} channels and {classes} classes are too many: a model has at most \
              {MAX_CHANNELS} channels and {MAX_CLASSES} classes",
-            series.channels()
+            series.features()
         )));
     }
     if let Some(at) = labels.iter().position(|&label| label as usize >= classes) {
@@ -153,10 +153,10 @@ impl<'a> Fit<'a> {
         options: &'a FitOptions,
         checkpoints: &[usize],
     ) -> Self {
-        let (n, channels) = (series.len(), series.channels());
+        let (n, channels) = (series.len(), series.features());
         let last = checkpoints.last().copied().unwrap_or(0);
         let scale = Scale::of(series);
-        let read = |i: usize| scale.prefix(series.one(i), channels, last);
+        let read = |i: usize| scale.prefix(series.sequence(i), channels, last);
         let prefixes: Vec<Prefix> = (0..n).into_par_iter().map(read).collect();
         let mut random = Random::new(options.seed, 0);
         let kernels = Kernels::draw(|i| &prefixes[i], n, channels, last, &mut random);

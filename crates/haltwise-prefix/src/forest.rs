@@ -1,6 +1,6 @@
 //! Extra trees: each node draws some inputs and a random cut of each, and takes the best.
 
-use crate::random::Random;
+use haltwise_series::Random;
 use rayon::prelude::*;
 
 /// One node of a tree.

@@ -9,9 +9,9 @@
 //! fused multiply-add. So a series gets the same counts in any company, alone in a stream, and
 //! on every machine.
 
-use crate::random::Random;
 use crate::scale::Prefix;
 use fearless_simd::{Level, dispatch, f32x16, prelude::*, u32x16};
+use haltwise_series::Random;
 
 /// How many ways there are to choose three of nine taps.
 pub(crate) const KERNELS: usize = 84;

@@ -230,7 +230,7 @@ fn inverse_small(l: &ArrayView2<'_, f32>) -> Array2<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use haltwise_series::Random;
 
     fn random(rows: usize, columns: usize) -> Array2<f32> {
         let mut random = Random::new(1, 0);

@@ -9,8 +9,8 @@ use crate::mix::Mix;
 use crate::record::TrainingRecord;
 use crate::ridge::Ridge;
 use crate::scale::{Prefix, Scale};
-use crate::series::Series;
 use crate::stream::Stream;
+use haltwise_series::Series;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
@@ -157,10 +157,10 @@ impl Model {
 
     /// The same for some of the series, so that the answers about many fit into memory.
     pub fn answers_to(&self, series: &Series<'_>, rows: Range<usize>) -> Result<Answers> {
-        if series.channels() != self.channels() {
+        if series.features() != self.channels() {
             return Err(Error::Size(format!(
                 "the series have {} channels, but the model was fitted to {}",
-                series.channels(),
+                series.features(),
                 self.channels()
             )));
         }
@@ -209,7 +209,11 @@ impl Model {
         let Some(&last) = parts.checkpoints[..reached].last() else {
             return;
         };
-        let read = |i: usize| parts.scale.prefix(series.one(i), self.channels(), last);
+        let read = |i: usize| {
+            parts
+                .scale
+                .prefix(series.sequence(i), self.channels(), last)
+        };
         let prefixes: Vec<Prefix> = rows.clone().map(read).collect();
         let mut block = block_of(&parts.kernels, &prefixes);
         let classes = parts.classes.len();

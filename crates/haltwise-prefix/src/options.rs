@@ -1,7 +1,7 @@
 //! What a fit can be asked for.
 
 use crate::error::{Error, Result};
-use crate::series::Series;
+use haltwise_series::Series;
 use serde::{Deserialize, Serialize};
 
 /// The prefixes at which a model answers, in time points read.

@@ -275,7 +275,7 @@ fn left_out_errors(errors: &Array2<f32>, rest: &[f32]) -> Array2<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use haltwise_series::Random;
 
     const BOTH: [i32; 2] = [-1, 1];
 

@@ -1,6 +1,6 @@
 //! The values as the model reads them: scaled, without gaps.
 
-use crate::series::Series;
+use haltwise_series::Series;
 use serde::{Deserialize, Serialize};
 
 /// No scaled value lies further from 0. Sums of such values stay finite.
@@ -17,11 +17,11 @@ pub(crate) struct Scale {
 
 impl Scale {
     pub(crate) fn of(series: &Series<'_>) -> Self {
-        let channels = series.channels();
+        let channels = series.features();
         let sum_over = |number: &dyn Fn(usize, f64) -> f64| {
             let mut sums = vec![(0_u64, 0.0_f64); channels];
             for i in 0..series.len() {
-                for point in series.one(i).chunks_exact(channels) {
+                for point in series.sequence(i).chunks_exact(channels) {
                     for (c, (sum, &x)) in sums.iter_mut().zip(point).enumerate() {
                         if !x.is_nan() {
                             *sum = (sum.0 + 1, sum.1 + number(c, f64::from(x)));

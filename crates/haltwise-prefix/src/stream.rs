@@ -46,12 +46,13 @@ impl Stream {
             )));
         }
         if let Some(channel) = point.iter().position(|x| x.is_infinite()) {
-            return Err(Error::Infinite {
-                series: 0,
-                point: self.points + 1,
-                channel: channel + 1,
+            let infinite = haltwise_series::Error::Infinite {
+                sequence: 0,
+                step: self.points + 1,
+                feature: channel + 1,
                 value: point[channel],
-            });
+            };
+            return Err(infinite.into());
         }
         self.points += 1;
         if parts

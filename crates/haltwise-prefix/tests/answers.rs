@@ -81,7 +81,7 @@ fn a_stream_says_to_the_bit_what_the_batch_says() {
         let new = Waves::new(21, 40, channels, 9);
         let answers = fitted.model.answers(&new.series()).unwrap();
         for i in 0..21 {
-            let stream = streamed(&fitted.model, new.series().one(i));
+            let stream = streamed(&fitted.model, new.series().sequence(i));
             assert_eq!(stream.len(), 5);
             for (checkpoint, answer) in stream.iter().enumerate() {
                 assert_eq!(answer, answers.at(i, checkpoint), "{i} {checkpoint}");
@@ -165,7 +165,7 @@ fn a_series_that_ends_early_keeps_the_last_answer_that_it_reached() {
         assert_ne!(answers.at(2, 1), answers.at(2, 2));
         assert_eq!(answers.last(3), model.class_shares());
     }
-    let stream = streamed(model, series.one(2));
+    let stream = streamed(model, series.sequence(2));
     assert_eq!(stream[2], model.answers(&series).unwrap().last(2));
     // What a series says after its last checkpoint is not read.
     let answer = model.answers(&series).unwrap();

@@ -3,9 +3,8 @@
 use super::*;
 use crate::model::initial_parameters;
 use crate::normalise::Normalisation;
-use crate::random::Random;
 use crate::reference::Reference;
-use crate::series::Series;
+use haltwise_series::{Random, Series};
 
 pub(crate) const GAMMA: f32 = 0.2;
 

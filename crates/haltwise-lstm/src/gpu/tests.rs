@@ -307,7 +307,7 @@ fn gpu_parts_of_a_batch_add_up_and_runs_repeat_to_the_bit() {
 /// over time.
 fn learnable(n: usize) -> (Vec<f32>, Vec<u32>) {
     let labels: Vec<u32> = (0..n).map(|i| (i * 7 % 3) as u32).collect();
-    let mut random = crate::random::Random::new(4, 0);
+    let mut random = haltwise_series::Random::new(4, 0);
     let values = labels.iter().flat_map(|label| {
         let level = *label as f32 - 1.0;
         (0..12)

@@ -1,9 +1,58 @@
-//! The input sequences of the network.
+//! The series that classifiers learn from and answer about.
 
-use crate::error::{Error, Result};
 use crate::random::{Fnv, Random};
 
-/// A borrowed set of sequences, stored step by step with `features` numbers per step.
+/// The result of functions that can fail.
+type Result<T> = std::result::Result<T, Error>;
+
+/// Why something is no series.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Nothing to learn from or to answer about.
+    #[error("there are no sequences: at least one is needed")]
+    NoSequences,
+    /// A sequence without steps.
+    #[error("sequence {sequence} has length 0: drop it, or give it at least one step")]
+    EmptySequence {
+        /// Its index, from 0.
+        sequence: usize,
+    },
+    /// An infinity in the input.
+    #[error(
+        "series {sequence}, time point {step}, channel {feature} is {value}: \
+         give a finite number, or NaN if the value is missing"
+    )]
+    Infinite {
+        /// Its index, from 0.
+        sequence: usize,
+        /// The step, from 1.
+        step: usize,
+        /// The feature, from 1.
+        feature: usize,
+        /// The value found.
+        value: f32,
+    },
+    /// A missing value, for a classifier that needs all of them.
+    #[error(
+        "series {sequence}, time point {step}, channel {feature} is missing: \
+         fill in missing values before training or scoring"
+    )]
+    Missing {
+        /// Its index, from 0.
+        sequence: usize,
+        /// The step, from 1.
+        step: usize,
+        /// The feature, from 1.
+        feature: usize,
+    },
+    /// Slices whose sizes are inconsistent.
+    #[error("{0}")]
+    Size(String),
+}
+
+/// A borrowed set of sequences, stored step by step with `features` numbers per step. NaN is a
+/// missing value.
 #[derive(Clone, Copy, Debug)]
 pub struct Series<'a> {
     values: &'a [f32],
@@ -25,7 +74,7 @@ enum Layout<'a> {
 }
 
 impl<'a> Series<'a> {
-    /// Sequences of equal length. Refuses NaN and infinity, naming the place.
+    /// Sequences of equal length. Refuses infinity, naming the place.
     pub fn new(values: &'a [f32], steps: usize, features: usize) -> Result<Self> {
         Self::rows(values, steps, features, Layout::Equal)
     }
@@ -44,11 +93,11 @@ impl<'a> Series<'a> {
     /// step at which each begins, and the end of the last one.
     ///
     /// ```
-    /// use haltwise_lstm::Series;
+    /// use haltwise_series::Series;
     ///
     /// let series = Series::packed(&[1.0, 2.0, 3.0, 9.0], &[0, 3, 4], 1)?;
     /// assert_eq!(series.sequence(1), [9.0]);
-    /// # Ok::<(), haltwise_lstm::Error>(())
+    /// # Ok::<(), haltwise_series::Error>(())
     /// ```
     pub fn packed(values: &'a [f32], starts: &'a [usize], features: usize) -> Result<Self> {
         check_size(values, features)?;
@@ -126,23 +175,41 @@ impl<'a> Series<'a> {
     }
 
     fn check_values(&self) -> Result<()> {
-        for sequence in 0..self.len() {
-            for (index, &value) in self.sequence(sequence).iter().enumerate() {
-                if !value.is_finite() {
-                    return Err(Error::NotFinite {
-                        sequence,
-                        step: index / self.features + 1,
-                        feature: index % self.features + 1,
-                        value,
-                    });
-                }
-            }
+        match self.find(f32::is_infinite) {
+            None => Ok(()),
+            Some((sequence, step, feature, value)) => Err(Error::Infinite {
+                sequence,
+                step,
+                feature,
+                value,
+            }),
         }
-        Ok(())
+    }
+
+    /// Refuses missing values, naming the first.
+    pub fn check_complete(&self) -> Result<()> {
+        match self.find(f32::is_nan) {
+            None => Ok(()),
+            Some((sequence, step, feature, _)) => Err(Error::Missing {
+                sequence,
+                step,
+                feature,
+            }),
+        }
+    }
+
+    /// The first such value: its sequence from 0, its step and feature from 1.
+    fn find(&self, is_so: impl Fn(f32) -> bool) -> Option<(usize, usize, usize, f32)> {
+        (0..self.len()).find_map(|sequence| {
+            let values = self.sequence(sequence);
+            let index = values.iter().position(|&value| is_so(value))?;
+            let (step, feature) = (index / self.features, index % self.features);
+            Some((sequence, step + 1, feature + 1, values[index]))
+        })
     }
 
     /// A hash of the sequence, evenly distributed.
-    pub(crate) fn hash(&self, row: usize) -> u64 {
+    pub fn hash(&self, row: usize) -> u64 {
         let mut hash = Fnv::default();
         for value in self.sequence(row) {
             hash.add(&value.to_bits().to_le_bytes());
@@ -218,12 +285,28 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_refused_and_named_but_not_beyond_the_end() {
+    fn an_infinity_is_refused_and_named_but_not_beyond_the_end() {
         let mut values = [0.5; 12];
-        values[9] = f32::NAN;
+        values[9] = f32::INFINITY;
         let error = Series::new(&values, 3, 2).unwrap_err().to_string();
-        assert!(error.contains("sequence 1, step 2, feature 2"), "{error}");
+        assert!(
+            error.contains("series 1, time point 2, channel 2 is inf"),
+            "{error}"
+        );
         assert!(Series::with_lengths(&values, 3, 2, &[3, 1]).is_ok());
+    }
+
+    #[test]
+    fn a_missing_value_is_named_where_all_are_needed() {
+        let values = [1.0, 2.0, f32::NAN];
+        let series = Series::packed(&values, &[0, 1, 3], 1).unwrap();
+        let error = series.check_complete().unwrap_err().to_string();
+        assert!(
+            error.contains("series 1, time point 2, channel 1 is missing"),
+            "{error}"
+        );
+        let complete = Series::new(&values[..2], 2, 1).unwrap();
+        assert_eq!(complete.check_complete(), Ok(()));
     }
 
     #[test]
@@ -256,14 +339,5 @@ mod tests {
             assert_eq!(packed.sequence(i), padded.sequence(i));
             assert_eq!(packed.length(i), padded.length(i));
         }
-    }
-
-    #[test]
-    fn a_nan_among_packed_sequences_is_named() {
-        let error = Series::packed(&[1.0, 2.0, f32::NAN], &[0, 1, 3], 1).unwrap_err();
-        assert!(
-            error.to_string().contains("sequence 1, step 2, feature 1"),
-            "{error}"
-        );
     }
 }

@@ -1,38 +1,44 @@
-//! Our own small generator, and a hash, so that a seed gives the same run in every release
-//! and on every machine.
+//! Our own small generator and a hash, so that a seed gives the same model in every release and on
+//! every machine.
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// The stream numbered `stream` of `seed`: streams do not overlap in practice.
-    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+    pub fn new(seed: u64, stream: u64) -> Self {
         let mut random = Random(seed);
         let start = random.next() ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
         Random(start)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Uniform on all numbers of 64 bits.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
 
+    /// Uniform on [0, 1).
+    pub fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+    }
+
     /// Uniform on [-bound, bound).
-    pub(crate) fn symmetric(&mut self, bound: f32) -> f32 {
-        let unit = (self.next() >> 40) as f32 / (1u64 << 24) as f32;
-        (2.0 * unit - 1.0) * bound
+    pub fn symmetric(&mut self, bound: f32) -> f32 {
+        (2.0 * self.unit() - 1.0) * bound
     }
 
     /// Uniform on 0..n, by the high half of a product: the bias is below n / 2^64.
-    fn below(&mut self, n: usize) -> usize {
+    pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.next()) * n as u128) >> 64) as usize
     }
 
     /// Puts `items` in random order.
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
         }
@@ -40,7 +46,8 @@ impl Random {
 }
 
 /// FNV-1a: a hash that is the same in every release.
-pub(crate) struct Fnv(u64);
+#[derive(Clone, Debug)]
+pub struct Fnv(u64);
 
 impl Default for Fnv {
     fn default() -> Self {
@@ -49,13 +56,15 @@ impl Default for Fnv {
 }
 
 impl Fnv {
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
+    /// Adds bytes to what is hashed.
+    pub fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
 
-    pub(crate) fn finish(&self) -> u64 {
+    /// The hash of all bytes so far.
+    pub fn finish(&self) -> u64 {
         self.0
     }
 }
