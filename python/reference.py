@@ -6,7 +6,7 @@ import inspect
 import re
 
 import haltwise
-from haltwise import plot
+from haltwise import aeon, plot, sktime, tslearn
 
 HEAD = """# Python API
 
@@ -25,6 +25,7 @@ def signature(name: str, thing: object) -> str:
         return ""
     # Annotations are kept as text, in one kind of quotes or the other.
     text = re.sub(r"""(: |-> )(["'])(.*?)\2""", r"\1\3", str(found))
+    text = re.sub(r"ForwardRef\('(\w+)'\)", r"\1", text)
     if inspect.isclass(thing):
         text = text.removesuffix(" -> None")
     if len(name + text) > 88:
@@ -42,10 +43,12 @@ def document(name: str, thing: object, level: int) -> str:
 def members(cls: type) -> list[tuple[str, object]]:
     # In the order of the code; types made in Rust do not keep it.
     names = sorted(vars(cls)) if cls.__module__ == "haltwise._core" else list(vars(cls))
-    own = [(name, getattr(cls, name)) for name in names if not name.startswith("_")]
+    # scikit-learn adds methods that route metadata.
+    own = [name for name in names if not name.startswith("_") and not name.endswith("_request")]
     described = (property, type(haltwise.Stream.steps))
+    found = [(name, getattr(cls, name)) for name in own]
     return [
-        (n, m) for n, m in own if inspect.getdoc(m) and (callable(m) or isinstance(m, described))
+        (n, m) for n, m in found if inspect.getdoc(m) and (callable(m) or isinstance(m, described))
     ]
 
 
@@ -58,6 +61,12 @@ def main() -> None:
         parts.append(document(name, thing, 2))
         if inspect.isclass(thing):
             parts += [document(f"{name}.{member}", value, 3) for member, value in members(thing)]
+    for module in (aeon, sktime, tslearn):
+        for name in module.__all__:
+            short = module.__name__.removeprefix("haltwise.")
+            adapter = getattr(module, name)
+            parts.append(document(f"{short}.{name}", adapter, 2))
+            parts += [document(f"{name}.{member}", value, 3) for member, value in members(adapter)]
     parts.append(document("plot", plot, 2))
     parts += [document(f"plot.{name}", getattr(plot, name), 3) for name in plot.__all__]
     print("\n".join(parts), end="")

@@ -19,16 +19,34 @@ from .calibration import calibrate, forecast
 from .evidence import Candidates, Evidence
 from .lstm import Model, train
 from .monitor import Monitor
-from .rule import Evaluation, Rule
+from .rule import Evaluation, Rule, write_report
 from .traces import Traces, read_traces, write_traces
 
 if TYPE_CHECKING:
-    from .estimators import LSTM, EarlyClassifier, EarlyStream, PrefixClassifier, PrefixStream
+    from .estimators import (
+        LSTM,
+        EarlyClassifier,
+        EarlyScore,
+        EarlyStream,
+        PrefixClassifier,
+        PrefixStream,
+    )
+
+#: scikit-learn is loaded only where its conventions are asked for.
+ESTIMATORS = (
+    "LSTM",
+    "EarlyClassifier",
+    "EarlyScore",
+    "EarlyStream",
+    "PrefixClassifier",
+    "PrefixStream",
+)
 
 __all__ = [
     "LSTM",
     "Candidates",
     "EarlyClassifier",
+    "EarlyScore",
     "EarlyStream",
     "Evaluation",
     "Evidence",
@@ -46,13 +64,13 @@ __all__ = [
     "thoughts",
     "train",
     "votes",
+    "write_report",
     "write_traces",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn is loaded only where its conventions are asked for.
-    if name in ("LSTM", "EarlyClassifier", "EarlyStream", "PrefixClassifier", "PrefixStream"):
+    if name in ESTIMATORS:
         from . import estimators
 
         return getattr(estimators, name)

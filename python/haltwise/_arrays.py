@@ -155,11 +155,11 @@ def _known_classes(
         _same_kind(arrays)
         names = np.unique(np.concatenate([np.unique(array) for array in arrays]))
     else:
-        names = as_array(classes)
+        names = whole(as_array(classes))
         check_axes(names, "classes", ["K"])
         if len(np.unique(names)) != len(names):
             raise ValueError("classes must differ from each other")
-        if all(array.dtype.kind in "iub" for array in arrays) and names.dtype.kind not in "iub":
+        if all(array.dtype.kind in "iub" for array in arrays) and names.dtype.kind == "U":
             # Already numbers of the names.
             return counts(label_array, "labels"), prediction_array, lengths, names
         _same_kind([*arrays, names])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from joblib import delayed
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError
 
 from ._arrays import Array, floats
-from ._series import Collection
+from ._series import Collection, check_length, collection
+from ._targets import classes_of, labelled
 from .lstm import Model, train
 from .prefix import PrefixClassifier
 
@@ -24,9 +26,24 @@ StepProbabilities = Callable[[NDArray[Any]], Any]
 CHECKED_CHECKPOINTS, CHECKED_SERIES = 8, 16
 
 
-class LSTM(BaseEstimator):  # type: ignore[misc]
+class LSTM(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """The built-in two-head LSTM, as the base of an :class:`EarlyClassifier`. Its score is
-    the confidence head's. Parameters are those of :func:`haltwise.train`."""
+    the confidence head's. Alone, it answers at the end of each series.
+
+    Parameters
+    ----------
+    hidden, layers, learning_rate, batch, patience, max_epochs, normalise, seed, device
+        As for :func:`haltwise.train`.
+    verbose : bool, default=False
+        Whether ``fit`` shows a progress bar.
+
+    Attributes
+    ----------
+    classes_ : array
+        The classes.
+    model_ : Model
+        The trained network.
+    """
 
     def __init__(
         self,
@@ -39,6 +56,7 @@ class LSTM(BaseEstimator):  # type: ignore[misc]
         normalise: bool = True,
         seed: int = 0,
         device: str = "auto",
+        verbose: bool = False,
     ) -> None:
         self.hidden = hidden
         self.layers = layers
@@ -49,11 +67,38 @@ class LSTM(BaseEstimator):  # type: ignore[misc]
         self.normalise = normalise
         self.seed = seed
         self.device = device
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
 
     def fit(self, X: Any, y: Any) -> LSTM:
-        """Trains the network; `model_` is a :class:`haltwise.Model`."""
-        self.model_: Model = train(X, y, **self.get_params())
+        """Trains the network."""
+        series, labels = labelled(X, y)
+        self.classes_ = classes_of(labels)
+        self.n_timepoints_ = series.timepoints
+        self.n_features_in_ = series.channels * series.timepoints
+        options = self.get_params()
+        self.model_: Model = train(series, labels, progress=options.pop("verbose"), **options)
         return self
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each series."""
+        probs = self.predict_proba(X)
+        labels: Array = self.classes_[probs.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """The class probabilities at the end of each series, (n_cases, n_classes)."""
+        if not hasattr(self, "model_"):
+            raise NotFittedError("this LSTM is not fitted; call fit first")
+        series = collection(X)
+        check_length(series, self.n_timepoints_)
+        probs, _ = self.model_.predict_proba(series, device=self.device)
+        last: NDArray[np.float32] = probs[np.arange(len(probs)), series.lengths - 1]
+        return last
 
 
 class PerCheckpoint:
@@ -134,14 +179,12 @@ class Network(EveryStep):
         self.estimator = estimator
 
     def trainings(self, series: Collection, labels: Array) -> list[Any]:
-        # By number: names would be sorted as text.
-        numbers = np.searchsorted(self.classes, labels)
-        return [delayed(clone(self.estimator).fit)(series, numbers)]
+        return [delayed(clone(self.estimator).fit)(series, labels)]
 
     def trained(self, fitted: list[Any]) -> list[Any]:
         (self.fitted,) = fitted
-        found = self.fitted.model_.classes
-        self.columns = np.array([int(name) for name in found])
+        # A class without series has probability 0.
+        self.columns = np.searchsorted(self.classes, self.fitted.classes_)
         return fitted
 
     def read(self, series: Collection) -> tuple[Array, Array]:
@@ -277,8 +320,32 @@ def base_of(estimator: Any, checkpoints: Array, classes: Array) -> Any:
     return PerCheckpoint(estimator, checkpoints, classes)
 
 
+def run(trainings: list[Any], n_jobs: int | None, progress: bool) -> list[Any]:
+    """The results of these calls, with a bar that counts them."""
+    if not progress:
+        results: list[Any] = Parallel(n_jobs=n_jobs, prefer="threads")(trainings)
+        return results
+    from tqdm.auto import tqdm
+
+    results = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(trainings)
+    return list(tqdm(results, "training", len(trainings), unit=" classifiers"))
+
+
 def is_function(estimator: Any) -> bool:
     return callable(estimator) and not hasattr(estimator, "fit")
+
+
+def checkpoints_of(wanted: int | Sequence[int], timepoints: int) -> NDArray[np.int64]:
+    """The lengths at which to decide, the full one among them."""
+    if isinstance(wanted, (int, np.integer)):
+        if wanted < 1:
+            raise ValueError(f"checkpoints must be at least 1, but {wanted} was given")
+        ends = np.linspace(0, timepoints, int(wanted) + 1)[1:].round()
+        return np.unique(ends.clip(min=1)).astype(np.int64)
+    ends = np.unique(np.asarray(wanted, np.int64))
+    if len(ends) and (ends[0] < 1 or ends[-1] > timepoints):
+        raise ValueError(f"checkpoints must lie between 1 and {timepoints}, the longest series")
+    return np.union1d(ends, [timepoints])
 
 
 def _spread(n: int, most: int) -> NDArray[np.int64]:

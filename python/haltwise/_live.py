@@ -18,9 +18,11 @@ from .rule import Rule
 class Case:
     """One live series: its stream, and the base's last probabilities."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, prior: Array) -> None:
         self.stream: Stream = rule.stream()
-        self.believed: Array = np.zeros(1)
+        #: How many time points were shown.
+        self.shown = 0
+        self.believed = prior
         #: The probabilities at the halt; None while it runs.
         self.probs: Array | None = None
 
@@ -37,12 +39,20 @@ class Case:
 class LiveSeries:
     """The series that are being decided, by their names."""
 
-    def __init__(self, rule: Rule | None = None, n: int = 0) -> None:
+    def __init__(self) -> None:
         self.cases: dict[Hashable, Case] = {}
         #: Whether they are known by their positions, for want of ids.
-        self.by_position = rule is not None
-        if rule is not None:
-            self.cases.update((i, Case(rule)) for i in range(n))
+        self.by_position = False
+        #: `state_info`, as in aeon, after the last call.
+        self.info: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(cls, n: int, rule: Rule, prior: Array) -> LiveSeries:
+        """This many series that begin, known by their positions."""
+        live = cls()
+        live.by_position = True
+        live.cases.update((i, Case(rule, prior)) for i in range(n))
+        return live
 
     def undecided(self, n: int) -> Iterable[Hashable]:
         """The series that were not decided, in their order; the others are dropped."""
@@ -55,7 +65,7 @@ class LiveSeries:
         self.cases = dict(enumerate(undecided))
         return range(n)
 
-    def named(self, ids: Iterable[Hashable], n: int, rule: Rule) -> list[Hashable]:
+    def named(self, ids: Iterable[Hashable], n: int, rule: Rule, prior: Array) -> list[Hashable]:
         """The series with these names; new ones begin."""
         names = list(ids)
         if len(names) != n or len(set(names)) != len(names):
@@ -63,7 +73,7 @@ class LiveSeries:
         if self.by_position:
             self.cases, self.by_position = {}, False
         for name in names:
-            self.cases.setdefault(name, Case(rule))
+            self.cases.setdefault(name, Case(rule, prior))
         return names
 
     def advance(
@@ -77,7 +87,9 @@ class LiveSeries:
         steps: int,
     ) -> list[Case]:
         """Shows each series to its stream, checkpoint by checkpoint until it halts."""
+        names = list(names)
         cases = [self.cases[name] for name in names]
+        self._grow(series, names, cases)
         for c in range(int(reached.max(initial=0))):
             running = np.array(
                 [
@@ -104,6 +116,18 @@ class LiveSeries:
                 case.end()
         return cases
 
+    def _grow(self, series: Collection, names: list[Hashable], cases: list[Case]) -> None:
+        """Refuses series that are shorter than they were."""
+        for i, (case, length) in enumerate(zip(cases, series.lengths.tolist(), strict=True)):
+            if length < case.shown:
+                name = "" if self.by_position else f" ({names[i]!r})"
+                raise ValueError(
+                    f"series {i + 1}{name} has {length} time points, but {case.shown} were shown "
+                    "before; show each series from its beginning, and forget one that begins anew"
+                )
+        for case, length in zip(cases, series.lengths.tolist(), strict=True):
+            case.shown = length
+
 
 class EarlyStream:
     """One series that arrives time point by time point, as an :class:`EarlyClassifier` on its
@@ -113,7 +137,7 @@ class EarlyStream:
     __slots__ = ("_case", "_classes", "_series", "_steps")
 
     def __init__(self, rule: Rule, series: PrefixStream, classes: Array, steps: int) -> None:
-        self._case = Case(rule)
+        self._case = Case(rule, series.latest)
         self._series = series
         self._classes = classes
         self._steps = steps
@@ -131,7 +155,6 @@ class EarlyStream:
 
     def end(self) -> None:
         """Says that the series is over. Then it is decided."""
-        self._case.believed = self._series.latest
         self._case.end()
 
     @property

@@ -25,6 +25,24 @@ def bytes_bar(progress: Any, what: str) -> Iterator[Callable[[int, int], object]
 
 
 @contextmanager
+def checkpoints_bar(progress: bool) -> Iterator[Callable[[int, int, float], object] | None]:
+    """What to call after every checkpoint: how many are done, of how many, and the accuracy."""
+    if not progress:
+        yield None
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(desc="training", unit=" checkpoints") as bar:
+
+        def tell(done: int, of: int, accuracy: float) -> None:
+            bar.total = of
+            bar.set_postfix(accuracy=accuracy, refresh=False)
+            bar.update(done - bar.n)
+
+        yield tell
+
+
+@contextmanager
 def epochs_bar(progress: Any) -> Iterator[Callable[[int, float, float, float], object] | None]:
     """What to call after every epoch."""
     if progress is not True:

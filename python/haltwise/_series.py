@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._arrays import Array, as_array, check_axes
+from ._arrays import Array, as_array
 
 #: The bytes of a fingerprint.
 DIGEST = 16
@@ -52,6 +52,8 @@ def collection(X: Any) -> Collection:
     """Series from an array of two or three axes, or a list of arrays."""
     if isinstance(X, Collection):
         return X
+    if hasattr(X, "tocsr"):
+        raise TypeError("series must be dense, but X is sparse: give X.toarray()")
     if isinstance(X, (list, tuple)) and X and all(np.ndim(case) == 2 for case in X):
         return _padded([as_array(case) for case in X])
     try:
@@ -59,6 +61,15 @@ def collection(X: Any) -> Collection:
     except ValueError:
         rows = [np.atleast_2d(as_array(case)) for case in X]
         return _padded(rows)
+    if cases.dtype.kind == "c":
+        raise ValueError("Complex data not supported: series must be real numbers")
+    if cases.dtype.kind == "O":
+        cases = cases.astype(np.float64)
+    if cases.ndim == 1:
+        raise ValueError(
+            f"one series alone has shape {cases.shape}, and series are (n_cases, n_channels, "
+            "n_timepoints). Reshape your data: X.reshape(1, 1, -1) is one series of one channel"
+        )
     if cases.ndim == 2:
         cases = cases[:, None, :]
     if cases.ndim != 3 or cases.dtype.kind not in "iubf":
@@ -88,17 +99,6 @@ def sequences(series: Collection) -> Sequences:
     return Sequences(values, series.lengths.astype(np.uint32))
 
 
-def labelled(X: Any, y: Any) -> tuple[Collection, Array]:
-    """Series with their classes."""
-    series, labels = collection(X), as_array(y)
-    check_axes(labels, "y", ["n"])
-    if len(labels) != len(series):
-        raise ValueError(f"{len(labels)} labels for {len(series)} series")
-    if labels.dtype.kind == "O":
-        labels = labels.astype(str)
-    return series, labels
-
-
 def fingerprints(series: Collection) -> list[bytes]:
     """A digest of each series' numbers, for any type and padding."""
     with np.errstate(over="ignore"):
@@ -107,3 +107,18 @@ def fingerprints(series: Collection) -> list[bytes]:
             for case, end in zip(series.cases, series.lengths, strict=True)
         )
         return [blake2b(prefix, digest_size=DIGEST).digest() for prefix in prefixes]
+
+
+def check_length(series: Collection, longest: int) -> None:
+    """Refuses series longer than those that a classifier was fitted to."""
+    if series.timepoints > longest:
+        raise ValueError(
+            f"a series has {series.timepoints} time points, but fit saw at most {longest}"
+        )
+
+
+def is_one(X: Any) -> bool:
+    """Whether this is the time points of one series."""
+    if isinstance(X, (list, tuple)):
+        return bool(X) and all(np.ndim(value) == 0 for value in X)
+    return getattr(X, "ndim", None) == 1

@@ -1,32 +1,50 @@
-"""Early classifiers in scikit-learn's and aeon's conventions."""
+"""Early classifiers in scikit-learn's conventions."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
-from typing import Any
+from itertools import count
+from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import train_test_split
+from sklearn.metrics import accuracy_score
+from sklearn.utils import get_tags
 
-from ._arrays import Array, as_array
-from ._bases import LSTM, Function, Prefix, Together, base_of, is_function
+from ._arrays import Array
+from ._bases import LSTM, Function, Prefix, Together, base_of, checkpoints_of, is_function, run
 from ._core import check_options
-from ._live import EarlyStream, LiveSeries
+from ._live import Case, EarlyStream, LiveSeries
 from ._options import Method, Options, Promise
 from ._saved import read_early, texts_of
-from ._series import Collection, collection, fingerprints, labelled
+from ._series import Collection, check_length, collection, fingerprints, is_one
+from ._targets import classes_of, folds_of, labelled, parts_of, shares_of
 from .calibration import Alike, calibrate, checked
 from .prefix import PrefixClassifier, PrefixStream
 from .rule import Evaluation, Rule
 from .traces import PathLike, Traces
 
-__all__ = ["LSTM", "EarlyClassifier", "EarlyStream", "PrefixClassifier", "PrefixStream"]
+__all__ = [
+    "LSTM",
+    "EarlyClassifier",
+    "EarlyScore",
+    "EarlyStream",
+    "PrefixClassifier",
+    "PrefixStream",
+]
+
+
+class EarlyScore(NamedTuple):
+    """What early answers are worth, as in aeon: the harmonic mean of the accuracy and
+    1 - earliness, the accuracy, and the earliness: the mean share of a series that is read."""
+
+    harmonic_mean: float
+    accuracy: float
+    earliness: float
 
 
 class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -91,11 +109,18 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         base is one, and uses all processors (see :class:`PrefixClassifier`).
     random_state : int, default=0
         The seed that draws the parts.
+    verbose : bool, default=False
+        Whether ``fit`` shows a progress bar.
 
     Attributes
     ----------
     classes_ : array
         The classes.
+    undecided_ : object
+        What stands for the class of a series that is not decided yet: -1 (``"-1"`` beside names).
+        If that is a class, the first of -2, -3, ... that is none.
+    n_features_in_ : int
+        The numbers of the longest series: channels times time points.
     checkpoints_ : array of int
         The lengths at which decisions are made.
     rule_ : Rule
@@ -108,11 +133,19 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         What was said about the training series, each judged by bases that had not seen it: those
         of `fit_folds`, or the default base with that series left out.
     state_info : array of (n_cases, 4)
-        As in aeon, after the last call: each case's checkpoint (its index), whether it was
-        decided there, the predicted class and the length.
+        As in aeon, after the last call about growing series: each case's last checkpoint (its
+        index; -1 if it has reached none), whether it is decided, the predicted class and the
+        length.
 
     Notes
     -----
+    ``predict``, ``predict_proba`` and ``score`` are scikit-learn's: series are over, each gets
+    one label, and ``score`` is the accuracy of those labels. So ``cross_val_score`` and
+    ``GridSearchCV`` work. :meth:`score_early` also measures how early they come.
+    ``predict_early`` and ``update_predict`` are for series that grow: they say which are decided.
+    Only these two keep a state. For aeon, sktime and tslearn there are adapters
+    (``haltwise.aeon``, ``haltwise.sktime``, ``haltwise.tslearn``).
+
     If a series ends between two checkpoints, its full prediction is that at the last
     checkpoint it reached.
 
@@ -140,14 +173,14 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> drift = np.where(y == "up", 0.5, -0.5)[:, None]
     >>> X = np.cumsum(drift + np.random.default_rng(0).normal(size=(600, 20)), axis=1)
     >>> early = EarlyClassifier(LogisticRegression(), checkpoints=10).fit(X, y)
-    >>> labels, decided = early.predict(X[:, :4])    # the first 4 points of each
-    >>> labels, decided = early.predict(X)           # all of them: everyone is decided
+    >>> labels = early.predict(X)                    # of each, where it halts
+    >>> labels, decided = early.predict_early(X[:, :4])    # the first 4 points of each
+    >>> labels, decided = early.predict_early(X)     # all of them: everyone is decided
     >>> bool(decided.all())
     True
     """
 
     _live: LiveSeries
-    state_info: NDArray[np.int64] | None
 
     def __init__(
         self,
@@ -165,6 +198,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ensemble: bool = True,
         n_jobs: int | None = None,
         random_state: int = 0,
+        verbose: bool = False,
     ) -> None:
         self.estimator = estimator
         self.alpha = alpha
@@ -179,6 +213,15 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.ensemble = ensemble
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        base = PrefixClassifier() if self.estimator is None else self.estimator
+        known = hasattr(base, "__sklearn_tags__")
+        tags.input_tags.allow_nan = get_tags(base).input_tags.allow_nan if known else True
+        return tags
 
     # Fitting.
 
@@ -193,20 +236,19 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         y : array of (n_cases)
             The true classes.
         """
+        self._asked()
         series, labels = labelled(X, y)
-        self.classes_ = np.unique(labels)
-        if len(self.classes_) < 2:
-            raise ValueError("a classifier needs at least two classes")
+        self.classes_ = classes_of(labels)
         self.n_classes_ = len(self.classes_)
-        self.n_channels_ = series.channels
-        self.n_timepoints_ = series.timepoints
-        self.checkpoints_ = _checkpoints(self.checkpoints, series.timepoints)
+        self.n_channels_, self.n_timepoints_ = series.channels, series.timepoints
+        self.n_features_in_ = series.channels * series.timepoints
+        self.checkpoints_ = checkpoints_of(self.checkpoints, series.timepoints)
         self.reset_state_info()
         # A fit that fails leaves nothing of the last one behind.
         for made in ("rule_", "estimators_", "fold_estimators_", "fit_traces_"):
             self.__dict__.pop(made, None)
-        self._asked()
         rows, aside = self._parts(labels)
+        self.class_prior_ = shares_of(labels[rows] if len(rows) else labels, self.classes_)
         self._train(series[rows], labels[rows])
         self._trained_on = set(fingerprints(series[rows]))
         if len(aside):
@@ -230,26 +272,17 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         if self.calibration_fraction is None:
             return rows, rows[:0]
-        # Not by class: the guarantee needs independent draws, and fixed shares of the classes
-        # would tie the series to each other.
-        rows, aside = train_test_split(
-            rows, test_size=self.calibration_fraction, random_state=self.random_state
-        )
-        missing = np.setdiff1d(self.classes_, labels[rows]).tolist()
-        if missing:
-            name = missing[0]
-            raise ValueError(
-                f"class {name!r} has no series among the {len(rows)} to train on: all of its "
-                f"{np.sum(labels == name)} were drawn to calibrate on; give more series of it, "
-                "or train on all series (calibration_fraction=None) and calibrate on others"
-            )
-        return np.sort(rows), np.sort(aside)
+        return parts_of(labels, self.calibration_fraction, self.random_state)
 
     def _train(self, series: Collection, labels: Array) -> None:
         """Trains the base on all of these and, to propose rules, on all but each fold."""
         base = base_of(self.estimator, self.checkpoints_, self.classes_)
-        needs_folds = not isinstance(base, (Function, Prefix))
-        folds = self._folds(labels) if needs_folds else []
+        if isinstance(base, Prefix) and self.verbose:
+            base.estimator = clone(base.estimator).set_params(verbose=True)
+        folds: list[Array] = []
+        needs_folds = not isinstance(base, (Function, Prefix)) and self._learns()
+        if needs_folds and self.fit_folds is not None:
+            folds = folds_of(labels, self.fit_folds, self.random_state)
         trainings = base.trainings(series, labels)
         each = len(trainings)
         for fold in folds:
@@ -261,7 +294,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                     f"without one of {len(folds)} folds, {error}, give more series, or ask for "
                     "no folds (fit_folds=None)"
                 ) from error
-        trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(trainings)
+        # The default base is one, and shows its own progress.
+        show = self.verbose and not isinstance(base, Prefix)
+        trained = run(trainings, self.n_jobs, show)
         self._base = base
         self.estimators_: list[Any] = base.trained(trained[:each])
         self.fold_estimators_: list[list[Any]] = []
@@ -291,20 +326,6 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             np.concatenate(reached),
             labels[np.concatenate(folds)],
         )
-
-    def _folds(self, labels: Array) -> list[Array]:
-        """The rows of each fold, drawn at random, with each class spread over all folds. Series
-        that propose may be tied to each other, unlike those that certify."""
-        if self.fit_folds is None or not self._learns():
-            return []
-        if self.fit_folds < 2:
-            raise ValueError(
-                f"fit_folds must be at least 2, or None for no folds, but {self.fit_folds} was "
-                "given"
-            )
-        drawn = np.random.default_rng(self.random_state).permutation(len(labels))
-        drawn = drawn[np.argsort(labels[drawn], kind="stable")]
-        return [np.sort(drawn[k :: self.fit_folds]) for k in range(self.fit_folds)]
 
     def _learns(self) -> str | None:
         """The option of :func:`haltwise.calibrate` for traces from elsewhere, if any."""
@@ -385,7 +406,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None, NDArray[np.int64]]:
         """What this base says about every series at every checkpoint that the series reached:
         probabilities, scores if it gives any, and the number of checkpoints."""
-        reached = self._reached(series)
+        reached = self._reached_first(series)
         n, steps = len(series), len(self.checkpoints_)
         probs = np.zeros((n, steps, self.n_classes_), np.float32)
         scores: NDArray[np.float32] | None = None
@@ -412,31 +433,69 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Deciding.
 
-    def predict(self, X: Any, *, ended: Any = False) -> tuple[Array, NDArray[np.bool_]]:
-        """The classes (-1 if the rule says to read on), and which series are decided.
+    def predict(self, X: Any) -> Array:
+        """The class of each series where the rule halts it, or at its end: the series are taken
+        to be over. Show growing ones to :meth:`update_predict`."""
+        probs = self.predict_proba(X)
+        labels: Array = self.classes_[probs.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray[np.float32]:
+        """The class probabilities of each series where the rule halts it, or at its end."""
+        return self._halted(self._ready(X))[0]
+
+    def score_early(self, X: Any, y: Any, sample_weight: Any = None) -> EarlyScore:
+        """How right and how early the answers are. ``score`` is their accuracy alone, as
+        everywhere in scikit-learn."""
+        self._check("rule_", "calibrate")
+        series, labels = labelled(X, y)
+        self._check_series(series)
+        probs, points = self._halted(series)
+        said = self.classes_[probs.argmax(axis=1)]
+        accuracy = float(accuracy_score(labels, said, sample_weight=sample_weight))
+        earliness = float(np.average(points / self.n_timepoints_, weights=sample_weight))
+        total = accuracy + 1 - earliness
+        mean = 2 * accuracy * (1 - earliness) / total if total else 0.0
+        return EarlyScore(mean, accuracy, earliness)
+
+    def _halted(self, series: Collection) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The class probabilities of each series at its halt, and the time points read."""
+        self._reached_first(series)
+        live = LiveSeries.of(len(series), self.rule_, self.class_prior_)
+        cases = self._shown(live, series, range(len(series)), ended=True)
+        probs = np.array([case.probs for case in cases], np.float32).reshape(-1, self.n_classes_)
+        last = np.array([case.stream.steps for case in cases], np.int64) - 1
+        return probs, self.checkpoints_[last]
+
+    # Deciding about series that grow.
+
+    def predict_early(self, X: Any, *, ended: Any = False) -> tuple[Array, NDArray[np.bool_]]:
+        """The classes (`undecided_` if the rule says to read on), and which series are decided.
 
         The base is asked about a series only until it halts. At the full length every series
-        is decided. If a shorter series is over, say so by `ended`, for all or one by one.
+        is decided. If a shorter series is over, say so by `ended`, for all or one by one. Then
+        :meth:`update_predict` goes on with those that are undecided.
         """
-        probs, decided = self.predict_proba(X, ended=ended)
+        probs, decided = self.predict_proba_early(X, ended=ended)
         return self._labels(probs, decided), decided
 
-    def predict_proba(self, X: Any, *, ended: Any = False) -> tuple[Array, NDArray[np.bool_]]:
+    def predict_proba_early(self, X: Any, *, ended: Any = False) -> tuple[Array, NDArray[np.bool_]]:
         """The class probabilities at each series' halt (a row of -1 if the rule says to read
         on), and which series are decided."""
-        series = self._ready(X)
-        self.reset_state_info()
-        self._live = LiveSeries(self.rule_, len(series))
+        series = self._ready(X, live=True)
+        self._live = LiveSeries.of(len(series), self.rule_, self.class_prior_)
         return self._advance(series, range(len(series)), ended)
 
     def update_predict(
         self, X: Any, ids: Iterable[Hashable] | None = None, *, ended: Any = False
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """:meth:`predict` for live series that have grown since the last call.
+        """:meth:`predict_early` for live series that have grown since the last call.
 
         Parameters
         ----------
         X : series, as for :meth:`fit`, each from its beginning
+            None may be shorter than it was. Before the first checkpoint it is undecided. One
+            series of one channel may be an array of its time points.
         ids : sequence of hashable
             The names of the series. A new id begins a series. A decided series keeps its
             decision until :meth:`forget`. Without ids, as in aeon, these are the series that
@@ -451,12 +510,13 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, ids: Iterable[Hashable] | None = None, *, ended: Any = False
     ) -> tuple[Array, NDArray[np.bool_]]:
         """As :meth:`update_predict`, with probabilities instead of classes."""
-        series = self._ready(X)
+        series = self._ready(X, live=True)
         if ids is None:
             if not self._live.cases:
-                return self.predict_proba(series, ended=ended)
+                return self.predict_proba_early(series, ended=ended)
             return self._advance(series, self._live.undecided(len(series)), ended)
-        return self._advance(series, self._live.named(ids, len(series), self.rule_), ended)
+        names = self._live.named(ids, len(series), self.rule_, self.class_prior_)
+        return self._advance(series, names, ended)
 
     def stream(self) -> EarlyStream:
         """One live series, shown time point by time point. Needs the default base."""
@@ -480,11 +540,11 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def reset_state_info(self) -> None:
         """Drops all live series."""
         self._live = LiveSeries()
-        self.state_info = None
 
-    def get_state_info(self) -> NDArray[np.int64] | None:
-        """`state_info`, as in aeon."""
-        return self.state_info
+    @property
+    def state_info(self) -> NDArray[np.int64] | None:
+        """As in aeon, see above; None before any call about growing series."""
+        return self._live.info if hasattr(self, "_live") else None
 
     # Files.
 
@@ -509,24 +569,15 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         early._base, early.rule_ = base, rule
         early.classes_, early.n_classes_ = fitted.classes_, fitted.n_classes_
         early.n_channels_, early.checkpoints_ = fitted.n_channels_, fitted.checkpoints_
+        early.n_features_in_ = early.n_channels_ * early.n_timepoints_
+        early.class_prior_ = fitted.stream().latest
         early.reset_state_info()
         return early
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> tuple[float, float, float]:
-        """As in aeon: the harmonic mean of accuracy and 1 - earliness, the accuracy, and the
-        earliness (the mean share of a series that is read)."""
-        series, labels = labelled(X, y)
-        self.predict(series)
-        assert self.state_info is not None
-        right = self.classes_[self.state_info[:, 2]] == labels
-        accuracy = float(np.average(right, weights=sample_weight))
-        earliness = float(
-            np.average(self.state_info[:, 3] / self.n_timepoints_, weights=sample_weight)
-        )
-        return _harmonic_mean(accuracy, 1 - earliness), accuracy, earliness
-
-    def _ready(self, X: Any) -> Collection:
+    def _ready(self, X: Any, live: bool = False) -> Collection:
         self._check("rule_", "calibrate")
+        if live and self.n_channels_ == 1 and not isinstance(X, Collection) and is_one(X):
+            X = np.asarray(X).reshape(1, 1, -1)
         series = collection(X)
         self._check_series(series)
         return series
@@ -550,27 +601,27 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"the series have {series.channels} channels, but fit saw {self.n_channels_}"
             )
-        if series.timepoints > self.n_timepoints_:
-            raise ValueError(
-                f"a series has {series.timepoints} time points, but fit saw at most "
-                f"{self.n_timepoints_}"
-            )
+        check_length(series, self.n_timepoints_)
 
     def _reached(self, series: Collection) -> NDArray[np.int64]:
         """How many checkpoints each series has reached."""
-        reached = np.searchsorted(self.checkpoints_, series.lengths, side="right")
+        return np.searchsorted(self.checkpoints_, series.lengths, side="right").astype(np.int64)
+
+    def _reached_first(self, series: Collection) -> NDArray[np.int64]:
+        """The same for series that are over, which must have reached one."""
+        reached = self._reached(series)
         if len(reached) and reached.min() == 0:
             i = int(reached.argmin())
             raise ValueError(
                 f"series {i + 1} has {series.lengths[i]} time points; the first checkpoint is at "
-                f"{self.checkpoints_[0]}"
+                f"{self.checkpoints_[0]}: leave it out, or show it to update_predict if it grows"
             )
-        return reached.astype(np.int64)
+        return reached
 
-    def _advance(
-        self, series: Collection, names: Iterable[Hashable], ended: Any
-    ) -> tuple[Array, NDArray[np.bool_]]:
-        cases = self._live.advance(
+    def _shown(
+        self, live: LiveSeries, series: Collection, names: Iterable[Hashable], ended: Any
+    ) -> list[Case]:
+        return live.advance(
             series,
             names,
             ended,
@@ -578,33 +629,40 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             reached=self._reached(series),
             steps=len(self.checkpoints_),
         )
-        self.state_info = np.array(
-            [
-                [case.stream.steps - 1, case.probs is not None, case.believed.argmax(), 0]
-                for case in cases
-            ],
-            np.int64,
-        ).reshape(-1, 4)
-        self.state_info[:, 3] = self.checkpoints_[self.state_info[:, 0]]
-        decided = self.state_info[:, 1].astype(bool)
+
+    def _advance(
+        self, series: Collection, names: Iterable[Hashable], ended: Any
+    ) -> tuple[Array, NDArray[np.bool_]]:
+        cases = self._shown(self._live, series, names, ended)
+        # Before the first checkpoint nothing was read: the last of these is for index -1.
+        points = np.append(self.checkpoints_, 0)
+        info = [
+            [at, case.probs is not None, case.believed.argmax(), points[at]]
+            for case in cases
+            for at in [case.stream.steps - 1]
+        ]
+        self._live.info = np.array(info, np.int64).reshape(-1, 4)
+        decided = self._live.info[:, 1].astype(bool)
         undecided = np.full(self.n_classes_, -1, np.float32)
         rows = [undecided if case.probs is None else case.probs for case in cases]
         return np.array(rows, np.float32).reshape(-1, self.n_classes_), decided
+
+    @property
+    def undecided_(self) -> Any:
+        """What stands for the class of a series that is not decided yet."""
+        known = set(self.classes_.tolist())
+        named = self.classes_.dtype.kind == "U"
+        numbers = (str(-k) if named else -k for k in count(1))
+        return next(number for number in numbers if number not in known)
 
     def _labels(self, probs: Array, decided: NDArray[np.bool_]) -> Array:
         labels: Array = self.classes_[probs.argmax(axis=1)]
         if decided.all():
             return labels
-        # As in aeon: -1, which is "-1" beside names.
-        return np.where(decided, labels, np.array(-1).astype(_with_minus_one(labels.dtype)))
-
-    def compute_harmonic_mean(self, state_info: Array, y: Any) -> tuple[float, float, float]:
-        """As in aeon: what :meth:`score` returns, from a state in which all cases are
-        decided."""
-        labels = as_array(y)
-        accuracy = float(np.mean(self.classes_[state_info[:, 2]] == labels))
-        earliness = float(np.mean(state_info[:, 3] / self.n_timepoints_))
-        return _harmonic_mean(accuracy, 1 - earliness), accuracy, earliness
+        undecided = np.array(self.undecided_)
+        if undecided.dtype.kind != "U":
+            undecided = undecided.astype(np.min_scalar_type(undecided))
+        return np.where(decided, labels, undecided)
 
     @staticmethod
     def filter_X(X: Any, decisions: NDArray[np.bool_]) -> Any:
@@ -612,26 +670,3 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(X, list):
             return [case for case, decided in zip(X, decisions, strict=True) if not decided]
         return X[~decisions]
-
-
-def _checkpoints(wanted: int | Sequence[int], timepoints: int) -> NDArray[np.int64]:
-    if isinstance(wanted, (int, np.integer)):
-        if wanted < 1:
-            raise ValueError(f"checkpoints must be at least 1, but {wanted} was given")
-        ends = np.linspace(0, timepoints, int(wanted) + 1)[1:].round()
-        return np.unique(ends.clip(min=1)).astype(np.int64)
-    ends = np.unique(np.asarray(wanted, np.int64))
-    if len(ends) and (ends[0] < 1 or ends[-1] > timepoints):
-        raise ValueError(f"checkpoints must lie between 1 and {timepoints}, the longest series")
-    return np.union1d(ends, [timepoints])
-
-
-def _harmonic_mean(accuracy: float, saved: float) -> float:
-    total = accuracy + saved
-    return 2 * accuracy * saved / total if total else 0.0
-
-
-def _with_minus_one(dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "U":
-        return np.promote_types(dtype, "U2")
-    return np.promote_types(dtype, np.int8)

@@ -14,7 +14,9 @@ from sklearn.exceptions import NotFittedError
 
 from . import _core
 from ._arrays import Array
-from ._series import Collection, collection, labelled, sequences
+from ._progress import checkpoints_bar
+from ._series import Collection, check_length, collection, sequences
+from ._targets import classes_of, labelled
 from .traces import PathLike, Traces
 
 if TYPE_CHECKING:
@@ -47,11 +49,15 @@ class PrefixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         How many threads. None and -1 take all processors. Any number gives the same bits.
     random_state : int, default=0
         The seed of all random choices.
+    verbose : bool, default=False
+        Whether ``fit`` shows a progress bar.
 
     Attributes
     ----------
     classes_ : array
         The classes.
+    n_features_in_ : int
+        The numbers of the longest series: channels times time points.
     checkpoints_ : array of int
         After how many time points it answers.
     fit_traces_ : Traces
@@ -88,11 +94,19 @@ class PrefixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         trees: int = 100,
         n_jobs: int | None = None,
         random_state: int = 0,
+        verbose: bool = False,
     ) -> None:
         self.checkpoints = checkpoints
         self.trees = trees
         self.n_jobs = n_jobs
         self.random_state = random_state
+        self.verbose = verbose
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = True
+        return tags
 
     def fit(self, X: Any, y: Any) -> PrefixClassifier:
         """Fits the model.
@@ -106,27 +120,29 @@ class PrefixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The true classes.
         """
         series, labels = labelled(X, y)
-        classes, numbers = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError("a classifier needs at least two classes")
-        self._model, found = _core.PrefixModel.fit(
-            sequences(series),
-            numbers.astype(np.uint32),
-            [str(name) for name in classes],
-            _wanted(self.checkpoints),
-            self.trees,
-            self.random_state,
-            self._threads(),
-        )
-        self._describe(classes)
+        classes = classes_of(labels)
+        with checkpoints_bar(self.verbose) as tell:
+            self._model, found = _core.PrefixModel.fit(
+                sequences(series),
+                np.searchsorted(classes, labels).astype(np.uint32),
+                [str(name) for name in classes],
+                _wanted(self.checkpoints),
+                self.trees,
+                self.random_state,
+                self._threads(),
+                tell,
+            )
+        self._describe(classes, series.timepoints)
         self.fit_traces_: Traces | None = self._traces(found, labels, leave_out=True)
         return self
 
-    def _describe(self, classes: Array) -> None:
+    def _describe(self, classes: Array, timepoints: int | None) -> None:
         described = json.loads(self._model.describe())
         self.classes_ = classes
         self.n_classes_ = len(classes)
-        self.n_channels_ = int(described["channels"])
+        self.n_channels_, self.n_timepoints_ = int(described["channels"]), timepoints
+        if timepoints is not None:
+            self.n_features_in_ = self.n_channels_ * timepoints
         self.checkpoints_ = np.array(described["checkpoints"], np.int64)
         self.training_: dict[str, Any] = described["training"]
 
@@ -160,6 +176,8 @@ class PrefixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _ask(self, series: Collection) -> dict[str, Any]:
         self._check()
+        if self.n_timepoints_ is not None:
+            check_length(series, self.n_timepoints_)
         return self._model.answers(sequences(series), self._threads())
 
     def _traces(self, found: dict[str, Any], y: Array, leave_out: bool = False) -> Traces:
@@ -199,6 +217,7 @@ class PrefixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "parameters": self.get_params(),
             "classes": self.classes_.tolist(),
             "type": self.classes_.dtype.str,
+            "timepoints": self.n_timepoints_,
         }
         known = {PYTHON: json.dumps(own, default=_listed), **texts}
         self._model.save(os.fspath(path), known)
@@ -215,7 +234,8 @@ class PrefixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier = cls(**own.get("parameters", {}))
         classifier._model = model
         names = own.get("classes", json.loads(model.describe())["classes"])
-        classifier._describe(np.array(names, own.get("type")))
+        # The command line does not note the longest series.
+        classifier._describe(np.array(names, own.get("type")), own.get("timepoints"))
         classifier.fit_traces_ = None
         return classifier, texts
 

@@ -6,9 +6,11 @@ import copy
 import json
 import os
 import warnings
-from collections.abc import Iterable
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
@@ -86,6 +88,23 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """All fields as a plain dictionary."""
         return asdict(self)
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule, if :meth:`Rule.evaluate` made this."""
+        rule: Rule | None = self.__dict__.get("_rule")
+        return rule
+
+    def _repr_html_(self) -> str | None:
+        if self.rule is None:
+            return None
+        drawn = _core.figures(self.rule._inner, json.dumps(self.to_dict()))
+        figures = "".join(
+            f'<img alt="{escape(title)}" src="data:image/svg+xml;base64,'
+            f'{b64encode(svg.encode()).decode()}">'
+            for title, svg in drawn[:2]
+        )
+        return f"<p>{escape(repr(self))}</p>{figures}"
 
     def __repr__(self) -> str:
         low, high = self.gap_interval
@@ -304,7 +323,9 @@ class Rule:
         found, remarks = self._inner.evaluate(traces)
         for remark in remarks:
             warnings.warn(remark, stacklevel=2)
-        return Evaluation(**json.loads(found))
+        evaluation = Evaluation(**json.loads(found))
+        evaluation.__dict__["_rule"] = self
+        return evaluation
 
     def stream(self) -> _core.Stream:
         """A new live stream. Call ``observe`` with the score of each step, or with ``probs=`` to
@@ -348,6 +369,32 @@ class Rule:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Rule._of, (self._inner,))
+
+
+def write_report(path: PathLike, evaluations: Evaluation | Mapping[str, Evaluation]) -> None:
+    """Writes an evaluation, or several side by side by their names, as one HTML file with
+    figures, as ``haltwise evaluate --report`` does.
+
+    Parameters
+    ----------
+    path : str or path
+        The HTML file.
+    evaluations : Evaluation or dict
+        What :meth:`Rule.evaluate` or :meth:`EarlyClassifier.evaluate` returned. Several should
+        be of the same traces.
+    """
+    several = {"rule": evaluations} if isinstance(evaluations, Evaluation) else evaluations
+    if not several:
+        raise ValueError("there is nothing to report: evaluations is empty")
+    if Path(path).suffix.lower() not in ("", ".html", ".htm"):
+        html = Path(path).with_suffix(".html")
+        raise ValueError(f"{os.fspath(path)}: the report is an HTML file; write it to {html}")
+    evaluated = []
+    for name, evaluation in several.items():
+        if evaluation.rule is None:
+            raise ValueError(f"evaluation {name!r} has no rule: make it by Rule.evaluate")
+        evaluated.append((str(name), evaluation.rule._inner, json.dumps(evaluation.to_dict())))
+    _core.write_report(os.fspath(path), evaluated)
 
 
 def _alike(names: list[str], labels: Any) -> list[Any]:

@@ -13,6 +13,7 @@ mod files;
 mod model;
 mod monitor;
 mod prefix;
+mod report;
 mod rule;
 mod stream;
 mod thoughts;
@@ -36,6 +37,8 @@ mod _core {
     use crate::monitor::Monitor;
     #[pymodule_export]
     use crate::prefix::{PrefixModel, PrefixStream};
+    #[pymodule_export]
+    use crate::report::{figures, write_report};
     #[pymodule_export]
     use crate::rule::Rule;
     #[pymodule_export]

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use haltwise_io::{read_model_texts, with_model_texts, write_whole};
-use haltwise_prefix::{Answers, Checkpoints, Error, FitOptions, Fitted, Series, fit};
+use haltwise_prefix::{Answers, Checkpoints, Error, FitOptions, Fitted, Progress, Series, fit};
 use numpy::{
     IntoPyArray, PyArray1, PyArray3, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray3,
     PyUntypedArrayMethods,
@@ -57,9 +58,9 @@ enum Wanted {
 #[pymethods]
 impl PrefixModel {
     /// Fits to series with labels counted from 0. Returns the model and its answers about these
-    /// series, each left out. `threads` is None for all.
+    /// series, each left out. `threads` is None for all. `tell` is called after every checkpoint.
     #[staticmethod]
-    #[pyo3(signature = (series, labels, classes, checkpoints, trees, seed, threads))]
+    #[pyo3(signature = (series, labels, classes, checkpoints, trees, seed, threads, tell))]
     #[allow(clippy::too_many_arguments)]
     fn fit<'py>(
         py: Python<'py>,
@@ -70,6 +71,7 @@ impl PrefixModel {
         trees: usize,
         seed: u64,
         threads: Option<usize>,
+        tell: Option<Py<PyAny>>,
     ) -> PyResult<(Self, Bound<'py, PyDict>)> {
         let options = FitOptions {
             checkpoints: match checkpoints {
@@ -80,15 +82,28 @@ impl PrefixModel {
             seed,
         };
         let (data, labels) = (series.series()?, labels.as_slice().map_err(value_error)?);
-        let fitted: Fitted = py.detach(|| {
+        let refusal = Mutex::new(None);
+        let fitted = py.detach(|| {
             interruptible(threads, |stop| {
-                let go_on = |_| match stop.load(Ordering::Relaxed) {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
+                let go_on = |progress: Progress| {
+                    let told = show(tell.as_ref(), &progress);
+                    let stopped = stop.load(Ordering::Relaxed) || told.is_err();
+                    if let (Err(error), Ok(mut refusal)) = (told, refusal.lock()) {
+                        *refusal = Some(error);
+                    }
+                    if stopped {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
                 };
                 fit(&data, labels, classes, &options, go_on)
             })
-        })?;
+        });
+        if let Ok(Some(error)) = refusal.into_inner() {
+            return Err(error);
+        }
+        let fitted: Fitted = fitted?;
         let answers = arrays(py, &fitted.out_of_sample)?;
         Ok((Self(fitted.model), answers))
     }
@@ -182,6 +197,15 @@ impl PrefixStream {
     fn reached(&self) -> usize {
         self.0.reached()
     }
+}
+
+/// Tells Python how far the fit is.
+fn show(tell: Option<&Py<PyAny>>, progress: &Progress) -> PyResult<()> {
+    let Some(tell) = tell else {
+        return Ok(());
+    };
+    let told = (progress.done, progress.checkpoints, progress.accuracy);
+    Python::attach(|py| tell.call1(py, told).map(drop))
 }
 
 /// Answers as arrays: probabilities (n, checkpoints, classes), and how many checkpoints each

@@ -1,4 +1,4 @@
-"""EarlyClassifier: scikit-learn's and aeon's conventions, with a guarantee."""
+"""EarlyClassifier: scikit-learn's conventions, with a guarantee."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import (
+    GridSearchCV,
+    cross_val_predict,
+    cross_val_score,
+    train_test_split,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import haltwise
-from haltwise import LSTM, EarlyClassifier
+from haltwise import LSTM, EarlyClassifier, PrefixClassifier
 from haltwise.calibration import Alike
 
 
@@ -78,8 +83,10 @@ def test_it_saves_time_and_keeps_its_promise(early, walks):
 
 def test_predicting_halts_where_the_rule_does(early, walks):
     X, y = walks
-    labels, decided = early.predict(X[700:])
+    labels, decided = early.predict_early(X[700:])
     assert decided.all() and set(labels) == {"down", "up"}
+    assert np.array_equal(early.predict(X[700:]), labels)
+    assert early.predict(X[:0]).shape == (0,) and early.predict_proba(X[:0]).shape == (0, 2)
     traces = early.traces(X[700:], y[700:])
     halts = early.rule_.halt(traces.scores, probs=traces.probs)
     assert np.array_equal(early.state_info[:, 0] + 1, halts)
@@ -88,23 +95,36 @@ def test_predicting_halts_where_the_rule_does(early, walks):
     assert np.array_equal(labels, early.classes_[expected])
 
 
-def test_score_is_aeons(early, walks):
+def test_the_score_is_the_accuracy_and_how_early_has_its_own_name(early, walks):
     X, y = walks
-    mean, accuracy, earliness = early.score(X[700:], y[700:])
     found = early.evaluate(X[700:], y[700:])
-    assert accuracy == pytest.approx(found.early_accuracy)
+    mean, accuracy, earliness = early.score_early(X[700:], y[700:])
+    assert early.score(X[700:], y[700:]) == accuracy == pytest.approx(found.early_accuracy)
+    early.predict_early(X[700:])
+    assert earliness == pytest.approx(early.state_info[:, 3].mean() / 20) and 0 < earliness < 1
     assert mean == pytest.approx(2 * accuracy * (1 - earliness) / (accuracy + 1 - earliness))
-    assert early.compute_harmonic_mean(early.get_state_info(), y[700:]) == (
-        mean,
-        accuracy,
-        earliness,
+    # Weights of 0 leave series out.
+    first = np.arange(300) < 100
+    assert early.score_early(X[700:], y[700:], sample_weight=first) == pytest.approx(
+        early.score_early(X[700:800], y[700:800])
     )
+
+
+def test_only_questions_about_growing_series_keep_a_state(early, walks):
+    X, y = walks
+    early.reset_state_info()
+    early.update_predict(X[700:710, :, :4])
+    state = early.state_info
+    early.predict(X[710:])
+    early.predict_proba(X[710:])
+    early.score(X[710:], y[710:])
+    assert early.state_info is state
 
 
 def test_growing_series_are_decided_as_complete_ones_are(early, walks):
     X, _ = walks
     X = X[700:]
-    full, _ = early.predict(X)
+    full = early.predict(X)
     # As in aeon: the undecided come again, longer and in the same order.
     early.reset_state_info()
     rows, said = np.arange(300), np.full(300, "??????")
@@ -119,7 +139,7 @@ def test_growing_series_are_decided_as_complete_ones_are(early, walks):
 def test_live_series_are_known_by_their_ids(early, walks):
     X, _ = walks
     X = X[700:760]
-    full, _ = early.predict(X)
+    full = early.predict(X)
     early.reset_state_info()
     ids = np.array([f"sensor {i}" for i in range(60)])
     rng = np.random.default_rng(0)
@@ -144,7 +164,7 @@ def test_it_is_cloned_pickled_and_its_parameters_are_known(early, walks):
     copy.set_params(alpha=0.2)
     assert early.alpha == 0.1
     again = pickle.loads(pickle.dumps(early))
-    assert np.array_equal(again.predict(X[700:])[0], early.predict(X[700:])[0])
+    assert np.array_equal(again.predict(X[700:]), early.predict(X[700:]))
 
 
 def test_calibrating_on_other_series_replaces_the_rule(walks):
@@ -155,7 +175,7 @@ def test_calibrating_on_other_series_replaces_the_rule(walks):
         early.predict(X)
     assert early.calibrate(X[300:700], y[300:700]) is early
     assert early.rule_.record["certified_on"]["sequences"] == 400
-    assert early.predict(X[700:])[1].all()
+    assert early.predict_early(X[700:])[1].all()
 
 
 class Knowing(Fixed):
@@ -269,7 +289,7 @@ def test_either_promise_is_made(walks):
         assert early.rule_.promise == word
         found[promise] = early.evaluate(X[700:], y[700:])
         assert found[promise].gap <= 0.05
-        labels, _ = early.predict(X[700:])
+        labels = early.predict(X[700:])
         assert (labels == y[700:]).mean() == pytest.approx(found[promise].early_accuracy)
     assert found[None].t_avg == found["halted-by"].t_avg > found["average"].t_avg
 
@@ -524,17 +544,18 @@ def test_the_label_that_is_served_is_the_one_that_was_certified(base, options, w
     X, y = X[700:], y[700:]
     certified = early.evaluate(X, y).early_accuracy
     assert certified > 0.9
-    probs, decided = early.predict_proba(X)
+    probs, decided = early.predict_proba_early(X)
     assert decided.all() and probs.dtype == np.float32
     for labels in (
-        early.predict(X)[0],
+        early.predict(X),
+        early.predict_early(X)[0],
         early.classes_[probs.argmax(axis=1)],
         early.classes_[early.state_info[:, 2]],
         early.update_predict(X, range(300))[0],
         early.classes_[early.update_predict_proba(X, range(300))[0].argmax(axis=1)],
     ):
         assert (labels == "down").all()
-    assert early.score(X, y)[1] == pytest.approx(certified)
+    assert early.score(X, y) == pytest.approx(certified)
 
 
 def test_the_series_set_aside_are_drawn_without_a_look_at_their_classes(walks):
@@ -569,7 +590,7 @@ def test_parameters_can_be_searched(walks):
     X, y = walks
 
     def harmonic_mean(early, X, y):
-        return early.score(X, y)[0]
+        return early.score_early(X, y).harmonic_mean
 
     search = GridSearchCV(
         EarlyClassifier(LogisticRegression(), checkpoints=2),
@@ -581,7 +602,19 @@ def test_parameters_can_be_searched(walks):
     search.fit(flat[:600], y[:600])
     # The choice is certified on series that took no part in the search.
     chosen = search.best_estimator_.calibrate(flat[600:900], y[600:900])
-    assert chosen.predict(flat[900:])[1].all()
+    assert (chosen.predict(flat[900:]) == y[900:]).mean() > 0.8
+
+
+@pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
+def test_searches_and_cross_validation_work_with_their_defaults(walks):
+    X, y = walks[0][:300, 0], walks[1][:300]
+    early = EarlyClassifier(PrefixClassifier(trees=10), checkpoints=4)
+    usual = cross_val_score(early, X, y, cv=3)
+    assert np.array_equal(usual, cross_val_score(early, X, y, cv=3, scoring="accuracy"))
+    assert usual.shape == (3,) and usual.min() > 0.6
+    search = GridSearchCV(early, {"alpha": [0.05, 0.2]}, cv=2).fit(X, y)
+    assert search.predict(X).shape == (300,) and np.isfinite(search.best_score_)
+    assert len(cross_val_predict(make_pipeline(early), X, y, cv=2)) == 300
 
 
 @pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
@@ -595,11 +628,12 @@ def test_series_may_differ_in_length(walks):
     assert early.checkpoints_.tolist() == [4, 8, 16, 20]
     traces = early.traces(cut[700:], y[700:])
     assert set(traces.lengths) == {2, 3, 4}
-    labels, decided = early.predict(cut[700:])
+    labels, decided = early.predict_early(cut[700:])
     assert not decided.all(), "who is short may still grow"
-    labels, decided = early.predict(cut[700:], ended=True)
+    labels, decided = early.predict_early(cut[700:], ended=True)
+    assert np.array_equal(early.predict(cut[700:]), labels)
     assert decided.all() and (labels == y[700:]).mean() > 0.8
-    assert early.predict(early.filter_X(cut[700:], lengths[700:] < 20))[1].all()
+    assert early.predict_early(early.filter_X(cut[700:], lengths[700:] < 20))[1].all()
 
 
 @pytest.mark.filterwarnings("ignore:the rule halts no sequence early")
@@ -616,8 +650,106 @@ def test_labels_may_be_numbers(walks):
     X, y = walks
     early = EarlyClassifier(LogisticRegression(), checkpoints=5)
     early.fit(X, np.where(y == "up", 1, 0))
-    labels, decided = early.predict(X[:, :, :4])
-    assert labels.dtype.kind == "i" and set(labels[~decided]) <= {-1}
+    labels, decided = early.predict_early(X[:, :, :4])
+    assert labels.dtype.kind == "i" and set(labels[~decided]) == {-1}
+
+
+@pytest.mark.parametrize(
+    ("names", "undecided"),
+    [
+        ((0, 1), -1),
+        ((-1, 1), -2),
+        ((-2, -1), -3),
+        ((-1.0, 3.0), -2),
+        (("down", "up"), "-1"),
+        (("-1", "1"), "-2"),
+        ((False, True), -1),
+    ],
+    ids=str,
+)
+def test_undecided_is_no_class(names, undecided, walks):
+    X, y = walks
+    labels = np.where(y == "up", names[1], names[0])
+    early = EarlyClassifier(LogisticRegression(), checkpoints=5).fit(X, labels)
+    assert early.undecided_ == undecided and undecided not in set(labels.tolist())
+    said, decided = early.predict_early(X[:, :, :4])
+    assert 0 < decided.sum() < len(X)
+    assert (said[~decided] == undecided).all() and set(said[decided]) <= set(labels)
+    assert early.predict(X).dtype == labels.dtype
+
+
+def test_before_the_first_checkpoint_a_series_is_undecided(walks):
+    X, y = walks
+    early = EarlyClassifier(LogisticRegression(), checkpoints=[5, 10]).fit(X[:700], y[:700])
+    probs, decided = early.update_predict_proba(X[700:710, :, :3], range(10))
+    assert not decided.any() and (probs == -1).all()
+    assert (early.state_info[:, [0, 3]] == [-1, 0]).all()
+    # Whoever ends there is answered as the classes were common in training.
+    probs, decided = early.update_predict_proba(
+        X[700:710, :, :4], range(10), ended=[True] + [False] * 9
+    )
+    assert decided.tolist() == [True] + [False] * 9
+    assert np.array_equal(probs[0], early.class_prior_) and probs[0].sum() == pytest.approx(1)
+    labels, decided = early.update_predict(X[700:710], range(10))
+    assert decided.all() and np.array_equal(labels[1:], early.predict(X[701:710]))
+    # What is over is not answered before it.
+    for ask in (early.predict, early.predict_proba):
+        with pytest.raises(ValueError, match="the first checkpoint is at 5: leave it out, or show"):
+            ask(X[700:, :, :3])
+
+
+def test_a_series_never_shrinks(walks):
+    X, _ = walks
+    early = EarlyClassifier(LogisticRegression(), checkpoints=5).fit(*walks)
+    early.update_predict(X[:3, :, :8], ["a", "b", "c"])
+    with pytest.raises(ValueError, match=r"series 2 \('c'\) has 7 time points, but 8 were shown"):
+        early.update_predict([X[0, :, :9], X[2, :, :7]], ["a", "c"])
+    # Nothing of the refused call was taken in.
+    early.update_predict(X[:1, :, :8], ["a"])
+    early.forget(["c"])
+    early.update_predict(X[2:3, :, :2], ["c"])
+    early.predict_early(X[:, :, :4])
+    rows = np.flatnonzero(early.state_info[:, 1] == 0)
+    with pytest.raises(ValueError, match="series 1 has 3 time points, but 4 were shown before"):
+        early.update_predict(X[rows, :, :3])
+
+
+def test_one_series_alone(walks):
+    X, y = walks[0][:, 0], walks[1]
+    early = EarlyClassifier(LogisticRegression(), checkpoints=5).fit(X, y)
+    expected = early.predict(X[:1])
+    for one in (X[0], X[0].tolist()):
+        labels, decided = early.update_predict(one, ["sensor"])
+        assert decided.tolist() == [True] and np.array_equal(labels, expected)
+        early.forget(["sensor"])
+        assert np.array_equal(early.predict_early(one)[0], expected)
+    with pytest.raises(ValueError, match=r"Reshape your data: X.reshape\(1, 1, -1\) is one series"):
+        early.predict(X[0])
+
+
+@pytest.mark.parametrize("base", [None, LogisticRegression(), LSTM(max_epochs=3)], ids=str)
+def test_progress_is_shown_to_those_who_ask(base, walks, capsys):
+    X, y = walks[0][:100], walks[1][:100]
+    early = EarlyClassifier(base, checkpoints=4, fit_folds=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        early.fit(X, y)
+        assert capsys.readouterr().err == ""
+        early.set_params(verbose=True).fit(X, y)
+    said = capsys.readouterr().err
+    done = {None: "4/4", LSTM: "3/3"}.get(base and type(base), "12/12")
+    assert "training" in said and done in said
+    assert early.estimator is base
+
+
+def test_labels_are_of_the_type_that_they_came_in(walks):
+    """Objects of numbers would be sorted and compared as text."""
+    X, y = walks
+    for labels in (np.where(y == "up", 1, 0).astype(object), [None, *y[1:]]):
+        with pytest.raises(ValueError, match="Unknown label type"):
+            EarlyClassifier().fit(X, labels)
+    named = EarlyClassifier(checkpoints=2).fit(X[:200], y[:200].astype(object))
+    assert set(named.predict(X)) == {"down", "up"}
 
 
 def few(n):
@@ -633,8 +765,11 @@ def test_wrong_input_is_refused_with_words(walks):
         (lambda: early.predict(X[:, :, :3]), "the first checkpoint is at 5"),
         (lambda: early.predict(np.zeros((2, 2, 30))), "fit saw at most 20"),
         (lambda: early.predict(np.zeros((2, 2, 2, 2))), "series must be numbers"),
+        (lambda: early.predict(X * 1j), "Complex data not supported"),
+        (lambda: early.fit(X[:0], y[:0]), r"0 sample\(s\)"),
+        (lambda: early.fit(X, None), "requires y to be passed"),
         (lambda: early.fit(X, y[:10]), "10 labels for 1000 series"),
-        (lambda: early.fit(X, ["same"] * 1000), "at least two classes"),
+        (lambda: early.fit(X, ["same"] * 1000), "at least two classes, .* has one class, 'same'"),
         (lambda: clone(early).set_params(checkpoints=[30]).fit(X, y), "between 1 and 20"),
         (lambda: clone(early).set_params(checkpoints=0).fit(X, y), "at least 1"),
         (lambda: EarlyClassifier(object()).fit(X, y), "has no predict_proba"),
@@ -654,29 +789,8 @@ def test_wrong_input_is_refused_with_words(walks):
         with pytest.raises(ValueError, match=message):
             call()
     early = EarlyClassifier(LogisticRegression(), checkpoints=[5, 10]).fit(X, y)
-    early.predict(X[:, :, :5])
+    early.predict_early(X[:, :, :5])
     with pytest.raises(ValueError, match="left .* undecided"):
         early.update_predict(X[:1])
     with pytest.raises(NotFittedError):
         EarlyClassifier().predict(X)
-
-
-def test_it_stands_beside_aeons_own(walks):
-    """The same calls, results of the same kind and shape."""
-    from aeon.classification.early_classification import ProbabilityThresholdEarlyClassifier
-
-    X, y = walks
-    theirs = ProbabilityThresholdEarlyClassifier(aeon_forest(), classification_points=[5, 10])
-    ours = EarlyClassifier(aeon_forest(), checkpoints=[5, 10])
-    for early in (theirs, ours):
-        early.fit(X[:700], y[:700])
-        labels, decided = early.predict(X[700:, :, :5])
-        assert labels.shape == decided.shape == (300,) and decided.dtype == bool
-        assert (labels[~decided] == "-1").all()
-        probs, decided = early.predict_proba(X[700:])
-        assert probs.shape == (300, 2) and decided.all()
-        assert len(early.score(X[700:], y[700:])) == 3
-        assert early.get_state_info().shape == (300, 4)
-        early.reset_state_info()
-        assert early.state_info is None
-        assert list(early.classes_) == ["down", "up"]

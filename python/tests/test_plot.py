@@ -6,6 +6,7 @@ import matplotlib
 import numpy as np
 from conftest import simulated
 
+import haltwise
 from haltwise import plot
 
 matplotlib.use("Agg")
@@ -33,3 +34,29 @@ def test_an_evaluation_is_drawn_with_its_interval_and_alpha(rule):
 def test_without_axes_the_current_ones_are_used(rule):
     _, ax = plt.subplots()
     assert plot.thresholds(rule) is ax
+
+
+def test_several_are_drawn_together_by_their_names(rule, traces):
+    average = haltwise.calibrate(traces, promise="average")
+    new = simulated(1000, seed=5)
+    rules = {"steps": rule, "average": average}
+    results = {name: one.evaluate(new) for name, one in rules.items()}
+    for draw, things in (
+        (plot.thresholds, rules),
+        (plot.p_values, rules),
+        (plot.gap_by_step, results),
+        (plot.halted_by_step, results),
+    ):
+        _, ax = plt.subplots()
+        assert draw(things, ax) is ax
+        names = [text.get_text() for text in ax.get_legend().get_texts()]
+        assert names[:2] == ["steps", "average"]
+        alone = draw(things["average"], plt.subplots()[1])
+        assert np.array_equal(ax.lines[1].get_ydata(), alone.lines[0].get_ydata(), equal_nan=True)
+
+
+def test_axes_get_a_title_unless_they_have_one(rule):
+    _, (left, right) = plt.subplots(1, 2)
+    right.set_title("Mine")
+    assert plot.thresholds(rule, left).get_title() == "Threshold at step t"
+    assert plot.thresholds(rule, right).get_title() == "Mine"

@@ -182,15 +182,15 @@ def test_checkpoints_that_few_training_series_reach_are_left_out(walks):
     cut = [case[:, : 20 if i < 5 else 12] for i, case in enumerate(X[:600])]
     early = EarlyClassifier(checkpoints=[4, 12, 16]).fit(cut, y[:600])
     assert early.checkpoints_.tolist() == [4, 12]
-    assert early.predict(X[600:])[1].all()
+    assert early.predict_early(X[600:])[1].all()
     with pytest.raises(ValueError, match="fewer than 10 series reach the first checkpoint"):
         EarlyClassifier(checkpoints=[16]).fit(cut, y[:600])
 
 
 def test_live_series_are_decided_point_by_point_as_whole_ones_are(early, walks):
     X, _ = walks
-    labels, _ = early.predict(X[700:])
-    probs, _ = early.predict_proba(X[700:])
+    labels, _ = early.predict_early(X[700:])
+    probs = early.predict_proba(X[700:])
     ends = early.state_info[:, 3]
     for i, case in enumerate(X[700:760]):
         stream = early.stream()
@@ -238,7 +238,8 @@ def test_an_early_classifier_is_one_file(early, walks, tmp_path):
     again = EarlyClassifier.load(path)
     assert again.rule_ == early.rule_ and again.get_params() == early.get_params()
     for X_ in (X[700:], X[700:, :, :7]):
-        for found, expected in zip(again.predict_proba(X_), early.predict_proba(X_), strict=True):
+        assert np.array_equal(again.predict_proba(X_), early.predict_proba(X_))
+        for found, expected in zip(again.predict_early(X_), early.predict_early(X_), strict=True):
             assert np.array_equal(found, expected)
     assert np.array_equal(again.state_info, early.state_info)
     assert again.stream().observe(X[700, :, 0]) == early.stream().observe(X[700, :, 0])

@@ -138,3 +138,13 @@ def test_wrong_options_are_refused_before_anything_is_trained():
     series, labels = np.random.default_rng(0).normal(size=(40, 1, 12)), np.arange(40) % 2
     with pytest.raises(ValueError, match="alpha must lie"):
         haltwise.EarlyClassifier(Untrainable(), alpha=10).fit(series, labels)
+
+
+def test_classes_that_are_floats_are_compared_by_value():
+    """Whole labels were taken for positions in classes that were floats."""
+    probs, labels = said()
+    names = [1.0, 2.0, 3.0, 4.0, 5.0]
+    rule = calibrate(probs=probs, labels=labels + 1.0, classes=names)
+    assert rule == calibrate(probs=probs, labels=labels + 1, classes=[1, 2, 3, 4, 5])
+    halves = Traces(probs=probs, labels=np.where(labels % 2, 0.5, 2.0), classes=[0.5, 2, 3, 4, 5])
+    assert np.array_equal(halves.labels, np.where(labels % 2, 0, 1))

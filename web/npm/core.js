@@ -14,6 +14,16 @@ function floats(array) {
   return array == null || array instanceof Float32Array ? array : Float32Array.from(array);
 }
 
+/** A label as its class's number, -1 for one that is not known. */
+function numbered(label, i) {
+  if (label == null) return -1;
+  if (Number.isInteger(label) && label >= 0) return label;
+  throw new RangeError(
+    `row ${i + 1}, labels: ${label} is not the number of a class; number the classes from 0, and give null for a label ` +
+      "that is not known",
+  );
+}
+
 /** A certified stopping rule. */
 export class Rule {
   constructor(inner, key) {
@@ -113,7 +123,7 @@ export class Traces {
     if (!Number.isInteger(k)) throw new TypeError("probs must have n × steps × classes numbers");
     return new Traces(
       wasm.Traces.given(
-        t, k, Int32Array.from(labels, (label) => label ?? -1), floats(probs),
+        t, k, Int32Array.from(labels, numbered), floats(probs),
         predictions == null ? undefined : Uint32Array.from(predictions), floats(scores),
         lengths == null ? undefined : Uint32Array.from(lengths),
         ids == null ? undefined : Array.from(ids, String),

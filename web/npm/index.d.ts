@@ -50,7 +50,7 @@ export class Stream {
 
 /** Arrays, row by row: one sequence after the other, one step after the other. */
 export interface TraceArrays {
-  /** The true class of each sequence; null or negative if it is not known. */
+  /** The true class of each sequence; counted from 0; null if it is not known. */
   labels: ArrayLike<number | null>;
   /** n × steps × classes. */
   probs?: Float32Array | ArrayLike<number>;

@@ -12,7 +12,7 @@ use haltwise::stats::clopper_pearson;
 use haltwise::terms::Loss;
 use haltwise::{Method, Rule};
 
-use crate::format::{confidence, count, count_of, level, percent, short};
+use crate::format::{confidence, count, count_of, level, p_value, percent, short};
 
 /// The name of the loss, for titles and sentences.
 pub fn loss(rule: &Rule) -> &'static str {
@@ -520,8 +520,10 @@ fn failure(rule: &Rule, test: &Test, at: f64, sequences: u64) -> String {
         format!(" where {by} is {group}")
     });
     let found = format!(
-        "{tried} gives {lost} among {halted} by step {}{group} (p-value {:.2e}, above {at}).",
-        test.step, test.p_value,
+        "{tried} gives {lost} among {halted} by step {}{group} (p-value {}, above {}).",
+        test.step,
+        p_value(test.p_value),
+        p_value(at),
     );
     match needed(rule, seen, at) {
         Some(needed) if seen.halted == 0 => format!(

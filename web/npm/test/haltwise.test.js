@@ -217,6 +217,10 @@ test("what is wrong is said, and nothing is broken by it", () => {
   assert.throws(() => Traces.read("t.npz", Buffer.from("PK\x03\x04 no")), /t\.npz/);
   assert.throws(() => Traces.from({ labels: [1], scores: [2], predictions: [0] }), /score/);
   assert.throws(() => Traces.from({ labels: [0, 1], scores: [0.5, 0.5, 0.5], predictions: [0] }), /steps|numbers/);
+  for (const labels of [[-1, 1], [NaN, 1], [0.5, 1]]) {
+    const arrays = { labels, scores: [0.5, 0.5], predictions: [0, 1] };
+    assert.throws(() => Traces.from(arrays), /row 1, labels: .* number the classes from 0, and give null/);
+  }
   assert.throws(() => calibrate(traces, { alpha: 2 }), /alpha/);
   assert.throws(() => calibrate(traces, { method: "best" }), /method/);
   assert.throws(() => calibrate(traces, { levels: 2 }), /levels/);
