@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,16 +9,18 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+from ours import OURS, haltwise_rules, prefix_rivals
+from outcomes import ALPHAS, WEIGHTS, Clock, Outcome, outcome, price, same
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, softmax
 from sets import Split
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.model_selection import train_test_split
+from sklearn.linear_model import RidgeClassifierCV
 from sklearn.utils import check_random_state
+from triggers import first, settings, threshold_halts, triggered
 
 TREES = 25
-ALPHAS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4)
-THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
-CONSECUTIVE = (1, 2)
 #: The share of right answers that TEASER's one-class machines may reject. The first is its
 #: default.
 NUS = (0.05, 0.2, 0.5)
@@ -61,153 +62,9 @@ class Forest(ClassifierMixin, BaseEstimator):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a method did to the new series at one setting of its knob."""
-
-    knob: str
-    accuracy: float
-    full_accuracy: float
-    earliness: float
-    gap: float
-    #: The largest gap among those halted by any checkpoint.
-    worst_gap: float
-    fit_s: float | None = None
-    predict_s: float | None = None
-
-
-def outcome(
-    of: Split,
-    knob: str,
-    at: np.ndarray,
-    said: np.ndarray,
-    full: np.ndarray,
-    fit_s: float | None = None,
-    predict_s: float | None = None,
-) -> Outcome:
-    """`at` is the checkpoint, from 0, at which each series halted. `said` and `full` are the
-    answers there and at full length. A series read to its end loses nothing, however ties are
-    broken."""
-    points = np.array(of.points)
-    right = said == of.truth
-    lost = (at < len(points) - 1) & (full == of.truth) & ~right
-    by = [lost[at <= t].mean() for t in range(len(points)) if (at <= t).any()]
-    return Outcome(
-        knob,
-        float(right.mean()),
-        float((full == of.truth).mean()),
-        float(points[at].mean() / points[-1]),
-        float(lost.mean()),
-        float(max(by)),
-        fit_s,
-        predict_s,
-    )
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-
-    def lap(self) -> float:
-        now = time.perf_counter()
-        passed, self.start = now - self.start, now
-        return passed
-
-
-# Ours.
-
-
-#: The options of our methods for `EarlyClassifier`: the promise, and the number of folds.
-OURS: dict[str, tuple[str, int | None]] = {
-    "haltwise average": ("average", 5),
-    "haltwise halted-by": ("halted-by", 5),
-    "haltwise average no folds": ("average", None),
-    "haltwise halted-by no folds": ("halted-by", None),
-}
-
-
-def haltwise_rules(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
-    """A fit with folds and one without. Each makes a rule for each promise and alpha, as if it had
-    been chosen beforehand."""
-    for folds in dict.fromkeys(folds for _, folds in OURS.values()):
-        yield from rules_of_a_fit(of, seed, folds)
-
-
-def rules_of_a_fit(of: Split, seed: int, folds: int | None) -> Iterator[tuple[str, Outcome]]:
-    import haltwise
-
-    rows, aside = train_test_split(np.arange(len(of.y)), test_size=0.3, random_state=seed)
-    rows, aside = np.sort(rows), np.sort(aside)
-    X, y = of.X[aside], of.y[aside]
-    clock = Clock()
-    early = haltwise.EarlyClassifier(
-        Forest(random_state=seed),
-        checkpoints=of.points,
-        calibration_fraction=None,
-        fit_folds=folds,
-        random_state=seed,
-    )
-    early.fit(of.X[rows], of.y[rows]).calibrate(X, y)
-    fit_s = clock.lap()
-    early.predict(of.new)
-    predict_s = clock.lap()
-    # The base's answers do not depend on the options.
-    traces, new = early.traces(X, y), early.traces(of.new, of.truth)
-    early.traces = lambda X, y: traces
-    answers = early.classes_[new.probs.argmax(axis=2)]
-    everyone = np.arange(len(of.new))
-
-    def tried(name: str, alpha: float, at: np.ndarray, *times: float) -> tuple[str, Outcome]:
-        said = answers[everyone, at]
-        return name, outcome(of, f"{alpha:g}", at, said, answers[:, -1], *times)
-
-    for alpha in ALPHAS:
-        for name, (promise, wanted) in OURS.items():
-            if wanted == folds:
-                rule = early.set_params(alpha=alpha, promise=promise).calibrate(X, y).rule_
-                yield tried(name, alpha, rule.halt(probs=new.probs) - 1, fit_s, predict_s)
-        if folds is not None:
-            threshold = tuned(traces.probs, early.classes_, y, alpha)
-            yield tried("tuned threshold", alpha, first(new.probs.max(axis=2) >= threshold))
-
-
-def tuned(probs: np.ndarray, classes: np.ndarray, truth: np.ndarray, alpha: float) -> float:
-    """Tuning without a test: the lowest threshold on the largest probability that would have kept
-    the gap on these series."""
-    sure, right = probs.max(axis=2), classes[probs.argmax(axis=2)] == truth[:, None]
-    for threshold in np.unique(sure):
-        stopped = right[np.arange(len(truth)), first(sure >= threshold)]
-        if (right[:, -1] & ~stopped).mean() <= alpha:
-            return float(threshold)
-    return float("inf")
-
-
-def first(halts: np.ndarray) -> np.ndarray:
-    """The first checkpoint of each row at which it halts, or the last."""
-    halts[:, -1] = True
-    return halts.argmax(axis=1)
-
-
 # Thresholds on the largest probability: aeon's and sktime's ProbabilityThreshold. They are fitted
 # once, and the decisions of each setting follow from the probabilities. In every run the peer
 # itself plays the default setting, and must decide the same.
-
-
-def threshold_halts(
-    probs: np.ndarray, classes: np.ndarray, threshold: float, consecutive: int
-) -> np.ndarray:
-    """Where a threshold halts, given the probabilities (n, checkpoints, classes) and the predicted
-    class at each checkpoint, with ties broken as the peer does."""
-    n, steps = classes.shape
-    sure = np.take_along_axis(probs, classes[:, :, None], axis=2)[:, :, 0] >= threshold
-    count, last = np.zeros(n, int), np.zeros(n, int)
-    halts = np.zeros((n, steps), bool)
-    for t in range(steps):
-        again = sure[:, t] & (classes[:, t] == last)
-        count = np.where(again, count + 1, sure[:, t].astype(int))
-        last = classes[:, t]
-        halts[:, t] = count >= consecutive
-    return first(halts)
 
 
 def broken(rows: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
@@ -303,15 +160,6 @@ def checked(
         yield f"{threshold:g} x{consecutive}", at, labels
 
 
-def settings() -> list[tuple[float, int]]:
-    return [(threshold, consecutive) for consecutive in CONSECUTIVE for threshold in THRESHOLDS]
-
-
-def same(at: np.ndarray, theirs: np.ndarray, labels: np.ndarray, said: np.ndarray) -> None:
-    if not (np.array_equal(at, theirs) and np.array_equal(labels, np.asarray(said).astype(int))):
-        raise AssertionError("the sweep does not decide as the peer itself does")
-
-
 # TEASER's own code fits its one-class machines anew for each setting. The forests are remembered
 # from one setting to the next.
 
@@ -353,6 +201,91 @@ def one_class(nu: float) -> dict[str, Any]:
     return {"one_class_classifier": machine, "one_class_param_grid": {"gamma": gammas}}
 
 
+# The usual base of CALIMERA and ECONOMY-gamma: MiniRocket and a ridge at every checkpoint.
+
+
+def rocket_rivals(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
+    clock = Clock()
+    at_each = [rocket(of, end, seed) for end in of.points]
+    known, new = (np.stack(parts, axis=1) for parts in zip(*at_each, strict=True))
+    yield from triggered("rocket", of, known, new, fit_s=clock.lap())
+    # What it says at full length: a classifier that stops for nobody.
+    full = np.unique(of.y)[new[:, -1].argmax(axis=1)]
+    yield "MiniRocket", outcome(of, "full", np.full(len(new), len(of.points) - 1), full, full)
+
+
+def rocket(of: Split, end: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities after `end` points: of series to fit that are left out, and of new ones. As
+    in CALIMERA's own code, a ridge reads MiniRocket's features, or the values of less than nine
+    points; one number then scales its scores."""
+    X, new = of.X[:, :, :end], of.new[:, :, :end]
+    if end < 9:
+        rows, fresh = X.reshape(len(X), -1), new.reshape(len(new), -1)
+    else:
+        from aeon.transformations.collection.convolution_based import MiniRocket
+
+        transform = MiniRocket(random_state=seed).fit(X)
+        rows, fresh = np.asarray(transform.transform(X)), np.asarray(transform.transform(new))
+    middle, wide = rows.mean(axis=0), np.linalg.norm(rows, axis=0)
+    wide[wide == 0] = 1
+    ridge = RidgeClassifierCV(np.logspace(-3, 3, 10), scoring="accuracy", store_cv_results=True)
+    ridge.fit((rows - middle) / wide, of.y)
+    best = int(np.flatnonzero(ridge.alphas == ridge.alpha_)[0])
+    left_out = ridge.cv_results_[:, :, best] + ridge.intercept_
+    scores = ridge.decision_function((fresh - middle) / wide).reshape(len(fresh), -1)
+    if left_out.shape[1] == 1:
+        left_out, scores = (np.hstack([-part, part]) for part in (left_out, scores))
+    truth = np.searchsorted(ridge.classes_, of.y)
+
+    def loss(log_scale: float) -> float:
+        said = log_softmax(np.exp(log_scale) * left_out, axis=1)
+        return float(-said[np.arange(len(truth)), truth].mean())
+
+    scale = np.exp(minimize_scalar(loss, bounds=(-4, 6), method="bounded").x)
+    return softmax(scale * left_out, axis=1), softmax(scale * scores, axis=1)
+
+
+# tslearn's classifier decides after every time point. It is given series of as many points as there
+# are checkpoints, each with all values since the last one: distances stay the same.
+
+
+def tslearn_non_myopic(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
+    from tslearn.early_classification import NonMyopicEarlyClassifier
+
+    X, new = blocks(of.X, of.points), blocks(of.new, of.points)
+    clock = Clock()
+    peer = NonMyopicEarlyClassifier(cost_time_parameter=0.0, random_state=seed).fit(X, of.y)
+    fit_s, steps = clock.lap(), len(of.points)
+    # The costs that it expects without a price, from each checkpoint on.
+    expected = [[peer._expected_costs(one[:t]) for t in range(1, steps + 1)] for one in new]
+    at_each = (peer.classifiers_[t].predict(new[:, :t]) for t in range(1, steps + 1))
+    answers = np.stack(list(at_each), axis=1)
+    predict_s = None
+    for weight in WEIGHTS:
+        prices = weight / steps * np.arange(1, steps + 1)
+        halts = [[np.argmin(c + prices[t:]) == 0 for t, c in enumerate(one)] for one in expected]
+        at = first(np.array(halts))
+        said = answers[np.arange(len(at)), at]
+        if predict_s is None:
+            peer.cost_time_parameter = weight / steps
+            clock.lap()
+            theirs, points = peer.predict_class_and_earliness(new)
+            predict_s = clock.lap()
+            same(at, points - 1, said, theirs)
+        yield "tslearn", outcome(of, price(weight), at, said, answers[:, -1], fit_s, predict_s)
+
+
+def blocks(X: np.ndarray, points: list[int]) -> np.ndarray:
+    """The values from one checkpoint to the next, filled up with zeros to one length."""
+    starts = [0, *points[:-1]]
+    widest = max(end - start for start, end in zip(starts, points, strict=True))
+    filled = np.zeros((len(X), len(points), X.shape[1] * widest))
+    for t, (start, end) in enumerate(zip(starts, points, strict=True)):
+        part = X[:, :, start:end].reshape(len(X), -1)
+        filled[:, t, : part.shape[1]] = part
+    return filled
+
+
 @dataclass(frozen=True)
 class Task:
     """One task for a set and a seed, and the rows that it makes."""
@@ -366,8 +299,7 @@ class Task:
 
 
 def tasks() -> list[Task]:
-    alphas = [f"{alpha:g}" for alpha in ALPHAS]
-    ours = (*OURS, "tuned threshold")
+    alphas, prices = [f"{alpha:g}" for alpha in ALPHAS], [price(w) for w in WEIGHTS]
     knobs = [f"{threshold:g} x{consecutive}" for threshold, consecutive in settings()]
     five = (0, 1, 2, 3, 4)
 
@@ -378,7 +310,27 @@ def tasks() -> list[Task]:
         return [f"{nu:g}" for nu in of]
 
     return [
-        Task("haltwise", haltwise_rules, rows(ours, alphas), five),
+        Task(
+            "haltwise",
+            haltwise_rules,
+            rows(tuple(OURS), [*alphas, *prices]) + rows(("tuned threshold",), alphas),
+            five,
+        ),
+        Task(
+            "haltwise",
+            prefix_rivals,
+            rows(("prefix CALIMERA", "prefix ECONOMY"), prices)
+            + rows(("prefix threshold",), knobs)
+            + rows(("prefix tuned",), [*alphas, *prices]),
+            five,
+        ),
+        Task("tslearn", tslearn_non_myopic, rows(("tslearn",), prices), five),
+        Task(
+            "aeon",
+            rocket_rivals,
+            (*rows(("rocket CALIMERA", "rocket ECONOMY"), prices), ("MiniRocket", "full")),
+            five,
+        ),
         Task("aeon", aeon_threshold, rows(("aeon threshold",), knobs), five),
         Task("sktime", sktime_threshold, rows(("sktime threshold",), knobs), five),
         # TEASER takes most of the time, so it comes last: its default; its sweep, for one seed;

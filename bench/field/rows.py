@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
-from methods import Outcome
+from outcomes import Outcome
 
 KEY = ("set", "method", "knob", "seed")
 COLUMNS = (*KEY, *(field.name for field in fields(Outcome) if field.name != "knob"))

@@ -18,15 +18,15 @@ from pathlib import Path
 
 from methods import Forest, Task, quiet, tasks
 from rows import Rows
-from sets import SETS, pooled, split, synthetic
+from sets import KEPT_BACK, SETS, pooled, split, synthetic
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("results", type=Path)
-    parser.add_argument("--sets", nargs="+", default=SETS)
+    parser.add_argument("--sets", nargs="+", default=(*SETS, *KEPT_BACK))
     parser.add_argument("--seeds", nargs="+", type=int)
-    parser.add_argument("--again", choices=["haltwise", "aeon", "sktime"])
+    parser.add_argument("--again", choices=["haltwise", "aeon", "sktime", "tslearn"])
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no task later")
     parser.add_argument("--methods", nargs="+", help="those that give these rows only")
     parser.add_argument("--trees", type=int, default=Forest.usual, help="of each forest")

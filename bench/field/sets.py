@@ -36,6 +36,20 @@ SETS = (
     "FordB",
     "FreezerRegularTrain",
 )
+#: Sets that nothing was ever chosen on: the ten largest others of that wheel that are complete and of
+#: one length.
+KEPT_BACK = (
+    "ArrowHead",
+    "Chinatown",
+    "Computers",
+    "DiatomSizeReduction",
+    "DistalPhalanxOutlineAgeGroup",
+    "DistalPhalanxTW",
+    "Earthquakes",
+    "FiftyWords",
+    "Fish",
+    "Fungi",
+)
 
 
 @dataclass(frozen=True)
