@@ -256,7 +256,7 @@ EVIDENCE: dict[str, Option] = {
         """\
 looks : sequence of int, optional
     Certify when the number of traces reaches each N. N includes the traces used to propose
-    rules. Each look has an equal share of `delta`.
+    rules. The last look has 70% of `delta`. The earlier ones share the rest.
 """,
     ),
 }

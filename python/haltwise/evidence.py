@@ -61,7 +61,7 @@ class Candidates:
         About `certifying` other traces, of up to `t_max` steps, will certify them at `alpha`
         and `delta`. By default `t_max` is that of the fitting traces. The options are those of
         :func:`haltwise.calibrate`, with columns by their names. `looks` lists numbers of
-        traces: the evidence may be certified at each of them, while it grows, with an equal
+        traces: the evidence may be certified at each of them, while it grows, with a
         share of `delta`."""
         asked = asked_by("adaptive", options)
         fitting = picking(fitting, asked)

@@ -199,8 +199,8 @@ fn looks(rule: &Rule) -> String {
     };
     let planned: Vec<String> = looks.planned.iter().map(|&n| count(n)).collect();
     format!(
-        " The rule comes from look {} of {}, planned after {} traces. Each look has an equal share \
-         of delta. The promise holds for any rule of any look.",
+        " The rule comes from look {} of {}, planned after {} traces. The last look has 70% of \
+         delta, and the earlier ones share the rest. The promise holds for any rule of any look.",
         looks.made,
         planned.len(),
         planned.join(", ")

@@ -405,10 +405,12 @@ fn a_promise_on_average_is_not_one_by_every_step() {
 /// More evidence may be looked at only if that was planned.
 #[test]
 fn looks_that_were_planned_share_delta() {
-    const LOOKS: [u64; 4] = [150, 300, 450, 600];
     let all = population(1_000, 101);
     let terms = Terms::default();
-    let looking = |looks: &[u64]| {
+    // So many looks are made, whatever was planned.
+    let looking = |made: u64, planned: bool| {
+        let looks: Vec<u64> = (1..=made).map(|look| 600 * look / made).collect();
+        let looks = if planned { &looks[..] } else { &[] };
         let plan = Plan::new(Ask {
             method: Some(Method::Marginal),
             delta: Some(DELTA),
@@ -424,21 +426,24 @@ fn looks_that_were_planned_share_delta() {
         let (proposal, _) = plan.propose(given).unwrap();
         broken_by(&all, &Held::to(&plan, &terms), |rng| {
             let batch = |rng: &mut Xoshiro256PlusPlus| {
-                outputs(&simple(&all)(rng, 150)).count(&proposal).unwrap()
+                let drawn = simple(&all)(rng, 600 / made as usize);
+                outputs(&drawn).count(&proposal).unwrap()
             };
             let mut evidence = batch(rng);
             let mut rules = vec![proposal.certify(&evidence).unwrap()];
-            for _ in 1..LOOKS.len() {
+            for _ in 1..made {
                 evidence.add(&batch(rng)).unwrap();
                 rules.push(proposal.certify(&evidence).unwrap());
             }
-            let made = rules.iter().filter_map(|rule| Some(rule.looks()?.made));
-            assert!(looks.is_empty() || made.eq(1..=LOOKS.len()));
+            let looked = rules.iter().filter_map(|rule| Some(rule.looks()?.made));
+            assert!(!planned || looked.eq(1..=looks.len()));
             rules
         })
     };
-    kept("planned", looking(&LOOKS));
-    caught("not planned", looking(&[]));
+    for made in [2, 4, 8] {
+        kept(&format!("{made} planned"), looking(made, true));
+        caught(&format!("{made} not planned"), looking(made, false));
+    }
 }
 
 #[test]

@@ -145,11 +145,13 @@ impl Proposal {
             return Rule::from_record(record);
         };
         let most = evidence.shown().sequences;
+        record.looks = Looks::of(plan.looks(), most);
+        let delta = plan.level_at(record.looks.as_ref().map_or(0, |looks| looks.made));
         let unlearned = self.proof().unlearned();
-        let [judge, judge_of_free] = [self.proof(), &unlearned]
-            .map(|proof| Judge::new(proof, plan.alpha(), plan.level(), most));
+        let [judge, judge_of_free] =
+            [self.proof(), &unlearned].map(|proof| Judge::new(proof, plan.alpha(), delta, most));
         for (family, tables) in self.tables(evidence) {
-            let level = plan.level().get() * family.share;
+            let level = delta.get() * family.share;
             let judge = match family.kind.is_same_for_all_data() {
                 true => &judge_of_free,
                 false => &judge,
@@ -199,7 +201,6 @@ impl Proposal {
         let right = evidence.full_right as f64 / labelled as f64;
         record.late_accuracy = (labelled > 0).then_some(right);
         record.certified_on = Some(evidence.counted);
-        record.looks = Looks::of(plan.looks(), most);
         (record.sketch, record.sketch_by_chance) = evidence.sketch.clone().finish();
         record.seal = Some(record.digest());
         Rule::from_record(record)

@@ -269,10 +269,15 @@ impl Plan {
         &self.looks
     }
 
-    /// The probability with which the promise may fail at one look: see
+    /// The probability with which the promise may fail at a look, counted from 1: see
     /// [`Looks`](crate::rule::Looks).
+    pub(crate) fn level_at(&self, look: usize) -> Delta {
+        self.delta.at_look(look, self.looks.len())
+    }
+
+    /// The same at the last look, which candidates are proposed for.
     pub(crate) fn level(&self) -> Delta {
-        self.delta.over(self.looks.len())
+        self.level_at(self.looks.len())
     }
 
     /// The thresholds that the paper's methods choose from.

@@ -303,7 +303,7 @@ options! {
     Evidence:
 
     /// Certify when the number of traces reaches each N. N includes the traces used to propose
-    /// rules. Each look has an equal share of `delta`.
+    /// rules. The last look has 70% of `delta`. The earlier ones share the rest.
     looks: Vec<u64>
         where |ask| ask.method() != Method::ScreenOnly => "goes with methods that promise something";
 }

@@ -22,10 +22,11 @@ const MOST_ADAPTIVE_TESTS: usize = 100_000;
 const MOST_WORK: f64 = 4e9;
 
 impl RuleRecord {
-    /// The probability with which the promise may fail at one look.
+    /// The probability with which the promise may fail at its look.
     pub(super) fn level(&self) -> Delta {
-        let looks = self.looks.as_ref().map_or(0, |looks| looks.planned.len());
-        self.delta.over(looks)
+        let looks = self.looks.as_ref();
+        let (made, planned) = looks.map_or((0, 0), |looks| (looks.made, looks.planned.len()));
+        self.delta.at_look(made, planned)
     }
 
     pub(super) fn contradiction(&self) -> Option<String> {

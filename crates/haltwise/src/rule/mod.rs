@@ -156,11 +156,12 @@ pub(crate) struct RuleRecord {
 
 /// Looks at evidence while it grows.
 ///
-/// At each of the K planned looks, all evidence so far is tested at δ/K. The probability
-/// that a promise made at any of them fails is δ at most (union bound), so the rule of the
-/// last look may be used, whatever the earlier looks said. This needs each look to be made
-/// once: the same look on other evidence is another test, at a level that was not spent on
-/// it.
+/// At each planned look, all evidence so far is tested at a share of δ: 0.7 at the last,
+/// equal parts of the rest before. The probability that a promise made at any of them fails
+/// is δ at most (union bound), so the rule of the last look may be used, whatever the
+/// earlier looks said. Which look is due depends on the number of sequences alone, which
+/// says nothing about losses. This needs each look to be made once: the same look on other
+/// evidence is another test, at a level that was not spent on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Looks {
@@ -296,8 +297,8 @@ impl Rule {
         self.0.alpha
     }
 
-    /// The probability with which the promise may fail at one look; δ if only one was
-    /// planned.
+    /// The probability with which the promise may fail at the look that the rule is from; δ
+    /// if only one was planned.
     pub fn level(&self) -> Delta {
         self.0.level()
     }
