@@ -5,6 +5,7 @@
 
 mod answers;
 mod ask;
+mod asked;
 mod calibrate;
 mod certify;
 mod data;
@@ -37,8 +38,10 @@ mod serve;
 mod show;
 mod simulate;
 mod stop;
+mod think;
 mod train;
 mod vote;
+mod voter;
 
 use std::num::IntErrorKind;
 use std::process::ExitCode;
@@ -89,6 +92,7 @@ enum Verb {
     Read(read::Args),
     Ask(ask::Args),
     Vote(Box<vote::Args>),
+    Think(Box<think::Args>),
     #[cfg(feature = "proxy")]
     Proxy(proxy::Args),
     Export(export::Args),
@@ -196,6 +200,7 @@ fn main() -> ExitCode {
         Verb::Read(args) => read::run(args),
         Verb::Ask(args) => ask::run(args),
         Verb::Vote(args) => vote::run(*args),
+        Verb::Think(args) => think::run(*args),
         #[cfg(feature = "proxy")]
         Verb::Proxy(args) => proxy::run(args),
         Verb::Export(args) => export::run(args),

@@ -338,7 +338,7 @@ impl ReaderArgs {
 }
 
 /// A mark as it was meant: shells make it hard to give a line break.
-fn unescaped(text: &str) -> String {
+pub(crate) fn unescaped(text: &str) -> String {
     text.replace("\\n", "\n")
         .replace("\\t", "\t")
         .replace("\\f", "\u{c}")

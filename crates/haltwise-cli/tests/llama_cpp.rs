@@ -1,4 +1,4 @@
-//! `read`, `ask` and `vote` with a real model on a real server: SmolLM2-135M-Instruct on
+//! `read`, `ask`, `vote` and `think` with a real model on a real server: SmolLM2-135M-Instruct on
 //! llama.cpp. `make test` installs both; without them these tests are skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -308,6 +308,102 @@ fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
     assert!(answers.iter().any(|a| a["votes"].as_u64() < Some(4)));
     #[cfg(feature = "proxy")]
     openai_sees_one_server(url, folder.path());
+}
+
+const THINK: [&str; 15] = [
+    "think",
+    "sums.jsonl",
+    "--every",
+    "16",
+    "--max-tokens",
+    "64",
+    "--probe-tokens",
+    "8",
+    "--answer",
+    "number",
+    "--template",
+    "explain.txt",
+    "--concurrency",
+    "1",
+    "--server",
+];
+
+/// The tokens that the server has generated, as it counts them itself.
+fn generated(url: &str) -> u64 {
+    let curl = Command::new("curl")
+        .args(["-s", &format!("{url}/metrics")])
+        .output();
+    let metrics = String::from_utf8(curl.unwrap().stdout).unwrap();
+    let line = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix("llamacpp:tokens_predicted_total "));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// The model does not think by itself: the thought is opened for it, and closed at its limit.
+#[test]
+fn a_real_model_thinks_is_killed_goes_on_and_is_ended_by_a_rule() {
+    let Some((url, _turn)) = server() else {
+        return;
+    };
+    let folder = sums();
+    let template = "{{ question }} Explain every step at length.";
+    fs::write(folder.path().join("explain.txt"), template).unwrap();
+    let args = |output| [&THINK[..], &[url, "-o", output]].concat();
+    let before = generated(url);
+    let whole = ran(haltwise()
+        .current_dir(&folder)
+        .args(args("whole.parquet"))
+        .arg("--json"));
+    assert_eq!(whole.code, 0, "{}", whole.stderr);
+    let said: Value = serde_json::from_str(&whole.stdout).unwrap();
+    let sum = |said: &Value| {
+        let tokens = |name: &str| said[name].as_u64().unwrap();
+        tokens("thought_tokens") + tokens("probe_tokens")
+    };
+    assert_eq!(
+        (&said["thoughts"], sum(&said)),
+        (&json!(4), generated(url) - before)
+    );
+
+    let before = killed(folder.path(), &args("t.parquet"), 6);
+    assert!((6..17).contains(&before), "killed after {before} lines");
+    haltwise()
+        .current_dir(&folder)
+        .args(args("t.parquet"))
+        .assert()
+        .success();
+    let read = |name| fs::read(folder.path().join(name)).unwrap();
+    assert!(
+        read("whole.parquet") == read("t.parquet"),
+        "killed after {before} lines"
+    );
+
+    let calibrate = "calibrate whole.parquet --loss disagreement --method screen-only --alpha 0.9";
+    haltwise()
+        .current_dir(&folder)
+        .args(calibrate.split(' '))
+        .args(["-o", "rule.json"])
+        .assert()
+        .success();
+    // The rule ends a thought at its first step, whatever its answer is.
+    let path = folder.path().join("rule.json");
+    let mut rule: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let steps = rule["thresholds"].as_array().unwrap().len();
+    rule["thresholds"] = vec![json!(0.0); steps].into();
+    fs::write(&path, rule.to_string()).unwrap();
+    let before = generated(url);
+    let live = "think sums.jsonl --rule rule.json --concurrency 1 --server";
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(live.split(' '))
+        .arg(url));
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let answers: Vec<Value> = json_lines(&run.stdout);
+    let here: u64 = answers.iter().map(sum).sum();
+    assert_eq!((answers.len(), here), (4, generated(url) - before));
+    assert!(2 * here < sum(&said), "{here} of {}", sum(&said));
+    assert!(answers.iter().all(|a| a["reason"] == "threshold"));
 }
 
 /// OpenAI's own client, through the proxy, before the real server.

@@ -18,6 +18,7 @@ params.hostnames = ["127.0.0.1"]
 params.port = 0
 params.n_ctx = 2048
 params.n_parallel = 1
+params.endpoint_metrics = True
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
 server = xllamacpp.Server(params)

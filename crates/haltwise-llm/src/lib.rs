@@ -14,6 +14,7 @@ mod reading;
 mod reply;
 mod run;
 mod server;
+mod thoughts;
 mod votes;
 
 pub use answer::Answer;
@@ -33,4 +34,5 @@ pub use reading::{Reading, by_document};
 pub use reply::Tokens;
 pub use run::{Progress, for_each};
 pub use server::{ApiKey, Endpoint, LONGEST_WAIT, Server, ServerOptions, base_url, may_pass};
+pub use thoughts::{OpenThought, Probe, Probing, Thinker, Thinking, ThoughtStep};
 pub use votes::{Extract, Sample, Sampling, Voter, Voting, seed_of};

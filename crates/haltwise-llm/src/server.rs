@@ -33,6 +33,14 @@ impl Endpoint {
             Self::Chat => "chat",
         }
     }
+
+    /// Where a server has it.
+    pub(crate) fn path(self) -> &'static str {
+        match self {
+            Self::Completions => "/v1/completions",
+            Self::Chat => "/v1/chat/completions",
+        }
+    }
 }
 
 /// A key that is never shown.
@@ -239,15 +247,13 @@ impl Server {
     /// The likeliest tokens after a prompt.
     pub(crate) fn ask(&self, prompt: &str) -> crate::Result<Reply> {
         let n = self.options.logprobs;
-        let (path, mut request) = match self.options.endpoint {
-            Endpoint::Completions => ("/v1/completions", json!({"prompt": prompt, "logprobs": n})),
-            Endpoint::Chat => (
-                "/v1/chat/completions",
-                json!({
-                    "messages": [{"role": "user", "content": prompt}],
-                    "logprobs": true, "top_logprobs": n,
-                }),
-            ),
+        let path = self.options.endpoint.path();
+        let mut request = match self.options.endpoint {
+            Endpoint::Completions => json!({"prompt": prompt, "logprobs": n}),
+            Endpoint::Chat => json!({
+                "messages": [{"role": "user", "content": prompt}],
+                "logprobs": true, "top_logprobs": n,
+            }),
         };
         request["model"] = self.model.as_str().into();
         request["max_tokens"] = 1.into();

@@ -7,11 +7,12 @@ use anyhow::{Context, bail};
 use haltwise::votes::Ballot;
 use haltwise::{Reason, Rule};
 use haltwise_io::read_rule;
-use haltwise_llm::{Question, Record, Voter, read_requests, seed_of};
+use haltwise_llm::{Question, Sampling, Voter, seed_of};
 use serde::Serialize;
 
 use super::Args;
 use crate::answers::{RightAnswers, for_each_in_order};
+use crate::asked::have_the_rules_shape;
 use crate::promise;
 use crate::show::{self, count, number, percent};
 
@@ -42,7 +43,7 @@ struct Answered<'a> {
 
 pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
     let rule = read_rule(path)?;
-    let questions = questions(args)?;
+    let questions = args.asked.read()?;
     let record = rule.classifier();
     if record.is_some_and(|record| !record.contains_key("samples")) && !args.force {
         bail!(
@@ -52,11 +53,13 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
     }
     let voter = args
         .voter
-        .connect(&questions, record, |text| show::warn(text))?;
+        .connect(&questions, record, Sampling::default(), |text| {
+            show::warn(text)
+        })?;
     let mismatches = record.map(|record| voter.mismatches(record));
     let promised = promise::check(path, &rule, mismatches, "vote", args.force)?
-        & have_the_rules_shape(args, path, &voter, &questions, record)?;
-    let is_file = args.questions.is_some() || args.requests.is_some();
+        & have_the_rules_shape(path, &voter, &questions, record, args.force)?;
+    let is_file = args.asked.file().is_some();
     let (mut totals, as_json) = (Totals::default(), is_file || args.json);
     let print = |answered: Answered<'_>| {
         totals.add(&answered);
@@ -74,58 +77,6 @@ pub(super) fn run(args: &Args, path: &Path) -> anyhow::Result<ExitCode> {
         show::note(totals.describe());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn questions(args: &Args) -> anyhow::Result<Vec<Question>> {
-    if let Some(path) = &args.requests {
-        return Ok(read_requests(path)?);
-    }
-    if let Some(path) = &args.questions {
-        return args.question_args.read_free(path);
-    }
-    let text = args.question.as_deref().unwrap_or_default().trim();
-    if text.is_empty() {
-        bail!("the question is empty");
-    }
-    Ok(vec![Question {
-        // Its seeds are drawn from its words.
-        id: text.to_owned(),
-        document: "".into(),
-        question: text.to_owned(),
-        options: Vec::new(),
-        label: None,
-        answer: None,
-        request: None,
-    }])
-}
-
-/// Refuses questions whose prompts have another shape than those that the rule was calibrated
-/// on, unless forced. Returns whether none has.
-fn have_the_rules_shape(
-    args: &Args,
-    path: &Path,
-    voter: &Voter,
-    questions: &[Question],
-    record: Option<&Record>,
-) -> anyhow::Result<bool> {
-    let Some(record) = record else {
-        return Ok(false);
-    };
-    for question in questions {
-        if let Some(reason) = voter.prompt_difference(question, record)? {
-            let id = &question.id;
-            let differs = format!(
-                "{}: nothing is promised about the question {id}: {reason}",
-                show::file(path)
-            );
-            if !args.force {
-                bail!("{differs}\nCalibrate on prompts like that, or use the rule with --force");
-            }
-            show::warn(differs);
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// Asks until the rule says stop.

@@ -2,7 +2,6 @@
 //! over; or only as often as a rule asks for.
 
 mod live;
-mod voter;
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -11,20 +10,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use haltwise::Sequence;
-use haltwise::traces::About;
 use haltwise::votes::VoteTrace;
-use haltwise_io::{
-    CLASSIFIER, Columns, Format, TraceWriter, WriteOptions, check_writable, write_whole,
-};
-use haltwise_llm::{Progress, PromptShape, Question, Sample, Voter, Voting, read_requests};
+use haltwise_io::{check_writable, write_whole};
+use haltwise_llm::{Progress, Question, Sample, Sampling, Voter, Voting};
 use serde_json::json;
 
+use crate::asked::{AnswerTrace, AskedArgs, check_format, labels, write_traces};
 use crate::progress::{Bar, journal_path, with_journal};
-use crate::read::OPTIONS;
-use crate::reader::QuestionArgs;
 use crate::show::{self, count, number, percent};
-use voter::VoterArgs;
+use crate::voter::VoterArgs;
 
 /// Ask a language model the same question many times, and take the answer it gives most often
 ///
@@ -56,19 +50,8 @@ Each line is the body of a request to /v1/chat/completions; an id and a label ma
 Answers are compared in one form: 1,000.0 is 1000. A vote without an answer counts as a vote, but
 leads only where nobody answers.")]
 pub(crate) struct Args {
-    /// The questions
-    #[arg(required_unless_present_any = ["question", "requests"], conflicts_with = "question")]
-    questions: Option<PathBuf>,
-
-    /// Vote on recorded requests: one body of /v1/chat/completions per line
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["questions", "question", "template", "system", "documents",
-                              "shuffle_options", "letters"],
-        help_heading = "Questions"
-    )]
-    requests: Option<PathBuf>,
+    #[command(flatten)]
+    asked: AskedArgs,
 
     /// Where to write the traces: .parquet or .arrow
     #[arg(
@@ -83,13 +66,6 @@ pub(crate) struct Args {
     /// The rule to stop by
     #[arg(long, value_name = "RULE")]
     rule: Option<PathBuf>,
-
-    /// A question to answer
-    #[arg(long, value_name = "TEXT", requires = "rule")]
-    question: Option<String>,
-
-    #[command(flatten)]
-    question_args: QuestionArgs,
 
     #[command(flatten)]
     voter: VoterArgs,
@@ -117,8 +93,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let questions = args.questions.as_ref().or(args.requests.as_ref());
-    match (&args.rule, &args.output, questions) {
+    match (&args.rule, &args.output, args.asked.file()) {
         (Some(rule), ..) => live::run(&args, rule),
         (None, Some(output), Some(questions)) => traces(&args, questions, output),
         _ => bail!("give questions and -o TRACES, or --rule RULE"),
@@ -131,12 +106,10 @@ fn traces(args: &Args, path: &Path, output: &Path) -> anyhow::Result<ExitCode> {
     if let Some(completions) = &args.completions {
         check_writable(completions)?;
     }
-    let questions = match &args.requests {
-        Some(requests) => read_requests(requests)?,
-        None => args.question_args.read_free(path)?,
-    };
+    let questions = args.asked.read()?;
     let bar = Arc::new(Bar::new());
-    let voter = args.voter.connect(&questions, None, bar.warner())?;
+    let usual = Sampling::default();
+    let voter = args.voter.connect(&questions, None, usual, bar.warner())?;
     let labels = labels(&voter, &questions)?;
     let shape = voter.prompt_shape(&questions)?;
     let voting = Voting {
@@ -153,31 +126,17 @@ fn traces(args: &Args, path: &Path, output: &Path) -> anyhow::Result<ExitCode> {
     for ((question, label), samples) in questions.iter().zip(labels).zip(samples) {
         ballots.push(Counted::new(&voter, question, label, samples)?);
     }
-    write(args, output, (&voter, shape.as_ref()), &ballots)?;
+    let labelled = ballots.iter().filter(|b| b.label.is_some()).count();
+    let about = json!({"seed": args.voter.seed, "wave": args.wave, "labelled": labelled});
+    let traces = ballots.iter().map(Counted::trace);
+    let prompts = (shape.as_ref(), &questions[..]);
+    write_traces(output, voter.record(), prompts, ("votes", &about), traces)?;
     if let Some(path) = &args.completions {
         write_completions(path, &ballots)?;
     }
     std::fs::remove_file(&journal).with_context(|| format!("{}", journal.display()))?;
     report(args, output, &voter, &ballots, bar.last())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Refuses a format without a place for the model that votes, or for costs.
-fn check_format(path: &Path) -> anyhow::Result<()> {
-    if !Format::of(path)?.has_costs() {
-        bail!(
-            "{}: this format has no place for the model that votes and for what a vote costs; \
-             write .parquet or .arrow",
-            show::file(path)
-        );
-    }
-    Ok(())
-}
-
-/// The right answers, where they are known.
-fn labels(voter: &Voter, questions: &[Question]) -> anyhow::Result<Vec<Option<String>>> {
-    let labels = questions.iter().map(|question| voter.label(question));
-    Ok(labels.collect::<haltwise_llm::Result<_>>()?)
 }
 
 /// A question whose votes were counted.
@@ -207,55 +166,17 @@ impl<'a> Counted<'a> {
             trace,
         })
     }
-}
 
-fn write(
-    args: &Args,
-    output: &Path,
-    (voter, shape): (&Voter, Option<&PromptShape>),
-    ballots: &[Counted<'_>],
-) -> anyhow::Result<()> {
-    let labelled = ballots.iter().filter(|b| b.label.is_some()).count();
-    let about = json!({
-        "seed": args.voter.seed, "wave": args.wave,
-        "labelled": labelled,
-    });
-    let mut record = voter.record();
-    if let Some(shape) = shape {
-        shape.write(&mut record);
+    fn trace(&self) -> AnswerTrace<'_> {
+        AnswerTrace {
+            id: self.question.id.clone(),
+            question: None,
+            label: self.label.as_ref().map(|_| self.trace.label),
+            predictions: &self.trace.predictions,
+            scores: &self.trace.scores,
+            costs: self.samples.iter().map(|s| s.tokens as f32).collect(),
+        }
     }
-    let most = ballots.iter().map(|b| b.question.options.len()).max();
-    if let Some(most) = most.filter(|&most| most > 0) {
-        record.insert(OPTIONS.into(), most.to_string());
-    }
-    let options = WriteOptions {
-        metadata: vec![
-            (CLASSIFIER.into(), serde_json::to_string(&record)?),
-            ("votes".into(), about.to_string()),
-        ],
-        columns: Columns {
-            costs: Some("cost".into()),
-            ..Columns::default()
-        },
-        ..WriteOptions::default()
-    };
-    let mut writer = TraceWriter::create(output, options)?;
-    for ballot in ballots {
-        let cost: Vec<f32> = ballot.samples.iter().map(|s| s.tokens as f32).collect();
-        let sequence = Sequence {
-            id: Some(&ballot.question.id),
-            label: ballot.label.as_ref().map(|_| ballot.trace.label),
-            predictions: Some(&ballot.trace.predictions),
-            scores: Some(&ballot.trace.scores),
-            about: About {
-                costs: Some(&cost),
-                ..About::default()
-            },
-            ..Sequence::default()
-        };
-        writer.write(sequence)?;
-    }
-    Ok(writer.finish()?)
 }
 
 fn write_completions(path: &Path, ballots: &[Counted<'_>]) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@
 mod data;
 pub mod server;
 pub mod serving;
+pub mod thinker;
 pub mod voter;
 
 pub use data::data_folder;

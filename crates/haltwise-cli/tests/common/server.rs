@@ -30,6 +30,8 @@ pub enum Response {
     Body(u16, &'static str, String),
     /// A part of a body, then nothing.
     Cut(String),
+    /// A body of unknown length, piece by piece.
+    Pieces(Box<dyn Iterator<Item = String> + Send>),
     /// Nothing, until the other side has had enough.
     Silence,
     /// The same, and that is told.
@@ -145,6 +147,15 @@ fn send(mut stream: &TcpStream, response: Response) -> Option<()> {
     let (status, more, body, length) = match response {
         Response::Body(status, more, body) => (status, more, body.clone(), body.len()),
         Response::Cut(body) => (200, "", body.clone(), 2 * body.len()),
+        Response::Pieces(pieces) => {
+            let head =
+                "HTTP/1.1 200 X\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+            stream.write_all(head.as_bytes()).ok()?;
+            for piece in pieces {
+                stream.write_all(piece.as_bytes()).ok()?;
+            }
+            return Some(());
+        }
         Response::Silence => {
             // Until the client hangs up.
             let _ = stream.read(&mut [0]);

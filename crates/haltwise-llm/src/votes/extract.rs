@@ -123,6 +123,48 @@ impl Extract {
         matches!(self.0, Kind::Boxed | Kind::Letter)
     }
 
+    /// Words that begin an answer behind a thought, so that little is left to say.
+    pub fn beginning(&self) -> String {
+        match &self.0 {
+            Kind::Boxed => "**Final answer:** \\boxed{".into(),
+            Kind::Json(path) => match path.as_slice() {
+                [name] => format!("{{{}: ", Value::from(name.as_str())),
+                _ => "{".into(),
+            },
+            Kind::Number | Kind::Letter | Kind::Line | Kind::Regex(_) => "**Final answer:**".into(),
+        }
+    }
+
+    /// Texts behind which a short answer is over.
+    pub(crate) fn endings(&self) -> &'static [&'static str] {
+        match &self.0 {
+            Kind::Number | Kind::Letter => &["\n", ". "],
+            Kind::Boxed | Kind::Line | Kind::Regex(_) => &["\n"],
+            Kind::Json(_) => &[],
+        }
+    }
+
+    /// The answer that was begun with `begin` and goes on with `text`; empty where there is none.
+    /// In one that was `cut` off, the last word may be half of one.
+    pub(crate) fn begun_answer(
+        &self,
+        begin: &str,
+        text: &str,
+        cut: bool,
+        letters: &[char],
+    ) -> String {
+        let has_end = matches!(self.0, Kind::Boxed | Kind::Json(_));
+        let end = text.rfind(char::is_whitespace).unwrap_or(0);
+        let text = if cut && !has_end { &text[..end] } else { text };
+        if text.trim().is_empty() {
+            return String::new();
+        }
+        match &self.0 {
+            Kind::Line => self.answer(text, letters),
+            _ => self.answer(&format!("{begin}{text}"), letters),
+        }
+    }
+
     /// What tells a model how to answer, for a prompt.
     pub(super) fn instruction(&self, options: bool) -> String {
         let what = if options {
@@ -313,6 +355,29 @@ mod tests {
         }
         assert_eq!(chosen("boxed", "\\boxed{(B)}"), "B");
         assert_eq!(chosen("boxed", "\\boxed{\\text{C. blue}}"), "C");
+    }
+
+    #[test]
+    fn an_answer_that_was_begun_is_read_to_its_end() {
+        for (how, text, cut, expected) in [
+            ("boxed", "\\frac{1}{2}}", false, "1/2"),
+            ("boxed", "42} is", true, "42"),
+            ("boxed", "4", true, ""),
+            ("number", " 42", false, "42"),
+            ("number", " $1,234 in", true, "1234"),
+            ("number", " 12", true, ""),
+            ("line", " Paris", false, "paris"),
+            ("line", " ", false, ""),
+            ("json:total", "7.0}", false, "7"),
+            ("json:a.b", "\"a\": {\"b\": 3}}", false, "3"),
+        ] {
+            let extract: Extract = how.parse().unwrap();
+            let found = extract.begun_answer(&extract.beginning(), text, cut, &[]);
+            assert_eq!(found, expected, "{how}: {text}");
+        }
+        let letter: Extract = "letter".parse().unwrap();
+        let found = letter.begun_answer(&letter.beginning(), " **B**", false, &['A', 'B']);
+        assert_eq!(found, "B");
     }
 
     #[test]

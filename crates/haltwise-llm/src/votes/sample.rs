@@ -30,7 +30,7 @@ impl Default for Sampling {
 }
 
 /// One completion.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// What the model said.
     pub text: String,
@@ -47,17 +47,14 @@ pub struct Sample {
 impl Server {
     /// Asks for `n` completions of a request. As many come back as the server
     /// makes at a time, at least one: some know no `n`.
-    pub(super) fn sample(
+    pub(crate) fn sample(
         &self,
+        endpoint: Endpoint,
         mut request: Value,
         sampling: &Sampling,
         seed: u64,
         n: usize,
     ) -> crate::Result<(Vec<Sample>, Tokens)> {
-        let path = match self.options().endpoint {
-            Endpoint::Completions => "/v1/completions",
-            Endpoint::Chat => "/v1/chat/completions",
-        };
         request["model"] = self.model().into();
         request["temperature"] = sampling.temperature.into();
         request["max_tokens"] = sampling.max_tokens.into();
@@ -65,13 +62,13 @@ impl Server {
         if let Some(top_p) = sampling.top_p {
             request["top_p"] = top_p.into();
         }
-        if self.is_llama_cpp() {
+        if self.is_llama_cpp() && request["cache_prompt"].is_null() {
             // The server's cache of earlier prompts changes the last digits of the
             // next ones, and so one token in ten thousand: a killed run would not
             // continue as it had begun.
             request["cache_prompt"] = false.into();
         }
-        let body = self.several(path, request, n)?;
+        let body = self.several(endpoint.path(), request, n)?;
         let mut read = read(&body).map_err(|e| self.error(e))?;
         read.0.truncate(n);
         read.0.iter_mut().for_each(|sample| sample.seed = seed);

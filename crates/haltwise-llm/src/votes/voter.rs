@@ -72,22 +72,24 @@ impl Voter {
         seed: u64,
         n: usize,
     ) -> crate::Result<(Vec<Sample>, Tokens)> {
-        let request = match self.server.options().endpoint {
+        let endpoint = self.server.options().endpoint;
+        let request = match endpoint {
             Endpoint::Chat => Value::Object(self.request(question)?.fields().clone()),
             Endpoint::Completions => json!({"prompt": self.prompt(question)?}),
         };
-        self.server.sample(request, &self.sampling, seed, n)
+        self.server
+            .sample(endpoint, request, &self.sampling, seed, n)
     }
 
     /// The chat request that asks a question.
-    fn request(&self, question: &Question) -> crate::Result<ChatRequest> {
+    pub(crate) fn request(&self, question: &Question) -> crate::Result<ChatRequest> {
         Ok(match &question.request {
             Some(request) => request.clone(),
             None => ChatRequest::of_texts(self.system.as_deref(), &self.prompt(question)?),
         })
     }
 
-    fn prompt(&self, question: &Question) -> crate::Result<String> {
+    pub(crate) fn prompt(&self, question: &Question) -> crate::Result<String> {
         let template = self.template.as_ref();
         let template = template.ok_or_else(|| {
             Error::input("there is no template for questions; give recorded requests (--requests)")
@@ -212,6 +214,11 @@ impl Voter {
             }
         }
         record
+    }
+
+    /// What a thought depends on as a vote does, by the names in a record.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.into_iter().filter(|name| *name != "samples")
     }
 
     /// In what this voter differs from the one that a rule is for.

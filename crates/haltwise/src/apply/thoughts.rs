@@ -14,6 +14,12 @@
 //!
 //! The guarantee does not rest on the score. It only decides how early a rule halts.
 
+mod live;
+
+use haltwise_stream::Step;
+
+pub use live::{LiveThought, LiveThoughtError};
+
 /// The most probes of a thought.
 pub const MOST_PROBES: usize = 4096;
 
@@ -63,6 +69,17 @@ pub struct Standing {
     pub times: u32,
 }
 
+impl Standing {
+    /// The step that a rule is shown.
+    pub fn step(&self) -> Step<'static> {
+        Step {
+            prediction: Some(self.prediction),
+            score: Some(self.score),
+            probs: None,
+        }
+    }
+}
+
 impl Thought {
     /// A thought that has not been probed.
     pub fn new() -> Self {
@@ -79,19 +96,20 @@ impl Thought {
             self.answers.len() as u32
         });
         self.probes += 1;
-        let times = match self.place() {
-            Some(place) => {
-                let times = &mut self.answers[place].1;
-                *times += 1;
-                *times
-            }
-            None => 0,
-        };
-        Ok(Standing {
+        if let Some(place) = self.place() {
+            self.answers[place].1 += 1;
+        }
+        Ok(self.standing())
+    }
+
+    /// The state after the last probe.
+    pub fn standing(&self) -> Standing {
+        let times = self.place().map_or(0, |place| self.answers[place].1);
+        Standing {
             prediction: self.now,
             score: times as f32 / (times as f32 + 1.0),
             times,
-        })
+        }
     }
 
     /// The answer of the last probe, if it gave one.

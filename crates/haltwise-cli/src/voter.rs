@@ -1,4 +1,5 @@
-//! The voter: model, prompt and sampling. Options left out are as in the rule.
+//! A model that answers questions, in votes or thoughts: its prompt and sampling. Options left out
+//! are as in the rule.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ pub(crate) struct VoterArgs {
     /// Votes on a question [default: the rule's, else 13]
     #[arg(long, value_name = "N", help_heading = "Votes",
           value_parser = clap::value_parser!(u16).range(1..=MOST_VOTES as i64))]
-    samples: Option<u16>,
+    pub(crate) samples: Option<u16>,
 
     /// Sampling temperature [default: the rule's, else 0.7]
     #[arg(long, value_name = "T", value_parser = temperature, help_heading = "Votes")]
@@ -71,17 +72,17 @@ pub(crate) struct VoterArgs {
 
 impl VoterArgs {
     /// Connects to the server. Options left out are as in the record of the rule's
-    /// voter, if there is a rule.
+    /// voter, if there is a rule, else as `usual`.
     pub(crate) fn connect(
         &self,
         questions: &[Question],
         record: Option<&Record>,
+        usual: Sampling,
         notice: impl Fn(&str) + Send + Sync + 'static,
     ) -> anyhow::Result<Voter> {
         let recorded = Recorded(record);
         let chat_format = self.chat_format.as_deref();
         let endpoint = recorded.endpoint(self.endpoint, chat_format, Endpoint::Chat)?;
-        let usual = Sampling::default();
         let sampling = Sampling {
             temperature: recorded
                 .or("temperature", self.temperature)?
