@@ -322,7 +322,7 @@ def base_of(estimator: Any, checkpoints: Array, classes: Array) -> Any:
 
 def run(trainings: list[Any], n_jobs: int | None, progress: bool) -> list[Any]:
     """The results of these calls, with a bar that counts them."""
-    if not progress:
+    if not progress or not trainings:
         results: list[Any] = Parallel(n_jobs=n_jobs, prefer="threads")(trainings)
         return results
     from tqdm.auto import tqdm
