@@ -117,6 +117,17 @@ def check_length(series: Collection, longest: int) -> None:
         )
 
 
+def time_points(checkpoints: Any) -> NDArray[np.int64]:
+    """The checkpoints of a list, in their order."""
+    ends = np.unique(np.asarray(checkpoints))
+    if len(ends) and ends.dtype.kind not in "iu":
+        raise ValueError(
+            "checkpoints must be how many there are, or a list of time points, but "
+            f"{checkpoints!r} was given"
+        )
+    return ends.astype(np.int64)
+
+
 def is_one(X: Any) -> bool:
     """Whether this is the time points of one series."""
     if isinstance(X, (list, tuple)):
