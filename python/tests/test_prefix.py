@@ -120,7 +120,7 @@ def test_a_stream_says_what_the_whole_series_does(fitted, walks):
     [
         ({"y": ["up"] * 20}, "at least two classes"),
         ({"y": ["up", "down"]}, "2 labels for 20 series"),
-        ({"X": np.full((20, 1, 5), np.inf)}, "series 0, time point 1, channel 1 is inf"),
+        ({"X": np.full((20, 1, 5), np.inf)}, "series 1, time point 1, channel 1 is inf"),
         ({"checkpoints": 0}, "at least 1"),
         ({"checkpoints": [0, 3]}, "must be numbers of time points"),
         ({"checkpoints": [9]}, "give checkpoints up to 5"),
