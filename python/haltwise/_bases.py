@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
 
 from ._arrays import Array, floats
-from ._series import Collection, check_length, collection
+from ._series import Collection, check_length, collection, time_points
 from ._targets import classes_of, labelled
 from .lstm import Model, train
 from .prefix import PrefixClassifier
@@ -322,7 +322,7 @@ def base_of(estimator: Any, checkpoints: Array, classes: Array) -> Any:
 
 def run(trainings: list[Any], n_jobs: int | None, progress: bool) -> list[Any]:
     """The results of these calls, with a bar that counts them."""
-    if not progress:
+    if not progress or not trainings:
         results: list[Any] = Parallel(n_jobs=n_jobs, prefer="threads")(trainings)
         return results
     from tqdm.auto import tqdm
@@ -340,9 +340,9 @@ def checkpoints_of(wanted: int | Sequence[int], timepoints: int) -> NDArray[np.i
     if isinstance(wanted, (int, np.integer)):
         if wanted < 1:
             raise ValueError(f"checkpoints must be at least 1, but {wanted} was given")
-        ends = np.linspace(0, timepoints, int(wanted) + 1)[1:].round()
-        return np.unique(ends.clip(min=1)).astype(np.int64)
-    ends = np.unique(np.asarray(wanted, np.int64))
+        even = np.linspace(0, timepoints, int(wanted) + 1)[1:].round()
+        return np.unique(even.clip(min=1)).astype(np.int64)
+    ends = time_points(wanted)
     if len(ends) and (ends[0] < 1 or ends[-1] > timepoints):
         raise ValueError(f"checkpoints must lie between 1 and {timepoints}, the longest series")
     return np.union1d(ends, [timepoints])

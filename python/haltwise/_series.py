@@ -77,6 +77,7 @@ def collection(X: Any) -> Collection:
             "series must be numbers, (n_cases, n_channels, n_timepoints) or a list of "
             f"(n_channels, n_timepoints) arrays, but shape {cases.shape} of {cases.dtype} was given"
         )
+    _check_finite(cases)
     return Collection(cases, np.full(len(cases), cases.shape[2], np.int64))
 
 
@@ -88,7 +89,19 @@ def _padded(cases: list[Array]) -> Collection:
     padded = np.zeros((len(cases), channels.pop(), int(lengths.max())), np.result_type(*cases))
     for to, case in zip(padded, cases, strict=True):
         to[:, : case.shape[1]] = case
+    _check_finite(padded)
     return Collection(padded, lengths)
+
+
+def _check_finite(cases: Array) -> None:
+    """Refuses an infinity here, where its row is the user's."""
+    if cases.dtype.kind != "f" or not np.isinf(cases).any():
+        return
+    i, channel, point = np.argwhere(np.isinf(cases))[0]
+    raise ValueError(
+        f"series {i + 1}, time point {point + 1}, channel {channel + 1} is "
+        f"{cases[i, channel, point]}: give a finite number, or NaN if the value is missing"
+    )
 
 
 def sequences(series: Collection) -> Sequences:
@@ -115,6 +128,17 @@ def check_length(series: Collection, longest: int) -> None:
         raise ValueError(
             f"a series has {series.timepoints} time points, but fit saw at most {longest}"
         )
+
+
+def time_points(checkpoints: Any) -> NDArray[np.int64]:
+    """The checkpoints of a list, in their order."""
+    ends = np.unique(np.asarray(checkpoints))
+    if len(ends) and ends.dtype.kind not in "iu":
+        raise ValueError(
+            "checkpoints must be how many there are, or a list of time points, but "
+            f"{checkpoints!r} was given"
+        )
+    return ends.astype(np.int64)
 
 
 def is_one(X: Any) -> bool:

@@ -51,6 +51,12 @@ def shares_of(labels: Array, classes: Array) -> NDArray[np.float32]:
 
 def parts_of(labels: Array, share: float, seed: int) -> tuple[Array, Array]:
     """The rows to train on, and those to calibrate on."""
+    # scikit-learn would take 2 for a number of series.
+    if not 0 < share < 1:
+        raise ValueError(
+            "calibration_fraction must lie strictly between 0 and 1, or be None to calibrate "
+            f"later, but {share} was given"
+        )
     # Not by class: the guarantee needs independent draws, and fixed shares of the classes
     # would tie the series to each other.
     rows, aside = train_test_split(np.arange(len(labels)), test_size=share, random_state=seed)

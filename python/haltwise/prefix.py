@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from . import _core
 from ._arrays import Array
 from ._progress import checkpoints_bar
-from ._series import Collection, check_length, collection, sequences
+from ._series import Collection, check_length, collection, sequences, time_points
 from ._targets import classes_of, labelled
 from .traces import PathLike, Traces
 
@@ -184,8 +184,9 @@ class PrefixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probs, reached = found["probs"], found["reached"]
         if reached.min() == 0:
             if not leave_out:
+                row = int(reached.argmin()) + 1
                 raise ValueError(
-                    f"series {int(reached.argmin())} ends before the first checkpoint, which is at "
+                    f"series {row} ends before the first checkpoint, which is at "
                     f"{self.checkpoints_[0]}: leave it out, or fit with earlier checkpoints"
                 )
             rows = np.flatnonzero(reached)
@@ -277,7 +278,7 @@ def _wanted(checkpoints: int | Sequence[int]) -> int | list[int]:
         if checkpoints < 1:
             raise ValueError(f"checkpoints must be at least 1, but {checkpoints} was given")
         return int(checkpoints)
-    ends = np.unique(np.asarray(checkpoints, np.int64))
+    ends = time_points(checkpoints)
     if not len(ends) or ends[0] < 1:
         raise ValueError(
             f"checkpoints must be numbers of time points, but {ends.tolist()} was given"

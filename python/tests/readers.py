@@ -219,6 +219,7 @@ def leases(folder: Path, _: str) -> dict[str, str]:
 READERS: dict[str, Callable[[Path, str], dict[str, str]]] = {
     "production.md": production,
     "start/operator.md": served,
+    "start/service.md": served,
     "start/language-models.md": with_model,
     "votes.md": with_model,
     "reading.md": leases,

@@ -760,6 +760,8 @@ def few(n):
 def test_wrong_input_is_refused_with_words(walks):
     X, y = walks
     early = EarlyClassifier(LogisticRegression(), checkpoints=[5, 10]).fit(X, y)
+    infinite = X.copy()
+    infinite[900, 1, 3] = -np.inf
     for call, message in [
         (lambda: early.predict(X[:, :1]), "the series have 1 channels"),
         (lambda: early.predict(X[:, :, :3]), "the first checkpoint is at 5"),
@@ -768,10 +770,15 @@ def test_wrong_input_is_refused_with_words(walks):
         (lambda: early.predict(X * 1j), "Complex data not supported"),
         (lambda: early.fit(X[:0], y[:0]), r"0 sample\(s\)"),
         (lambda: early.fit(X, None), "requires y to be passed"),
+        (lambda: EarlyClassifier().fit(infinite, y), "series 901, time point 4, channel 2 is -inf"),
+        (lambda: early.predict(list(infinite)), "series 901, time point 4, channel 2 is -inf"),
         (lambda: early.fit(X, y[:10]), "10 labels for 1000 series"),
         (lambda: early.fit(X, ["same"] * 1000), "at least two classes, .* has one class, 'same'"),
         (lambda: clone(early).set_params(checkpoints=[30]).fit(X, y), "between 1 and 20"),
         (lambda: clone(early).set_params(checkpoints=0).fit(X, y), "at least 1"),
+        (lambda: clone(early).set_params(checkpoints="all").fit(X, y), "or a list of time points"),
+        (lambda: clone(early).set_params(checkpoints=[0.5]).fit(X, y), "or a list of time points"),
+        (lambda: clone(early).set_params(calibration_fraction=2).fit(X, y), "between 0 and 1, or"),
         (lambda: EarlyClassifier(object()).fit(X, y), "has no predict_proba"),
         (lambda: EarlyClassifier(lambda X: X[:3], new_series=True).fit(X, y), "is needed"),
         (lambda: early.update_predict(X, ids=["a"]), "as many different ids"),

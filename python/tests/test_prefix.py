@@ -94,7 +94,7 @@ def test_lengths_may_differ_and_values_may_be_missing(walks):
     assert (answers[1::4, 2] == answers[1::4, 1]).all() and np.isfinite(answers).all()
     # Before the first checkpoint: how common each class was.
     assert np.allclose(answers[0::4], np.unique(y[:400], return_counts=True)[1] / 400)
-    with pytest.raises(ValueError, match="series 0 ends before the first .*, which is at 4"):
+    with pytest.raises(ValueError, match="series 1 ends before the first .*, which is at 4"):
         fitted.traces(cut[400:], y[400:])
 
 
@@ -120,10 +120,11 @@ def test_a_stream_says_what_the_whole_series_does(fitted, walks):
     [
         ({"y": ["up"] * 20}, "at least two classes"),
         ({"y": ["up", "down"]}, "2 labels for 20 series"),
-        ({"X": np.full((20, 1, 5), np.inf)}, "series 0, time point 1, channel 1 is inf"),
+        ({"X": np.full((20, 1, 5), np.inf)}, "series 1, time point 1, channel 1 is inf"),
         ({"checkpoints": 0}, "at least 1"),
         ({"checkpoints": [0, 3]}, "must be numbers of time points"),
         ({"checkpoints": [9]}, "give checkpoints up to 5"),
+        ({"checkpoints": [2.5]}, "or a list of time points"),
         ({"n_jobs": 0}, "n_jobs must be at least 1"),
     ],
 )

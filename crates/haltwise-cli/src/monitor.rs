@@ -10,7 +10,7 @@ use haltwise::monitor::{Auditor, MOST_UNITS, Monitor, Verdict, Watch};
 use haltwise::plan::Delta;
 use haltwise::terms::Terms;
 use haltwise::traces::SetSummary;
-use haltwise_io::{Columns, trace_files, visit_traces};
+use haltwise_io::{Columns, read_rule_text, trace_files, visit_traces};
 use haltwise_report::words;
 use haltwise_serve::StoredMonitor;
 use serde::Serialize;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// The monitor of all servers whose stores are named, and the labels they want;
 /// `None` if none is.
 fn of_stores(args: &Args, rule: &Rule) -> anyhow::Result<Option<(Monitor, Vec<Value>)>> {
-    let json = show::read_text(&args.rule)?;
+    let (_, json) = read_rule_text(&args.rule)?;
     let name = args.rule.file_stem().unwrap_or_default().to_string_lossy();
     let (mut monitors, mut wanted) = (Vec::new(), Vec::new());
     for path in &args.audits {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use haltwise::monitor::Watch;
 use haltwise::plan::Delta;
-use haltwise_io::read_rule;
+use haltwise_io::read_rule_text;
 use haltwise_report::words;
 use haltwise_serve::{
     Mqtt, OnAlarm, Options, Retention, Role, RuleToServe, ServerLog, Settings, Tokens, WatchOptions,
@@ -267,7 +267,7 @@ impl WatchArgs {
 
 /// A rule, served at the name of its file.
 pub(crate) fn served(path: &Path, log: &ServerLog) -> anyhow::Result<RuleToServe> {
-    let rule = read_rule(path)?;
+    let (rule, text) = read_rule_text(path)?;
     if Watch::of(&rule, Delta::default()).is_none() {
         log.warn(&format!(
             "{}: nothing is watched, and no alarm will come: {}",
@@ -285,7 +285,7 @@ pub(crate) fn served(path: &Path, log: &ServerLog) -> anyhow::Result<RuleToServe
             show::file(path)
         );
     }
-    Ok(RuleToServe::new(&name, rule, show::read_text(path)?))
+    Ok(RuleToServe::new(&name, rule, text))
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::serving::{Server, done, folder, load, stream};
 use common::{haltwise, ran};
+use haltwise_io::{ModelTexts, RULE_IN_MODEL, with_model_texts};
 use serde_json::{Value, json};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -47,6 +48,24 @@ fn streams_are_answered_as_by_decide() {
     assert!(metrics.contains("# TYPE haltwise_e_value gauge"));
     let openapi = server.get("/openapi.json").json();
     assert!(openapi["paths"]["/{name}/streams"]["post"].is_object());
+}
+
+#[test]
+fn a_rule_in_a_model_file_is_served_and_monitored_as_in_a_file_of_its_own() {
+    let folder = folder();
+    let path = folder.path();
+    let rule = std::fs::read_to_string(path.join("rule.json")).unwrap();
+    let texts = ModelTexts::from([(RULE_IN_MODEL.to_owned(), rule.clone())]);
+    let file = with_model_texts(b"\x02\0\0\0\0\0\0\0{}", texts).unwrap();
+    std::fs::write(path.join("early.safetensors"), &file).unwrap();
+    let server = Server::start(path, "early.safetensors --store store --audit 1");
+    assert_eq!(server.get("/early/rule").body, rule);
+    server.post("/early/streams", &stream("a", 1, 1));
+    server.stop();
+    std::fs::write(path.join("early.json"), rule).unwrap();
+    let of_model = done(path, "monitor early.safetensors store --json");
+    assert!(of_model.contains("\"audits\": 1"), "{of_model}");
+    assert_eq!(done(path, "monitor early.json store --json"), of_model);
 }
 
 #[test]

@@ -29,7 +29,9 @@ pub use memory::MEMORY;
 pub use model_file::{ModelTexts, model_texts, read_model_texts, with_model_texts};
 pub use npz::{Integers, read_integers};
 pub use proposal_file::{read_proposal, write_proposal};
-pub use rule_file::{RULE_IN_MODEL, parse_rule, read_rule, rule_json, write_rule};
+pub use rule_file::{
+    RULE_IN_MODEL, parse_rule, parse_rule_text, read_rule, read_rule_text, rule_json, write_rule,
+};
 pub use stretches::in_stretches;
 pub use traces::{
     CLASSIFIER, Columns, Format, Layout, Snapshot, Take, TraceWriter, Visit, WriteOptions,

@@ -8,7 +8,10 @@ use std::path::Path;
 
 use haltwise::simulate::{Atom, Process};
 use haltwise::{Ask, Inputs, Method, Plan, Rule};
-use haltwise_io::{RULE_IN_MODEL, parse_rule, read_rule, rule_json, with_model_texts, write_rule};
+use haltwise_io::{
+    RULE_IN_MODEL, parse_rule, parse_rule_text, read_rule, read_rule_text, rule_json,
+    with_model_texts, write_rule,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -45,6 +48,12 @@ fn a_rule_is_read_out_of_a_model_file() {
     std::fs::write(&path, with_model_texts(model, texts.into()).unwrap()).unwrap();
     assert_eq!(read_rule(&path).unwrap(), rule);
     assert_eq!(parse_rule(&std::fs::read(&path).unwrap()).unwrap(), rule);
+    let with_text = (rule.clone(), rule_json(&rule).unwrap());
+    assert_eq!(read_rule_text(&path).unwrap(), with_text);
+    assert_eq!(
+        parse_rule_text(&std::fs::read(&path).unwrap()).unwrap(),
+        with_text
+    );
     // A rule that was changed there is refused, as in a file of its own.
     let text = rule_json(&rule)
         .unwrap()

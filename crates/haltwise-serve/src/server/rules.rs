@@ -112,10 +112,7 @@ pub(super) async fn renew(
     let body = BodyPieces::of(request, &rules.unfinished);
     let body = body.whole(MOST_RULE).await?;
     // To read a rule is to audit it, which takes a while.
-    let parsed = off_thread(move || {
-        let json = String::from_utf8_lossy(&body.bytes).into_owned();
-        haltwise_io::parse_rule(&body.bytes).map(|rule| (rule, json))
-    });
+    let parsed = off_thread(move || haltwise_io::parse_rule_text(&body.bytes));
     let (parsed, json) = parsed.await?.map_err(|e| {
         let error = format!("the rule cannot be read: {e}");
         problem(
