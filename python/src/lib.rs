@@ -15,6 +15,7 @@ mod monitor;
 mod prefix;
 mod report;
 mod rule;
+mod series;
 mod stream;
 mod thoughts;
 mod votes;

@@ -2,43 +2,18 @@
 
 use std::path::PathBuf;
 
-use haltwise_lstm::{Device, Epoch, Error, Labelled, Scores, Series, TrainOptions, Trainer};
-use numpy::{
-    IntoPyArray, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray3,
-    PyUntypedArrayMethods,
-};
+use haltwise_lstm::{Device, Epoch, Error, Labelled, Scores, TrainOptions, Trainer};
+use numpy::{IntoPyArray, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::failure::{Failure, check_signals, os_error, value_error};
+use crate::series::PaddedSeries;
 
 /// A trained network.
 #[pyclass(module = "haltwise._core", frozen, eq)]
 #[derive(PartialEq)]
 pub(crate) struct Model(haltwise_lstm::Model);
-
-/// Sequences as the network reads them, (n, steps, features) and padded.
-#[derive(FromPyObject)]
-struct Sequences<'py> {
-    values: PyReadonlyArray3<'py, f32>,
-    lengths: Option<PyReadonlyArray1<'py, u32>>,
-}
-
-impl Sequences<'_> {
-    fn series(&self) -> PyResult<Series<'_>> {
-        let shape = self.values.shape();
-        let (steps, features) = (shape[1], shape[2]);
-        let values = self.values.as_slice().map_err(value_error)?;
-        match &self.lengths {
-            None => Series::new(values, steps, features),
-            Some(lengths) => {
-                let lengths = lengths.as_slice().map_err(value_error)?;
-                Series::with_lengths(values, steps, features, lengths)
-            }
-        }
-        .map_err(value_error)
-    }
-}
 
 #[pymethods]
 impl Model {
@@ -47,7 +22,7 @@ impl Model {
     #[staticmethod]
     fn train(
         py: Python<'_>,
-        sequences: Sequences<'_>,
+        sequences: PaddedSeries<'_>,
         labels: PyReadonlyArray1<'_, u32>,
         classes: Vec<String>,
         options: &str,
@@ -75,7 +50,7 @@ impl Model {
     fn score<'py>(
         &self,
         py: Python<'py>,
-        sequences: Sequences<'py>,
+        sequences: PaddedSeries<'py>,
         device: &str,
     ) -> PyResult<Bound<'py, PyDict>> {
         let device: Device = device.parse().map_err(value_error)?;

@@ -9,44 +9,19 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use haltwise_io::{read_model_texts, with_model_texts, write_whole};
-use haltwise_prefix::{Answers, Checkpoints, Error, FitOptions, Fitted, Progress, Series, fit};
-use numpy::{
-    IntoPyArray, PyArray1, PyArray3, PyArrayMethods, PyReadonlyArray1, PyReadonlyArray3,
-    PyUntypedArrayMethods,
-};
+use haltwise_prefix::{Answers, Checkpoints, Error, FitOptions, Fitted, Progress, fit};
+use numpy::{IntoPyArray, PyArray1, PyArray3, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::ops::ControlFlow;
 
 use crate::failure::{Failure, check_signals, os_error, unread, unwritten, value_error};
+use crate::series::PaddedSeries;
 
 /// A fitted prefix classifier.
 #[pyclass(module = "haltwise._core", frozen, eq)]
 #[derive(PartialEq)]
 pub(crate) struct PrefixModel(haltwise_prefix::Model);
-
-/// Series, (n, points, channels) and padded.
-#[derive(FromPyObject)]
-struct Padded<'py> {
-    values: PyReadonlyArray3<'py, f32>,
-    lengths: Option<PyReadonlyArray1<'py, u32>>,
-}
-
-impl Padded<'_> {
-    fn series(&self) -> PyResult<Series<'_>> {
-        let shape = self.values.shape();
-        let (points, channels) = (shape[1], shape[2]);
-        let values = self.values.as_slice().map_err(value_error)?;
-        match &self.lengths {
-            None => Series::new(values, points, channels),
-            Some(lengths) => {
-                let lengths = lengths.as_slice().map_err(value_error)?;
-                Series::with_lengths(values, points, channels, lengths)
-            }
-        }
-        .map_err(value_error)
-    }
-}
 
 /// A number of checkpoints, or the checkpoints.
 #[derive(FromPyObject)]
@@ -64,7 +39,7 @@ impl PrefixModel {
     #[allow(clippy::too_many_arguments)]
     fn fit<'py>(
         py: Python<'py>,
-        series: Padded<'py>,
+        series: PaddedSeries<'py>,
         labels: PyReadonlyArray1<'py, u32>,
         classes: Vec<String>,
         checkpoints: Wanted,
@@ -113,7 +88,7 @@ impl PrefixModel {
     fn answers<'py>(
         &self,
         py: Python<'py>,
-        series: Padded<'py>,
+        series: PaddedSeries<'py>,
         threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyDict>> {
         let data = series.series()?;

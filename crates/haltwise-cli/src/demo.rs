@@ -11,7 +11,7 @@ use haltwise::{Ask, Inputs, Method};
 use haltwise_io::series::{self, SeriesSet, split};
 use haltwise_io::{Files, write_rule};
 use haltwise_lstm::{Device, Labelled, Model, TrainOptions, Trainer};
-use haltwise_paper::classifier::{network_series, write_traces};
+use haltwise_paper::classifier::{series_of, write_traces};
 use haltwise_report::{Compared, Context, report_comparison};
 
 use crate::plan::plan;
@@ -147,7 +147,7 @@ fn trained(set: &SeriesSet, seed: u64) -> anyhow::Result<Model> {
         ..TrainOptions::default()
     };
     let patience = options.patience;
-    let data = Labelled::new(network_series(set)?, set.labels())?;
+    let data = Labelled::new(series_of(set)?, set.labels())?;
     let mut trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
     train::fit(&mut trainer, &AtomicBool::new(false), None, false, patience)
 }

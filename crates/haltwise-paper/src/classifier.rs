@@ -9,9 +9,10 @@ use std::path::Path;
 use haltwise_io::read_model_texts;
 use haltwise_io::series::SeriesSet;
 use haltwise_lstm::Device;
+use haltwise_series::Series;
 
-pub use network::{network_series, write_traces};
-pub use prefix::{prefix_series, write_out_of_sample};
+pub use network::write_traces;
+pub use prefix::write_out_of_sample;
 
 /// A trained classifier of either kind.
 #[derive(Debug)]
@@ -20,6 +21,11 @@ pub enum Model {
     Network(Box<haltwise_lstm::Model>),
     /// The prefix classifier. Its steps are checkpoints.
     Prefix(haltwise_prefix::Model),
+}
+
+/// A set as the classifiers read it: series after series, none of them padded.
+pub fn series_of(set: &SeriesSet) -> Result<Series<'_>, haltwise_series::Error> {
+    Series::packed(set.values(), set.starts(), set.features())
 }
 
 /// What came of scoring.
@@ -90,12 +96,12 @@ impl Model {
     pub fn seen_share(&self, set: &SeriesSet) -> anyhow::Result<Option<f64>> {
         Ok(match self {
             Self::Network(model) => {
-                let series = network_series(set)?;
+                let series = series_of(set)?;
                 model
                     .training()
                     .and_then(|training| training.seen_share(&series))
             }
-            Self::Prefix(model) => model.training().seen_share(&prefix_series(set)?),
+            Self::Prefix(model) => model.training().seen_share(&series_of(set)?),
         })
     }
 

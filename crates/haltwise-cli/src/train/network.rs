@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use haltwise_io::series::SeriesSet;
 use haltwise_lstm::{Device, Epoch, Error, Labelled, Model, TrainOptions, Trainer};
-use haltwise_paper::classifier::network_series;
+use haltwise_paper::classifier::series_of;
 use indicatif::ProgressBar;
 
 use super::Args;
@@ -90,7 +90,7 @@ impl NetworkArgs {
 pub(super) fn run(args: &Args, set: &SeriesSet, stop: &Arc<Stop>) -> anyhow::Result<ExitCode> {
     let options = args.network.training(args.seed);
     let patience = options.patience;
-    let data = Labelled::new(network_series(set)?, set.labels())?;
+    let data = Labelled::new(series_of(set)?, set.labels())?;
     let trainer = Trainer::new(data, None, set.classes().to_vec(), options)?;
     args.dataset.check_work(set, trainer.working_memory())?;
     let mut trainer = trainer.on(args.network.device.unwrap_or_default())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use haltwise_io::series::SeriesSet;
-use haltwise_paper::classifier::{prefix_series, write_out_of_sample};
+use haltwise_paper::classifier::{series_of, write_out_of_sample};
 use haltwise_prefix::{Checkpoints, Error, FitOptions, Fitted, Model, Progress};
 
 use super::Args;
@@ -62,7 +62,7 @@ pub(super) fn run(
         seed: args.seed,
         ..FitOptions::default()
     };
-    let series = prefix_series(set)?;
+    let series = series_of(set)?;
     let (classes, channels) = (set.classes().len(), set.features());
     let bytes = haltwise_prefix::working_memory(set.len(), set.t_max(), channels, classes);
     args.dataset.check_work(set, bytes as u64)?;

@@ -6,14 +6,9 @@ use std::path::Path;
 use haltwise::Sequence;
 use haltwise_io::series::SeriesSet;
 use haltwise_io::{TraceWriter, WriteOptions};
-use haltwise_lstm::{Device, Model, Scores, Series};
+use haltwise_lstm::{Device, Model, Scores};
 
-use super::Written;
-
-/// A set as the network reads it: sequence after sequence, none of them padded.
-pub fn network_series(set: &SeriesSet) -> haltwise_lstm::Result<Series<'_>> {
-    Series::packed(set.values(), set.starts(), set.features())
-}
+use super::{Written, series_of};
 
 /// Writes one trace per sequence. `done` is told how many sequences were scored since it was told last.
 pub fn write_traces(
@@ -35,7 +30,7 @@ pub fn write_traces(
     };
     let mut writer = TraceWriter::create(output, options)?;
     let mut right = 0;
-    let mut stream = model.score_on(network_series(set)?, device)?;
+    let mut stream = model.score_on(series_of(set)?, device)?;
     let gpu = stream.gpu().map(String::from);
     for scores in stream.by_ref() {
         let scores = scores?;

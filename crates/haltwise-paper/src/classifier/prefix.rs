@@ -7,12 +7,9 @@ use haltwise::Sequence;
 use haltwise::traces::About;
 use haltwise_io::series::SeriesSet;
 use haltwise_io::{Columns, Format, TraceWriter, WriteOptions};
-use haltwise_prefix::{Answers, Fitted, Model, Series};
+use haltwise_prefix::{Answers, Fitted, Model};
 
-/// A set as the prefix classifier reads it.
-pub fn prefix_series(set: &SeriesSet) -> haltwise_prefix::Result<Series<'_>> {
-    Series::packed(set.values(), set.starts(), set.features())
-}
+use super::series_of;
 
 /// The column with the time points that each step reads.
 const COST: &str = "cost";
@@ -43,7 +40,7 @@ pub(super) fn write_answers(
             set.steps(short)
         );
     }
-    let series = prefix_series(set)?;
+    let series = series_of(set)?;
     let mut traces = Traces::create(model, set, places, output, with_probs)?;
     let each = model.checkpoints().len() * model.classes().len() * size_of::<f32>();
     let rows = (BLOCK / each).max(1);

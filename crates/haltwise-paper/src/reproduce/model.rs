@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use super::sources::{self, Dataset, TracesFrom};
 use super::splits::Splits;
 use super::{Event, Listener, Options, cache};
-use crate::classifier::{network_series, write_traces};
+use crate::classifier::{series_of, write_traces};
 use crate::datasets::TISELAC_PART;
 
 /// How often the state of a training is saved: what an interruption may cost.
@@ -342,11 +342,8 @@ fn trained(
     let state = options.output.join(state);
     let (train, validation) = (set.select(&rows.train), set.select(&rows.validation));
     let trainer = Trainer::new(
-        Labelled::new(network_series(&train)?, train.labels())?,
-        Some(Labelled::new(
-            network_series(&validation)?,
-            validation.labels(),
-        )?),
+        Labelled::new(series_of(&train)?, train.labels())?,
+        Some(Labelled::new(series_of(&validation)?, validation.labels())?),
         set.classes().to_vec(),
         train_options(options, name),
     )?;
