@@ -15,7 +15,7 @@ def figure(field: Field, shown: dict[str, tuple[str, str]], strong: tuple[str, .
     """Accuracy against earliness. `shown` gives each method's name and colour; lines of `strong`
     methods are thick."""
     down = -(-len(field.sets) // ACROSS)
-    width, height = ACROSS * WIDTH + 20, down * HEIGHT + 60
+    width, height = ACROSS * WIDTH + 20, down * HEIGHT + 75
     title = "Accuracy against the share of a series that is read (upper left is better)"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -23,13 +23,12 @@ def figure(field: Field, shown: dict[str, tuple[str, str]], strong: tuple[str, .
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         f'<text x="10" y="16" font-size="12">{title}</text>',
     ]
-    x = 10
-    for name, colour in shown.values():
-        parts.append(f'<circle cx="{x + 4}" cy="29" r="3" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 10}" y="32">{name}</text>')
-        x += 22 + round(4.6 * len(name))
+    for i, (name, colour) in enumerate(shown.values()):
+        x, y = 10 + i % 4 * (width // 4), 32 + i // 4 * 14
+        parts.append(f'<circle cx="{x + 4}" cy="{y - 3}" r="3" fill="{colour}"/>')
+        parts.append(f'<text x="{x + 10}" y="{y}">{name}</text>')
     for i, name in enumerate(field.sets):
-        left, top = 10 + i % ACROSS * WIDTH, 44 + i // ACROSS * HEIGHT
+        left, top = 10 + i % ACROSS * WIDTH, 59 + i // ACROSS * HEIGHT
         parts += panel(field, name, shown, strong, left, top)
     return "\n".join([*parts, "</svg>", ""])
 
