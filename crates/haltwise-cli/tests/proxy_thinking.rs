@@ -166,6 +166,29 @@ fn a_thought_is_streamed_as_it_comes() {
 }
 
 #[test]
+fn events_may_be_cut_anywhere_and_have_comments_between_them() {
+    let folder = rules();
+    let server = Server::start("vllm", |_, request| {
+        if request.body["stream"] != true {
+            return thinks(request);
+        }
+        let events = common::thinker::pieces(&thinks(request)).concat();
+        let events = format!(": hello\n\n{events}").replace('\n', "\r\n");
+        let parts: Vec<String> = events
+            .as_bytes()
+            .chunks(7)
+            .map(|part| String::from_utf8(part.to_vec()).unwrap())
+            .collect();
+        Response::Pieces(Box::new(parts.into_iter()))
+    });
+    let cut = Proxy::start(folder.path(), "right.json", &server.url, &[]);
+    let server = thinker("vllm");
+    let whole = Proxy::start(folder.path(), "right.json", &server.url, &[]);
+    let reply = |proxy: &Proxy| parsed(&proxy.chat(&question(2)).2);
+    assert_eq!(reply(&cut), reply(&whole));
+}
+
+#[test]
 fn what_the_promise_is_not_about_is_passed_on_without_probes() {
     let folder = rules();
     let server = Server::start("vllm", |_, request| match request.path.as_str() {
@@ -365,5 +388,39 @@ fn an_audited_request_is_answered_first_and_thought_about_to_the_end_after() {
     assert_eq!(
         (&verdict["audits"], &verdict["alarm"]),
         (&json!(10), &json!(false))
+    );
+}
+
+#[test]
+fn on_alarm_thoughts_go_to_their_ends() {
+    let folder = rules();
+    // The answer changes in the last words of the thought.
+    let server = Server::start("vllm", |_, request| {
+        let prompt = request.prompt();
+        let words = prompt
+            .split_whitespace()
+            .filter(|word| word.starts_with('w'))
+            .count() as u64;
+        if words < length(4) || !prompt.ends_with("\\boxed{") {
+            return thinks(request);
+        }
+        Response::ok(json!({
+            "choices": [{"text": "50}", "finish_reason": "stop"}],
+            "usage": {"completion_tokens": 3},
+        }))
+    });
+    let watched = ["--store", "store", "--audit", "1"];
+    let proxy = Proxy::start(folder.path(), "free.json", &server.url, &watched);
+    let said = || parsed(&proxy.chat(&question(0)).2)["haltwise"].take();
+    let mut asked = 0;
+    while parsed(&proxy.ask("GET", "/free/status", "").2)["alarm"] != true {
+        said();
+        asked += 1;
+        assert!(asked < 200, "no alarm");
+    }
+    let said = said();
+    assert_eq!(
+        (&said["thought_tokens"], &said["reason"], &said["answer"]),
+        (&json!(length(4)), &json!("end"), &json!("50"))
     );
 }
