@@ -370,6 +370,26 @@ fn probes_that_say_all_they_may_add_less_than_a_twentieth_to_a_long_thought() {
 }
 
 #[test]
+fn more_probes_than_can_be_counted_are_refused_before_anything_is_asked() {
+    let folder = folder(1, false);
+    let server = thinker("vllm");
+    let args = [
+        "think",
+        "q.jsonl",
+        "--server",
+        &server.url,
+        "-o",
+        "t.parquet",
+    ];
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(args)
+        .args(["--every", "3"]));
+    run.complains("more than 4096 probes; give a larger --every");
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
 fn several_thoughts_about_a_question_are_one_unit() {
     let folder = folder(200, true);
     let run = think(&folder, &thinker("vllm"), "t.parquet", &["--samples", "3"]);

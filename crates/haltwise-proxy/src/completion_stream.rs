@@ -54,14 +54,14 @@ impl<'p> CompletionStream<'p> {
                 if data == b"[DONE]" {
                     return Ok(None);
                 }
-                let event: Value = serde_json::from_slice(data).map_err(|_| nonsense())?;
+                let event: Value = serde_json::from_slice(data).map_err(|_| Failure::nonsense())?;
                 return match event.get("error") {
                     None => Ok(Some(event)),
-                    Some(_) => Err(nonsense()),
+                    Some(_) => Err(Failure::nonsense()),
                 };
             }
             if self.rest.len() > LONGEST_EVENT {
-                return Err(nonsense());
+                return Err(Failure::nonsense());
             }
             let next = timeout(self.proxy.timeout, self.answer.next()).await;
             match next.unwrap_or_else(|_| Err(late(self.proxy)))? {
@@ -73,11 +73,4 @@ impl<'p> CompletionStream<'p> {
             }
         }
     }
-}
-
-fn nonsense() -> Failure {
-    Failure::new(
-        Cause::Nonsense,
-        "the model's server answered with something that is no completion",
-    )
 }

@@ -13,7 +13,6 @@ use tokio::time::timeout;
 
 use crate::body::PartedBody;
 use crate::completion_stream::{self, CompletionStream};
-use crate::outcome::Cause;
 use crate::reported_request::{NO_ANSWER, broken};
 use crate::server::{Proxy, late};
 use crate::thought_reply::ThoughtReply;
@@ -200,7 +199,7 @@ impl OpenThought {
         request["max_tokens"] = sampling.max_tokens.into();
         let said = post(asked, completion_stream::PATH, &request).await?;
         let choice = &said["choices"][0];
-        let text = choice["text"].as_str().ok_or_else(nonsense)?;
+        let text = choice["text"].as_str().ok_or_else(Failure::nonsense)?;
         let is_cut = choice["finish_reason"] == "length";
         let tokens = said["usage"]["completion_tokens"].as_u64().unwrap_or(0);
         self.probe_tokens = self.probe_tokens.saturating_add(tokens);
@@ -315,7 +314,9 @@ async fn complete(
                 ..Completed::default()
             });
         }
-        patience.bear(failure.unwrap_or_else(nonsense)).await?;
+        patience
+            .bear(failure.unwrap_or_else(Failure::nonsense))
+            .await?;
     }
 }
 
@@ -326,7 +327,12 @@ async fn chat_prompt(asked: Asked<'_>) -> Result<String, Failure> {
         let made = post_body(asked, "/apply-template", &asked.request.vote(0)).await?;
         return text_of(&made, &["prompt"]);
     }
-    let tokens = |answer: &Value| answer["tokens"].as_array().cloned().ok_or_else(nonsense);
+    let tokens = |answer: &Value| {
+        answer["tokens"]
+            .as_array()
+            .cloned()
+            .ok_or_else(Failure::nonsense)
+    };
     let all = tokens(&post_body(asked, "/tokenize", &asked.request.vote(0)).await?)?;
     let model = asked.request.model.as_str();
     // The server puts the tokens that begin every text before the prompt once more.
@@ -350,7 +356,7 @@ async fn chat_prompt(asked: Asked<'_>) -> Result<String, Failure> {
 
 fn text_of(answer: &Value, names: &[&str]) -> Result<String, Failure> {
     let text = names.iter().find_map(|name| answer[*name].as_str());
-    text.map(str::to_owned).ok_or_else(nonsense)
+    text.map(str::to_owned).ok_or_else(Failure::nonsense)
 }
 
 async fn post(asked: Asked<'_>, path: &str, request: &Value) -> Result<Value, Failure> {
@@ -361,12 +367,5 @@ async fn post_body(asked: Asked<'_>, path: &str, body: &PartedBody) -> Result<Va
     let Asked { proxy, headers, .. } = asked;
     let posted = timeout(proxy.timeout, proxy.upstream.post(path, headers, body)).await;
     let answer = posted.unwrap_or_else(|_| Err(late(proxy)))?;
-    serde_json::from_slice(&answer).map_err(|_| nonsense())
-}
-
-fn nonsense() -> Failure {
-    Failure::new(
-        Cause::Nonsense,
-        "the model's server answered with something that is no completion",
-    )
+    serde_json::from_slice(&answer).map_err(|_| Failure::nonsense())
 }

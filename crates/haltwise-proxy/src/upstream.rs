@@ -76,6 +76,12 @@ impl Failure {
         }
     }
 
+    /// The server's answer is no completion.
+    pub(crate) fn nonsense() -> Self {
+        let problem = "the model's server answered with something that is no completion";
+        Self::new(Cause::Nonsense, problem)
+    }
+
     /// What the client is told: of our own failures in the words that clients of OpenAI know.
     pub(crate) fn body(&self) -> Bytes {
         if let Some(answer) = &self.answer {

@@ -5,7 +5,9 @@ use std::fmt;
 
 use axum::body::Bytes;
 use haltwise::Rule;
-use haltwise_llm::{Messages, OTHER_KINDS, PromptPart, PromptShape, USUAL_FIELDS};
+use haltwise_llm::{
+    Messages, NOT_FOR_THOUGHTS, OTHER_KINDS, PromptPart, PromptShape, USUAL_FIELDS,
+};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,9 +22,6 @@ const MOST_FIELDS: usize = 256;
 
 /// The most bytes of fields that go into each step of a thought: to parse them takes memory.
 const MOST_OF_OTHERS: usize = 64 << 10;
-
-/// Fields that cannot be kept while the model thinks: they are about the answer, or end the thought.
-const NOT_FOR_THOUGHTS: [&str; 2] = ["response_format", "stop"];
 
 /// A request that is voted on.
 #[derive(Debug)]

@@ -264,12 +264,7 @@ fn parsed(body: &Bytes) -> Result<Value, Failure> {
     let completion: Option<Value> = serde_json::from_slice(body).ok();
     completion
         .filter(|completion| completion["choices"][0]["message"].is_object())
-        .ok_or_else(|| {
-            Failure::new(
-                Cause::Nonsense,
-                "the model's server answered with something that is no completion",
-            )
-        })
+        .ok_or_else(Failure::nonsense)
 }
 
 pub(crate) fn internal(error: impl std::fmt::Display) -> Failure {
