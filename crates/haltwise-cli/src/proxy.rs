@@ -1,5 +1,5 @@
 //! `haltwise proxy`: a server before a language model that samples as many votes as
-//! a rule needs.
+//! a rule needs, or ends the model's thoughts by a rule.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use haltwise_proxy::{Key, Options, Proxy, Totals, for_votes};
+use haltwise_proxy::{Key, Options, Proxy, Totals, for_answers};
 use haltwise_serve::ServedRules;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -28,7 +28,7 @@ const OTHER_FILES: usize = 8;
 /// request through, and idle.
 const TO_SERVER: usize = 3;
 
-/// Stand before a language model's server, and sample as many votes as a rule needs
+/// Stand before a language model's server, and sample or think as much as a rule needs
 ///
 /// Clients of OpenAI's API change only their base URL. For each request for a chat completion,
 /// the proxy samples as many votes as the rule asks for. The reply is a completion with the
@@ -36,7 +36,14 @@ const TO_SERVER: usize = 3;
 ///
 ///   "haltwise": {"votes": 3, "of": 13, "agreement": 1.0, "saved_tokens": 2310, …}
 ///
-/// Requests with "stream" get that completion as a stream. The proxy passes on unchanged all
+/// Requests with "stream" get that completion as a stream.
+///
+/// With a rule for thoughts, the proxy streams the thought through as it comes, probes it after each
+/// step, and ends it when the rule says so. The answer follows, and
+///
+///   "haltwise": {"thought_tokens": 1024, "probe_tokens": 33, "reason": "threshold", …}
+///
+/// The proxy passes on unchanged all
 /// requests for another model, with tools or for several choices, and everything else under /v1.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
@@ -44,11 +51,12 @@ const TO_SERVER: usize = 3;
 Example:
   haltwise proxy --rule rule.json --server http://localhost:8000 --listen 127.0.0.1:8088
 
-`calibrate` makes the rule from traces of `vote`. The proxy samples votes at the rule's
+`calibrate` makes the rule from traces of `vote` or `think`. The proxy samples at the rule's
 temperature, whatever a request says. The promise covers prompts like those of the traces. The proxy
 passes a request with other messages, other words around the question or other fields on as it is,
-without votes: \"promised\" is false, and \"reason\" says what differs. `vote --requests` calibrates for
-what clients send. A client that sends \"x-haltwise: off\" gets no votes.
+without votes or probes: \"promised\" is false, and \"reason\" says what differs. `vote --requests` and
+`think --requests` calibrate for what clients send. A client that sends \"x-haltwise: off\" gets no votes
+or probes.
 
 With --store, the proxy audits a share of the requests: it answers when the rule halts, and
 votes on in the background. Their replies have an \"audit\" in \"haltwise\". If the rule is about
@@ -138,7 +146,7 @@ pub(crate) struct Args {
 enum Unpromised {
     /// Pass them on as they are, without votes
     Pass,
-    /// Vote on them all the same
+    /// Vote on them, or end their thoughts, all the same
     Vote,
 }
 
@@ -230,7 +238,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         path: args.rule.clone(),
         json: served.json.clone(),
     };
-    let served = for_votes(served).with_context(|| file.clone())?;
+    let served = for_answers(served).with_context(|| file.clone())?;
     let store = args.store.as_deref();
     let mut watching = args
         .watch
@@ -283,14 +291,24 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn describe(totals: Totals) -> String {
-    let mut text = format!(
-        "{} voted on by {} of {} votes; {} generated, about {} saved",
-        count(totals.requests, "request", "requests"),
-        number(totals.votes),
-        number(totals.of),
-        count(totals.tokens, "token", "tokens"),
-        number(totals.saved_tokens),
-    );
+    let requests = count(totals.requests, "request", "requests");
+    let tokens = |n| count(n, "token", "tokens");
+    let mut text = if totals.thought_tokens > 0 {
+        format!(
+            "{requests} thought about; {} of thought, {} of probes; {} generated",
+            tokens(totals.thought_tokens),
+            number(totals.probe_tokens),
+            tokens(totals.tokens),
+        )
+    } else {
+        format!(
+            "{requests} voted on by {} of {} votes; {} generated, about {} saved",
+            number(totals.votes),
+            number(totals.of),
+            tokens(totals.tokens),
+            number(totals.saved_tokens),
+        )
+    };
     if totals.audits > 0 {
         text += &format!(
             "; {} took {} more",

@@ -307,14 +307,14 @@ fn a_real_model_votes_is_killed_goes_on_and_is_calibrated_without_labels() {
     assert_eq!(answers.len(), 4);
     assert!(answers.iter().any(|a| a["votes"].as_u64() < Some(4)));
     #[cfg(feature = "proxy")]
-    openai_sees_one_server(url, folder.path());
+    openai_gets_two_votes(url, folder.path());
 }
 
 const THINK: [&str; 15] = [
     "think",
     "sums.jsonl",
     "--every",
-    "16",
+    "8",
     "--max-tokens",
     "64",
     "--probe-tokens",
@@ -386,14 +386,10 @@ fn a_real_model_thinks_is_killed_goes_on_and_is_ended_by_a_rule() {
         .args(["-o", "rule.json"])
         .assert()
         .success();
-    // The rule ends a thought at its first step, whatever its answer is.
-    let path = folder.path().join("rule.json");
-    let mut rule: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let steps = rule["thresholds"].as_array().unwrap().len();
-    rule["thresholds"] = vec![json!(0.0); steps].into();
-    fs::write(&path, rule.to_string()).unwrap();
+    // It ends a thought at its first step, whatever its answer is.
+    with_thresholds(folder.path(), "live.json", |_| Some(0.0));
     let before = generated(url);
-    let live = "think sums.jsonl --rule rule.json --concurrency 1 --server";
+    let live = "think sums.jsonl --rule live.json --concurrency 1 --server";
     let run = ran(haltwise()
         .current_dir(&folder)
         .args(live.split(' '))
@@ -404,11 +400,23 @@ fn a_real_model_thinks_is_killed_goes_on_and_is_ended_by_a_rule() {
     assert_eq!((answers.len(), here), (4, generated(url) - before));
     assert!(2 * here < sum(&said), "{here} of {}", sum(&said));
     assert!(answers.iter().all(|a| a["reason"] == "threshold"));
+    #[cfg(feature = "proxy")]
+    openai_gets_one_step_of_thought(url, folder.path());
 }
 
-/// OpenAI's own client, through the proxy, before the real server.
+/// Writes the rule of the folder with other thresholds.
+fn with_thresholds(folder: &Path, name: &str, threshold: impl Fn(usize) -> Option<f32>) {
+    let rule = fs::read(folder.join("rule.json")).unwrap();
+    let mut rule: Value = serde_json::from_slice(&rule).unwrap();
+    let steps = rule["thresholds"].as_array().unwrap().len();
+    rule["thresholds"] = (0..steps).map(threshold).collect();
+    fs::write(folder.join(name), rule.to_string()).unwrap();
+}
+
+/// What OpenAI's own client sees through the proxy before the real server; `None`, said aloud,
+/// where it is not installed. The rule promises nothing.
 #[cfg(feature = "proxy")]
-fn openai_sees_one_server(url: &str, folder: &Path) {
+fn openai_through_the_proxy(url: &str, folder: &Path, question: &str) -> Option<Value> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openai/bin/python");
     let python = std::env::var_os("HALTWISE_OPENAI_PYTHON").map_or(default, PathBuf::from);
     if !python.is_file() {
@@ -418,46 +426,64 @@ fn openai_sees_one_server(url: &str, folder: &Path) {
         );
         let required = std::env::var_os("HALTWISE_REQUIRE_LLAMA").is_some();
         assert!(!required, "OpenAI's client is required and not installed");
-        return;
+        return None;
     }
-    // Two votes, whatever they are.
-    let path = folder.join("rule.json");
-    let mut rule: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    rule["thresholds"] = json!([null, 0.0, null, null]);
-    fs::write(&path, rule.to_string()).unwrap();
-    let mut proxy = Command::new(assert_cmd::cargo::cargo_bin!("haltwise"))
-        .current_dir(folder)
-        .args(["proxy", "--rule", "rule.json", "--server", url])
-        .args(["--listen", "127.0.0.1:0", "--unpromised", "vote"])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(proxy.stderr.take().unwrap()).lines();
-    let address = lines.find_map(|line| {
-        let line = line.ok()?;
-        line.strip_prefix("Listening on ").map(str::to_owned)
-    });
+    let unpromised = ["--unpromised", "vote"];
+    let proxy = common::proxy::Proxy::start(folder, "live.json", url, &unpromised);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openai_client.py");
     let output = Command::new(python)
         .arg(script)
-        .arg(address.unwrap())
+        .arg(format!("http://{}", proxy.address))
+        .arg(question)
         .output()
         .unwrap();
-    proxy.kill().unwrap();
-    proxy.wait().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["model"], "SmolLM2-135M-Instruct");
+    assert!(!said["text"].as_str().unwrap().is_empty());
+    assert!(!said["streamed"].as_str().unwrap().is_empty());
+    assert!(said["completion_tokens"].as_u64() > Some(1));
+    assert!(said["streamed_tokens"].as_u64() > Some(1));
+    assert!(["stop", "length"].contains(&said["finish"].as_str().unwrap()));
+    Some(said)
+}
+
+/// Two votes, whatever they are.
+#[cfg(feature = "proxy")]
+fn openai_gets_two_votes(url: &str, folder: &Path) {
+    with_thresholds(folder, "live.json", |t| (t == 1).then_some(0.0));
+    let question = "What is 2 + 3? Answer with the number alone.";
+    let Some(said) = openai_through_the_proxy(url, folder, question) else {
+        return;
+    };
     for name in ["haltwise", "streamed_haltwise"] {
         assert_eq!(
             (&said[name]["votes"], &said[name]["of"]),
             (&json!(2), &json!(4))
         );
     }
-    assert!(!said["text"].as_str().unwrap().is_empty());
-    assert!(!said["streamed"].as_str().unwrap().is_empty());
-    assert!(said["completion_tokens"].as_u64() > Some(1));
-    assert!(said["streamed_tokens"].as_u64() > Some(1));
-    assert!(["stop", "length"].contains(&said["finish"].as_str().unwrap()));
+}
+
+/// One step of thought, whatever its answer is.
+#[cfg(feature = "proxy")]
+fn openai_gets_one_step_of_thought(url: &str, folder: &Path) {
+    let before = generated(url);
+    let question = "What is 2 + 3? Explain every step at length.";
+    let Some(said) = openai_through_the_proxy(url, folder, question) else {
+        return;
+    };
+    for (name, thought) in [
+        ("haltwise", "thought"),
+        ("streamed_haltwise", "streamed_thought"),
+    ] {
+        assert_eq!(
+            (&said[name]["thought_tokens"], &said[name]["reason"]),
+            (&json!(8), &json!("threshold"))
+        );
+        assert!(!said[thought].as_str().unwrap().is_empty());
+    }
+    let sum =
+        said["completion_tokens"].as_u64().unwrap() + said["streamed_tokens"].as_u64().unwrap();
+    assert_eq!(sum, generated(url) - before);
 }

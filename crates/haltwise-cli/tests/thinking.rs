@@ -340,6 +340,56 @@ fn a_thought_has_a_limit_and_marks_of_its_own() {
 }
 
 #[test]
+fn probes_that_say_all_they_may_add_less_than_a_twentieth_to_a_long_thought() {
+    let folder = folder(1, false);
+    let server = Server::start("vllm", |_, request| {
+        if request.path != "/v1/completions" {
+            return thinks(request);
+        }
+        let most = request.body["max_tokens"].as_u64().unwrap();
+        Response::ok(json!({
+            "choices": [{"text": "7 ".repeat(most as usize), "finish_reason": "length"}],
+            "usage": {"prompt_tokens": 30, "completion_tokens": most},
+        }))
+    });
+    let args = [
+        "think",
+        "q.jsonl",
+        "--server",
+        &server.url,
+        "-o",
+        "t.parquet",
+    ];
+    let more = ["--max-tokens", "8000", "--json"];
+    let said = json_of(&ran(haltwise().current_dir(&folder).args(args).args(more)));
+    assert_eq!(
+        (&said["thought_tokens"], &said["probes"]),
+        (&json!(8000), &json!(32))
+    );
+    assert!(20 * said["probe_tokens"].as_u64().unwrap() < 8000);
+}
+
+#[test]
+fn more_probes_than_can_be_counted_are_refused_before_anything_is_asked() {
+    let folder = folder(1, false);
+    let server = thinker("vllm");
+    let args = [
+        "think",
+        "q.jsonl",
+        "--server",
+        &server.url,
+        "-o",
+        "t.parquet",
+    ];
+    let run = ran(haltwise()
+        .current_dir(&folder)
+        .args(args)
+        .args(["--every", "3"]));
+    run.complains("more than 4096 probes; give a larger --every");
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[test]
 fn several_thoughts_about_a_question_are_one_unit() {
     let folder = folder(200, true);
     let run = think(&folder, &thinker("vllm"), "t.parquet", &["--samples", "3"]);

@@ -19,8 +19,8 @@ mod votes;
 
 pub use answer::Answer;
 pub use chat::{
-    ChatRequest, Messages, OTHER_KINDS, PromptDifference, PromptPart, PromptShape, USUAL_FIELDS,
-    read_requests,
+    ChatRequest, Messages, NOT_FOR_THOUGHTS, OTHER_KINDS, PromptDifference, PromptPart,
+    PromptShape, USUAL_FIELDS, read_requests,
 };
 pub use document::{Split, Unit};
 pub use error::{Error, Result};

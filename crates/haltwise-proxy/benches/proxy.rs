@@ -1,4 +1,5 @@
-//! What the proxy adds to a request of one vote, and how it fares with 200 at once.
+//! What the proxy adds to a request of one vote and to the first token of a thought, and how it fares
+//! with 200 at once.
 //!
 //! The model's server, the proxy and the client are in one process and share its cores.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
@@ -27,6 +28,21 @@ const REPLY: &str = r#"{"id": "c", "object": "chat.completion", "created": 1, "m
     "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant",
     "content": "First, there are seventeen of them, and then again as many. So \\boxed{34}."}}],
     "usage": {"prompt_tokens": 60, "completion_tokens": 30, "total_tokens": 90}}"#;
+
+/// A thought that is over with its first word.
+const THOUGHT: &str = r#"data: {"choices": [{"text": "Seventeen", "finish_reason": "stop"}]}
+
+data: [DONE]
+
+"#;
+
+/// How thoughts are probed.
+static THINKER: LazyLock<Value> = LazyLock::new(|| {
+    json!({"model": "m", "endpoint": "chat", "answer": "boxed", "messages": "user",
+            "most_messages": "1", "server": "llama.cpp b1", "every": "256",
+            "think_open": "<think>", "think_close": "</think>", "begin": "\\boxed{",
+            "probe_tokens": "12"})
+});
 
 /// How votes are cast.
 static CLASSIFIER: LazyLock<Value> = LazyLock::new(|| {
@@ -86,7 +102,13 @@ async fn model(delay: Duration) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    let routes = Router::new().route("/v1/chat/completions", post(answer));
+    let routes = Router::new()
+        .route("/v1/chat/completions", post(answer))
+        .route(
+            "/apply-template",
+            post(async || r#"{"prompt": "user: How many?"}"#),
+        )
+        .route("/v1/completions", post(async || THOUGHT));
     tokio::spawn(async move { axum::serve(listener, routes).await });
     (url, most)
 }
@@ -155,6 +177,44 @@ async fn in_turns(client: &Http, urls: &[&str], n: usize) -> Vec<Vec<f64>> {
     times
 }
 
+/// What it took until the first token of a thought came, in milliseconds.
+async fn first_token(client: &Http, url: &str, path: &str) -> f64 {
+    let body = r#"{"model": "m", "stream": true, "messages": [{"role": "user", "content": "?"}]}"#;
+    let begin = Instant::now();
+    let request = Request::post(format!("{url}{path}")).body(Body::from(body));
+    let response = client.request(request.unwrap()).await.unwrap();
+    let mut body = response.into_body();
+    let mut seen = String::new();
+    while !seen.contains("Seventeen") && !seen.contains("prompt") {
+        let frame = body.frame().await.unwrap().unwrap();
+        seen += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    }
+    1e3 * begin.elapsed().as_secs_f64()
+}
+
+/// The first token of a thought: what the server itself takes for it, the chat written out among that,
+/// and what it takes through the proxy. They take turns.
+async fn first_tokens(client: &Http, direct: &str, through: &str, n: usize) {
+    let (mut alone, mut proxied) = (Vec::new(), Vec::new());
+    for round in 0..n + 100 {
+        let written = first_token(client, direct, "/apply-template").await;
+        let first = first_token(client, direct, "/v1/completions").await;
+        let through = first_token(client, through, "/v1/chat/completions").await;
+        if round >= 100 {
+            alone.push(written + first);
+            proxied.push(through);
+        }
+    }
+    for (name, mut times) in [("the server", alone), ("the proxy", proxied)] {
+        times.sort_unstable_by(f64::total_cmp);
+        println!(
+            "the first token of a thought, {name}: median {:.3} ms, 99% within {:.3} ms",
+            times[n / 2],
+            times[n * 99 / 100]
+        );
+    }
+}
+
 async fn at_once(client: &Http, url: &str, n: usize) -> Duration {
     let begin = Instant::now();
     let mut tasks = JoinSet::new();
@@ -195,6 +255,11 @@ async fn main() {
              {p99:.3} ms ({late:+.3} ms)"
         );
     }
+
+    let mut thinking = serde_json::to_value(rule(Some(0.0))).unwrap();
+    thinking["classifier"] = THINKER.clone();
+    let thinking = proxy(&direct, serde_json::from_value(thinking).unwrap()).await;
+    first_tokens(&client, &direct, &thinking, n).await;
 
     let (slow, most) = model(Duration::from_millis(200)).await;
     for (votes, rule) in [("one vote", rule(Some(0.0))), ("three votes", rule(None))] {

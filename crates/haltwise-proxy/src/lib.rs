@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod body;
+mod completion_stream;
 mod keys;
 mod metrics;
 mod openapi;
@@ -10,6 +11,8 @@ mod pending_reply;
 mod reported_request;
 mod server;
 mod settings;
+mod thought;
+mod thought_reply;
 mod unpromised;
 mod upstream;
 mod vote_request;
@@ -18,4 +21,4 @@ mod voted_reply;
 pub use keys::Key;
 pub use metrics::Totals;
 pub use server::Proxy;
-pub use settings::{Options, ProxyError, for_votes};
+pub use settings::{Options, ProxyError, for_answers};

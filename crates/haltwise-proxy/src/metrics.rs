@@ -29,6 +29,8 @@ pub(crate) struct Metrics {
     pub(crate) votes_saved: Counter,
     pub(crate) tokens: Counter,
     pub(crate) tokens_saved: Counter,
+    pub(crate) thought_tokens: Counter,
+    pub(crate) probe_tokens: Counter,
     pub(crate) audits: Counter,
     pub(crate) audits_lost: Counter,
     pub(crate) audit_tokens: Counter,
@@ -62,7 +64,7 @@ impl Times {
 /// What a proxy did so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// Requests that were voted on.
+    /// Requests that were voted on or thought about.
     pub requests: u64,
     /// Those that failed, whether they were for votes or not.
     pub failed: u64,
@@ -74,7 +76,11 @@ pub struct Totals {
     pub tokens: u64,
     /// About how many more there would have been.
     pub saved_tokens: u64,
-    /// Requests of which all votes were cast, to see what stopping cost.
+    /// Those of thoughts.
+    pub thought_tokens: u64,
+    /// Those of the probes of thoughts.
+    pub probe_tokens: u64,
+    /// Requests that were read to their end, to see what stopping cost.
     pub audits: u64,
     /// Tokens that this took.
     pub audit_tokens: u64,
@@ -94,6 +100,8 @@ impl Metrics {
             votes_saved: Counter::default(),
             tokens: Counter::default(),
             tokens_saved: Counter::default(),
+            thought_tokens: Counter::default(),
+            probe_tokens: Counter::default(),
             audits: Counter::default(),
             audits_lost: Counter::default(),
             audit_tokens: Counter::default(),
@@ -121,6 +129,8 @@ impl Metrics {
             of: votes.saturating_add(self.votes_saved.get()),
             tokens: self.tokens.get(),
             saved_tokens: self.tokens_saved.get(),
+            thought_tokens: self.thought_tokens.get(),
+            probe_tokens: self.probe_tokens.get(),
             audits: self.audits.get(),
             audit_tokens: self.audit_tokens.get(),
         }
@@ -166,13 +176,23 @@ impl Metrics {
                 &self.tokens_saved,
             ),
             (
+                "haltwise_proxy_thought_tokens_total",
+                "Tokens of thoughts before replies.",
+                &self.thought_tokens,
+            ),
+            (
+                "haltwise_proxy_probe_tokens_total",
+                "Tokens that probes of those thoughts generated.",
+                &self.probe_tokens,
+            ),
+            (
                 "haltwise_proxy_audits_total",
-                "Audited requests of which all votes were cast.",
+                "Audited requests that came to their ends.",
                 &self.audits,
             ),
             (
                 "haltwise_proxy_audits_lost_total",
-                "Audited requests whose other votes could not be cast.",
+                "Audited requests that did not come to their ends.",
                 &self.audits_lost,
             ),
             (
@@ -191,12 +211,12 @@ impl Metrics {
             ),
             (
                 "haltwise_proxy_upstream_running",
-                "Votes that the model's server is working on.",
+                "Votes, steps and probes that the model's server is working on.",
                 self.upstream_running.get(),
             ),
             (
                 "haltwise_proxy_upstream_waiting",
-                "Votes that wait because of --concurrency.",
+                "Votes, steps and probes that wait because of --concurrency.",
                 self.upstream_waiting.get(),
             ),
             (

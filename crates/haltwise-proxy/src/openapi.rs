@@ -41,7 +41,7 @@ pub(crate) fn openapi(is_stored: bool) -> Result<String, ProxyError> {
 fn describe_v1(paths: &mut Map<String, Value>) {
     let key = json!([{"key": []}, {}]);
     let answers = json!({
-        "200": {"description": "A completion, with \"haltwise\" beside it if it was voted on"},
+        "200": {"description": "A completion, with \"haltwise\" beside it if it was voted on or thought about"},
         "401": {"description": "The request has no key of the proxy"},
         "413": {"description": "The body is longer than 16 MiB"},
         "502": {"description": "The model's server cannot be reached, or answers nonsense"},
@@ -49,7 +49,7 @@ fn describe_v1(paths: &mut Map<String, Value>) {
         "504": {"description": "The model's server takes too long"},
     });
     let chat = json!({"post": {
-        "summary": "A chat completion, by as many votes as the rule asks for",
+        "summary": "A chat completion, by as many votes or as much thought as the rule asks for",
         "security": key.clone(),
         "responses": answers,
     }});

@@ -49,7 +49,7 @@ impl PendingReply {
 }
 
 /// A failure after the status has been sent, as an event.
-fn event(failure: &Failure) -> Bytes {
+pub(crate) fn event(failure: &Failure) -> Bytes {
     let text = String::from_utf8_lossy(&failure.body()).replace(['\r', '\n'], " ");
     format!("data: {text}\n\n").into()
 }

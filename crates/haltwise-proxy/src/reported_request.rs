@@ -15,8 +15,8 @@ use crate::upstream::{Failure, Upstream};
 use crate::vote_request::VoteRequest;
 use crate::voted_reply::{Vote, internal, wave};
 
-/// The prediction where no vote has an answer: classes of traces have names.
-const NO_ANSWER: &str = "(no answer)";
+/// The prediction where nothing has an answer: classes of traces have names.
+pub(crate) const NO_ANSWER: &str = "(no answer)";
 
 /// A request that is watched.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl ReportedRequest {
 }
 
 /// The store cannot be written.
-fn broken(error: Error) -> Failure {
+pub(crate) fn broken(error: Error) -> Failure {
     let problem = format!("{error}; whoever runs the proxy must make room and start it again");
     Failure::new(Cause::Store, &problem)
 }

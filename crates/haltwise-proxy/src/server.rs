@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,11 +14,14 @@ use axum::routing::{any, post};
 use axum::{Extension, Router};
 use haltwise::Rule;
 use haltwise::votes::Ballot;
+use haltwise_llm::Probing;
 use haltwise_serve::{ConnectionLimits, Connections, RequestId, ServedRule, ServedRules, Tls};
 use http_body::{Frame, SizeHint};
+use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::body::BodyRoom;
 use crate::keys::{Key, authorised};
@@ -28,20 +31,24 @@ use crate::outcome::{Cause, Outcome, Purpose, UpstreamError};
 use crate::pending_reply::PendingReply;
 use crate::reported_request::ReportedRequest;
 use crate::settings::{Options, ProxyError, Voting};
+use crate::thought::{Asked, think};
+use crate::thought_reply::{ThoughtReply, ThoughtStream};
 use crate::unpromised::{opts_out, without_promise};
 use crate::upstream::{Failure, Upstream, stays_below, without_long_pauses};
 use crate::vote_request::VoteRequest;
 use crate::voted_reply::{PATH, VotedReply, internal};
 
-/// A server that votes.
+/// A server that votes, or thinks.
 #[derive(Debug)]
 pub struct Proxy {
-    voting: Voting,
+    pub(crate) voting: Voting,
     rules: ServedRules,
-    served: Arc<ServedRule>,
+    pub(crate) served: Arc<ServedRule>,
     metrics: Arc<Metrics>,
-    upstream: Arc<Upstream>,
-    timeout: Duration,
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) timeout: Duration,
+    /// The tokens that begin every text for the server, once it was asked.
+    pub(crate) text_begins: OnceLock<Vec<Value>>,
     connections: ConnectionLimits,
     tls: Option<Tls>,
     keep_alive: Duration,
@@ -70,6 +77,7 @@ impl Proxy {
             upstream: Arc::new(Upstream::new(options, Arc::clone(&metrics))?),
             metrics,
             timeout: options.timeout,
+            text_begins: OnceLock::new(),
             connections: options.connections,
             tls: options.tls.clone(),
             // An interval of nothing would be a busy loop.
@@ -125,18 +133,11 @@ impl Proxy {
         self.rules.log().around(routes)
     }
 
-    /// Casts the votes that are left of an audited request.
-    fn audit(
-        self: &Arc<Self>,
-        reported: ReportedRequest,
-        headers: Arc<HeaderMap>,
-        request: VoteRequest,
-    ) {
+    /// Goes on with an audited request after its reply. The work says how many tokens it took.
+    fn audit(self: &Arc<Self>, work: impl Future<Output = Result<u64, Failure>> + Send + 'static) {
         let proxy = Arc::clone(self);
         let auditing = async move {
-            let voting = reported.finish(&proxy.voting, &proxy.upstream, &headers, &request);
-            let voted = timeout(proxy.timeout, voting).await;
-            match voted.unwrap_or_else(|_| Err(late(&proxy))) {
+            match work.await {
                 Ok(tokens) => {
                     proxy.metrics.audits.increment();
                     proxy.metrics.audit_tokens.add(tokens);
@@ -197,6 +198,13 @@ impl Proxy {
         self.metrics.votes_saved.add(of - votes);
         self.metrics.tokens.add(tokens);
         self.metrics.tokens_saved.add(saved);
+    }
+
+    fn count_thought(&self, reply: &ThoughtReply) {
+        let (thought, probes, all) = reply.tokens();
+        self.metrics.thought_tokens.add(thought);
+        self.metrics.probe_tokens.add(probes);
+        self.metrics.tokens.add(all);
     }
 
     /// Counts what only the proxy sees of the server's failures.
@@ -289,6 +297,9 @@ async fn chat(
     }
     let request = request.holding(held.share);
     let headers = Arc::new(headers);
+    if let Some(probing) = proxy.voting.probing.clone() {
+        return thoughtful(proxy, (running, id), headers, (request, rule), probing).await;
+    }
     if request.stream {
         return streamed(proxy, (running, id), headers, (request, rule)).await;
     }
@@ -308,9 +319,102 @@ async fn answered(
     let (voted, reported) = proxy.vote(&headers, &request, rule).await?;
     let reply = voted.reply(&request);
     if let Some(reported) = reported.filter(ReportedRequest::goes_on) {
-        proxy.audit(reported, headers, request);
+        let casting = Arc::clone(proxy);
+        proxy.audit(async move {
+            let proxy = casting;
+            let voting = reported.finish(&proxy.voting, &proxy.upstream, &headers, &request);
+            let voted = timeout(proxy.timeout, voting).await;
+            voted.unwrap_or_else(|_| Err(late(&proxy)))
+        });
     }
     Ok(reply)
+}
+
+/// Lets the model think about a request until the rule says stop, fills the reply, and goes on to
+/// audit where that is wanted.
+async fn thought_about(
+    proxy: &Arc<Proxy>,
+    headers: Arc<HeaderMap>,
+    request: Arc<VoteRequest>,
+    (probing, rule): (Probing, Arc<Rule>),
+    reply: &mut ThoughtReply,
+) -> Result<(), Failure> {
+    let asked = Asked {
+        proxy,
+        probing: &probing,
+        headers: &headers,
+        request: &request,
+    };
+    let thought = think(asked, rule, reply).await;
+    match &thought {
+        Ok(_) => proxy.count_thought(reply),
+        Err(failure) => proxy.count_failure(failure),
+    }
+    if let Some(audited) = thought? {
+        let thinking = Arc::clone(proxy);
+        proxy.audit(async move {
+            let asked = Asked {
+                proxy: &thinking,
+                probing: &probing,
+                headers: &headers,
+                request: &request,
+            };
+            audited.finish(asked).await
+        });
+    }
+    Ok(())
+}
+
+/// Answers a client whose request the model thinks about.
+async fn thoughtful(
+    proxy: Arc<Proxy>,
+    (running, id): (Arc<Running>, String),
+    headers: Arc<HeaderMap>,
+    (request, rule): (VoteRequest, Arc<Rule>),
+    probing: Probing,
+) -> Response<Body> {
+    let request = Arc::new(request);
+    let how = (probing, rule);
+    if !request.stream {
+        let mut reply = ThoughtReply::new(&request, None);
+        let thought = thought_about(&proxy, headers, Arc::clone(&request), how, &mut reply).await;
+        return match thought {
+            Ok(()) => reply.whole(&request, &proxy.voting),
+            Err(failure) => failure.into_response(),
+        };
+    }
+    let silence = proxy.keep_alive;
+    let (sender, mut events) = mpsc::unbounded_channel();
+    let thinking = async move {
+        let mut reply = ThoughtReply::new(&request, Some(sender));
+        let asked = Arc::clone(&request);
+        let thought = thought_about(&proxy, headers, asked, how, &mut reply).await;
+        let failure = thought.as_ref().err();
+        let outcome = request.outcome();
+        running.came_out(failure.map_or(outcome, |failure| Outcome::Failed(failure.cause)));
+        // A failure does not show in the status once the stream is open.
+        if let Some(failure) = failure.filter(|_| running.has_begun()) {
+            let problem = &failure.problem;
+            let log = proxy.rules.log();
+            log.error(&format!("a stream failed, request {id}: {problem}"));
+        }
+        if thought.is_ok() {
+            reply.send_end(&request, &proxy.voting);
+        }
+        thought
+    };
+    let mut thinking = Box::pin(thinking);
+    // A failure that is known soon has its status.
+    let first = tokio::select! {
+        biased;
+        first = events.recv() => first,
+        ended = &mut thinking => match ended {
+            Ok(()) => return ThoughtStream::new(None, None, events, silence).into_response(),
+            Err(failure) => return failure.into_response(),
+        },
+        () = sleep(silence) => None,
+    };
+    ThoughtStream::new(first, Some(thinking), events, silence).into_response()
 }
 
 /// Answers a client that wants a stream. A failure that is known soon has its status;
@@ -382,7 +486,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn late(proxy: &Proxy) -> Failure {
+pub(crate) fn late(proxy: &Proxy) -> Failure {
     let seconds = proxy.timeout.as_secs_f64();
     Failure::new(
         Cause::Late,

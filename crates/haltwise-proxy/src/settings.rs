@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haltwise::Rule;
 use haltwise::terms::LABEL;
-use haltwise_llm::{Extract, Letters, Mismatch, PromptShape};
+use haltwise_llm::{Extract, Letters, Mismatch, Probing, PromptShape};
 use haltwise_serve::{ConnectionLimits, RuleToServe, Tls};
 
 use crate::keys::Key;
@@ -94,7 +94,7 @@ pub enum ProxyError {
     Io(#[from] std::io::Error),
 }
 
-/// How votes are cast: as those were that the rule was calibrated on.
+/// How answers are sampled: as those were that the rule was calibrated on.
 #[derive(Debug)]
 pub(crate) struct Voting {
     model: String,
@@ -104,8 +104,12 @@ pub(crate) struct Voting {
     pub(crate) temperature: f64,
     pub(crate) top_p: Option<f64>,
     pub(crate) max_tokens: u64,
-    /// Whether votes were asked for as clients of the proxy ask.
+    /// Whether answers were asked for as clients of the proxy ask.
     is_chat: bool,
+    /// How thoughts are probed, if the rule is for thoughts; else it is for votes.
+    pub(crate) probing: Option<Probing>,
+    /// Whether the server was llama.cpp's, which makes prompts of chats in its own way.
+    pub(crate) is_llama_cpp: bool,
 }
 
 impl Voting {
@@ -113,17 +117,25 @@ impl Voting {
         let wrong = |problem: &str| ProxyError::Rule(problem.to_owned());
         let record = rule.classifier().ok_or_else(|| {
             wrong(
-                "it does not say how its votes were cast; calibrate one on traces of \
-                 `haltwise vote`, which also takes recorded requests (--requests)",
+                "it does not say how its votes were cast or its thoughts probed; calibrate one on \
+                 traces of `haltwise vote` or `haltwise think`, which also take recorded requests \
+                 (--requests)",
             )
         })?;
         let said = |name: &str| record.get(name).map(String::as_str);
-        let samples: usize = number(said("samples"), "samples")?.ok_or_else(|| {
-            wrong("it is not for votes; calibrate one on traces of `haltwise vote`")
-        })?;
-        haltwise::votes::Ballot::new(rule).map_err(|e| wrong(&e.to_string()))?;
-        if samples != rule.t_max() {
-            return Err(wrong("it has not as many steps as there were votes"));
+        let probing = Probing::read(record).map_err(|e| wrong(&e.to_string()))?;
+        if probing.is_none() {
+            let samples: Option<usize> = number(said("samples"), "samples")?;
+            let samples = samples.ok_or_else(|| {
+                wrong(
+                    "it is neither for votes nor for thoughts; calibrate one on traces of \
+                     `haltwise vote` or `haltwise think`",
+                )
+            })?;
+            haltwise::votes::Ballot::new(rule).map_err(|e| wrong(&e.to_string()))?;
+            if samples != rule.t_max() {
+                return Err(wrong("it has not as many steps as there were votes"));
+            }
         }
         let terms = rule.terms();
         let by = terms.by.as_deref().filter(|&by| by != LABEL);
@@ -151,6 +163,8 @@ impl Voting {
             top_p: number(said("top_p"), "top_p")?,
             max_tokens: number(said("max_tokens"), "max_tokens")?.unwrap_or(1024),
             is_chat: said("endpoint") == Some("chat"),
+            probing,
+            is_llama_cpp: said("server").is_some_and(|server| server.starts_with("llama.cpp")),
         })
     }
 
@@ -178,15 +192,20 @@ impl Voting {
         }
         self.extract.answer(completion, &self.letters)
     }
+
+    /// The answer that a probe gives, empty where there is none.
+    pub(crate) fn probed_answer(&self, probing: &Probing, said: &str, cut: bool) -> String {
+        probing.answer(&self.extract, said, cut, &self.letters)
+    }
 }
 
-/// Prepares a rule for votes: labels are compared with the answers that its votes give, and only
-/// a rule for votes that are cast in the same way may take its place.
-pub fn for_votes(served: RuleToServe) -> Result<RuleToServe, ProxyError> {
+/// Prepares a rule for a proxy: labels are compared with the answers that its votes or probes give,
+/// and only a rule for answers that are sampled in the same way may take its place.
+pub fn for_answers(served: RuleToServe) -> Result<RuleToServe, ProxyError> {
     let extract = Voting::new(&served.rule, &[])?.extract;
     Ok(RuleToServe {
         label: Some(Arc::new(move |label| extract.label(label))),
-        check: Some(Arc::new(are_for_the_same_votes)),
+        check: Some(Arc::new(are_for_the_same_answers)),
         ..served
     })
 }
@@ -199,14 +218,18 @@ fn shown(value: Option<&str>) -> Option<String> {
     }
 }
 
-/// Whether a rule may take the place of another: votes under way and audits in the store are cast
-/// in one way.
-fn are_for_the_same_votes(rule: &Rule, other: &Rule) -> Result<(), String> {
+/// Whether a rule may take the place of another: answers under way and audits in the store are
+/// sampled in one way.
+fn are_for_the_same_answers(rule: &Rule, other: &Rule) -> Result<(), String> {
     Voting::new(other, &[]).map_err(|e| e.to_string())?;
     let (Some(rule), Some(other)) = (rule.classifier(), other.classifier()) else {
-        return Err("it does not say how its votes were cast".into());
+        return Err("it does not say how its answers were sampled".into());
     };
-    let differences: Vec<String> = Mismatch::between_votes(rule, other)
+    let mismatches = match rule.contains_key("every") {
+        true => Mismatch::between_thoughts(rule, other),
+        false => Mismatch::between_votes(rule, other),
+    };
+    let differences: Vec<String> = mismatches
         .into_iter()
         .filter(|mismatch| mismatch.voids)
         .map(
@@ -225,7 +248,7 @@ fn are_for_the_same_votes(rule: &Rule, other: &Rule) -> Result<(), String> {
     }
     let differences = differences.join("; ");
     Err(format!(
-        "the rule is for votes that are cast in another way: {differences}"
+        "the rule is for answers that are sampled in another way: {differences}"
     ))
 }
 

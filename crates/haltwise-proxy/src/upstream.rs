@@ -22,11 +22,11 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::json;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::{Sleep, sleep};
 
 use crate::body::PartedBody;
-use crate::metrics::Metrics;
+use crate::metrics::{Entered, Metrics};
 use crate::outcome::{Cause, Outcome, UpstreamError};
 use crate::settings::{Options, ProxyError};
 
@@ -74,6 +74,12 @@ impl Failure {
             retry_after: None,
             answer: None,
         }
+    }
+
+    /// The server's answer is no completion.
+    pub(crate) fn nonsense() -> Self {
+        let problem = "the model's server answered with something that is no completion";
+        Self::new(Cause::Nonsense, problem)
     }
 
     /// What the client is told: of our own failures in the words that clients of OpenAI know.
@@ -173,16 +179,37 @@ impl Upstream {
         headers: &HeaderMap,
         body: &PartedBody,
     ) -> Result<Bytes, Failure> {
-        let mut wait = self.first_wait;
-        for _ in 0..self.retries {
-            let failure = match self.post_once(path, headers, body).await {
-                Err(failure) if failure.passes() => failure,
-                done => return done,
-            };
-            sleep(failure.wait().unwrap_or(wait).min(LONGEST_WAIT)).await;
-            wait = (2 * wait).min(LONGEST_WAIT);
+        let mut patience = self.patience();
+        loop {
+            match self.post_once(path, headers, body).await {
+                Ok(whole) => return Ok(whole),
+                Err(failure) => patience.bear(failure).await?,
+            }
         }
-        self.post_once(path, headers, body).await
+    }
+
+    /// The same, up to where the answer begins. It comes in pieces.
+    pub(crate) async fn open(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: &PartedBody,
+    ) -> Result<OpenAnswer<'_>, Failure> {
+        let mut patience = self.patience();
+        loop {
+            match self.open_once(path, headers, body).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => patience.bear(failure).await?,
+            }
+        }
+    }
+
+    /// How often and how late a request is tried again.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience {
+            left: self.retries,
+            wait: self.first_wait,
+        }
     }
 
     async fn post_once(
@@ -191,20 +218,36 @@ impl Upstream {
         headers: &HeaderMap,
         body: &PartedBody,
     ) -> Result<Bytes, Failure> {
+        let answer = self.open_once(path, headers, body).await?;
+        let whole = Limited::new(answer.body, MOST_BYTES).collect().await;
+        Ok(whole.map_err(|e| self.unreachable(&*e))?.to_bytes())
+    }
+
+    async fn open_once(
+        &self,
+        path: &str,
+        headers: &HeaderMap,
+        body: &PartedBody,
+    ) -> Result<OpenAnswer<'_>, Failure> {
         // Held until the answer is here: the server is asked this many at once.
         let waiting = self.metrics.upstream_waiting.enter();
-        let _room = self.room.acquire().await;
+        let room = self.room.acquire().await;
         drop(waiting);
-        let _running = self.metrics.upstream_running.enter();
+        let running = self.metrics.upstream_running.enter();
         let response = self
             .send(Method::POST, path, headers, Body::new(body.clone()))
             .await?;
         let (head, body) = response.into_parts();
+        if head.status.is_success() {
+            return Ok(OpenAnswer {
+                body,
+                upstream: self,
+                _room: room.ok(),
+                _running: running,
+            });
+        }
         let body = Limited::new(body, MOST_BYTES).collect().await;
         let body = body.map_err(|e| self.unreachable(&*e))?.to_bytes();
-        if head.status.is_success() {
-            return Ok(body);
-        }
         Err(Failure {
             cause: Cause::Answered(head.status),
             problem: format!("the model's server answered {}", head.status),
@@ -271,6 +314,48 @@ impl Upstream {
             self.metrics.upstream_failed(UpstreamError::Unreachable);
         }
         failure
+    }
+}
+
+/// A good answer that comes in pieces. It has its room until it is dropped.
+#[derive(Debug)]
+pub(crate) struct OpenAnswer<'u> {
+    body: Body,
+    upstream: &'u Upstream,
+    _room: Option<SemaphorePermit<'u>>,
+    _running: Entered<'u>,
+}
+
+impl OpenAnswer<'_> {
+    /// The next piece; `None` at the end.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|e| self.upstream.unreachable(&e))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// How often and how late a request is still tried again.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    left: u32,
+    wait: Duration,
+}
+
+impl Patience {
+    /// Waits after a failure that may pass, unless there were too many.
+    pub(crate) async fn bear(&mut self, failure: Failure) -> Result<(), Failure> {
+        if !failure.passes() || self.left == 0 {
+            return Err(failure);
+        }
+        self.left -= 1;
+        sleep(failure.wait().unwrap_or(self.wait).min(LONGEST_WAIT)).await;
+        self.wait = (2 * self.wait).min(LONGEST_WAIT);
+        Ok(())
     }
 }
 

@@ -5,11 +5,13 @@ use std::fmt;
 
 use axum::body::Bytes;
 use haltwise::Rule;
-use haltwise_llm::{Messages, OTHER_KINDS, PromptPart, PromptShape, USUAL_FIELDS};
+use haltwise_llm::{
+    Messages, NOT_FOR_THOUGHTS, OTHER_KINDS, PromptPart, PromptShape, USUAL_FIELDS,
+};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
 use crate::body::{PartedBody, Share};
 use crate::outcome::{Difference, Outcome, Purpose};
@@ -18,12 +20,23 @@ use crate::settings::Voting;
 /// The most fields of a request that is voted on.
 const MOST_FIELDS: usize = 256;
 
+/// The most bytes of fields that go into each step of a thought: to parse them takes memory.
+const MOST_OF_OTHERS: usize = 64 << 10;
+
 /// A request that is voted on.
 #[derive(Debug)]
 pub(crate) struct VoteRequest {
     /// The request without its seed and its last brace: all votes share it.
     start: Bytes,
     seed: Option<u64>,
+    /// The model by the name that the client has for it.
+    pub(crate) model: String,
+    /// The most tokens: of a vote, or of a thought.
+    pub(crate) max_tokens: u64,
+    /// Whether the client set that limit.
+    pub(crate) has_limit: bool,
+    /// Fields beside the usual ones, which every step of a thought has; none for votes.
+    pub(crate) others: Map<String, Value>,
     pub(crate) stream: bool,
     /// Whether a stream ends with what was used.
     pub(crate) include_usage: bool,
@@ -76,18 +89,32 @@ impl Fields<'_> {
         value.is_some_and(|value| value != "null" && value != "false")
     }
 
+    /// The fields beside the usual ones.
+    fn others(&self) -> impl Iterator<Item = (&str, &RawValue)> {
+        let all = self.0.iter().map(|(name, json)| (name.as_str(), *json));
+        all.filter(|(name, _)| !USUAL_FIELDS.contains(name) && !OTHER_KINDS.contains(name))
+    }
+
+    /// The fields that every step of a thought has; `None` where they cannot be kept.
+    fn of_thoughts(&self) -> Option<Map<String, Value>> {
+        let bytes: usize = self.others().map(|(_, json)| json.get().len()).sum();
+        if bytes > MOST_OF_OTHERS || NOT_FOR_THOUGHTS.iter().any(|name| self.has(name)) {
+            return None;
+        }
+        let parsed = self.others().map(|(name, json)| {
+            let value = serde_json::from_str(json.get()).ok()?;
+            Some((name.to_owned(), value))
+        });
+        parsed.collect()
+    }
+
     /// How the prompt differs from those that the rule was calibrated on.
     fn difference(
         &self,
         shape: &PromptShape,
         messages: &Messages<'_>,
     ) -> Option<(Difference, String)> {
-        let others = self
-            .0
-            .iter()
-            .map(|(name, json)| (name.as_str(), json.get()));
-        let others =
-            others.filter(|(name, _)| !USUAL_FIELDS.contains(name) && !OTHER_KINDS.contains(name));
+        let others = self.others().map(|(name, json)| (name, json.get()));
         let found = shape.difference(messages, &others.collect())?;
         let difference = match found.part {
             PromptPart::Messages => Difference::Messages,
@@ -133,15 +160,18 @@ impl VoteRequest {
     pub(crate) fn new(body: &Bytes, voting: &Voting, rule: &Rule) -> Result<Self, Purpose> {
         let fields: Fields<'_> = serde_json::from_slice(body).map_err(|_| Purpose::Unknown)?;
         let model: Option<String> = fields.read("model");
-        if !model.is_some_and(|model| voting.is_for(&model)) {
-            return Err(Purpose::OtherModel);
-        }
+        let model = model.filter(|model| voting.is_for(model));
+        let model = model.ok_or(Purpose::OtherModel)?;
         if fields.read::<u64>("n").is_some_and(|n| n != 1) {
             return Err(Purpose::Choices);
         }
         if OTHER_KINDS.iter().any(|name| fields.has(name)) {
             return Err(Purpose::Kind);
         }
+        let others = match voting.probing {
+            Some(_) => fields.of_thoughts().ok_or(Purpose::Kind)?,
+            None => Map::new(),
+        };
         let messages: Messages<'_> = fields.read("messages").ok_or(Purpose::Unknown)?;
         let most = ["max_tokens", "max_completion_tokens"];
         let most = most.iter().find_map(|name| fields.read::<u64>(name));
@@ -159,7 +189,7 @@ impl VoteRequest {
         let seed: Option<u64> = fields.read("seed");
         // Votes are sampled as the rule's were: at another temperature it promises
         // nothing, and at 0, which many clients send, there is but one vote.
-        let mut others = BTreeMap::from([
+        let mut sampling = BTreeMap::from([
             ("stream", None),
             ("stream_options", None),
             ("n", None),
@@ -167,14 +197,18 @@ impl VoteRequest {
             ("top_p", voting.top_p.map(Value::from)),
         ]);
         if most.is_none() {
-            others.insert("max_tokens", Some(voting.max_tokens.into()));
+            sampling.insert("max_tokens", Some(voting.max_tokens.into()));
         }
         if seed.is_some() {
-            others.insert("seed", None);
+            sampling.insert("seed", None);
         }
         Ok(Self {
-            start: fields.written(&others).map_err(|_| Purpose::Unknown)?,
+            model,
+            start: fields.written(&sampling).map_err(|_| Purpose::Unknown)?,
             seed,
+            max_tokens: most.unwrap_or(voting.max_tokens),
+            has_limit: most.is_some(),
+            others,
             stream: fields.read("stream") == Some(true),
             include_usage: options.is_some_and(|options| options.include_usage),
             difference,
@@ -208,14 +242,16 @@ impl VoteRequest {
         difference.map_or(Outcome::Promised, Outcome::Unpromised)
     }
 
+    /// The seed of a vote or of a step of a thought, counted from 0, if the client gave one.
+    pub(crate) fn seed_of(&self, number: u64) -> Option<u64> {
+        Some(self.seed?.wrapping_add(number) & 0x7fff_ffff)
+    }
+
     /// The request for a vote, counted from 0. If the client gave a seed, each vote
     /// has its own.
     pub(crate) fn vote(&self, number: usize) -> PartedBody {
-        let end = match self.seed {
-            Some(seed) => {
-                let seed = seed.wrapping_add(number as u64) & 0x7fff_ffff;
-                format!(",\"seed\":{seed}}}")
-            }
+        let end = match self.seed_of(number as u64) {
+            Some(seed) => format!(",\"seed\":{seed}}}"),
             None => "}".to_owned(),
         };
         PartedBody::new([self.start.clone(), end.into()])

@@ -56,11 +56,11 @@ impl Vote {
 
 /// The tokens of several completions.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Usage {
-    prompt: Tokens,
-    completion: u64,
+pub(crate) struct Usage {
+    pub(crate) prompt: Tokens,
+    pub(crate) completion: u64,
     /// Those of thoughts, if the server tells.
-    reasoning: Option<u64>,
+    pub(crate) reasoning: Option<u64>,
 }
 
 impl Usage {
@@ -75,7 +75,7 @@ impl Usage {
         }
     }
 
-    fn json(self) -> Value {
+    pub(crate) fn json(self) -> Value {
         let Tokens { sent, cached } = self.prompt;
         let mut usage = json!({
             "prompt_tokens": sent, "completion_tokens": self.completion,
@@ -264,12 +264,7 @@ fn parsed(body: &Bytes) -> Result<Value, Failure> {
     let completion: Option<Value> = serde_json::from_slice(body).ok();
     completion
         .filter(|completion| completion["choices"][0]["message"].is_object())
-        .ok_or_else(|| {
-            Failure::new(
-                Cause::Nonsense,
-                "the model's server answered with something that is no completion",
-            )
-        })
+        .ok_or_else(Failure::nonsense)
 }
 
 pub(crate) fn internal(error: impl std::fmt::Display) -> Failure {

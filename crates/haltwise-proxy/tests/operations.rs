@@ -12,7 +12,7 @@ use common::{
     waiting_model,
 };
 use haltwise::Rule;
-use haltwise_proxy::{Key, Options, Proxy, for_votes};
+use haltwise_proxy::{Key, Options, Proxy, for_answers};
 use haltwise_serve::{
     LogForm, LogRequests, Role, RuleToServe, ServedRules, ServerLog, Tokens, WatchOptions,
 };
@@ -30,7 +30,7 @@ struct Watched {
 
 fn served_rule(rule: Rule) -> RuleToServe {
     let json = haltwise_io::rule_json(&rule).unwrap();
-    for_votes(RuleToServe::new("rule", rule, json)).unwrap()
+    for_answers(RuleToServe::new("rule", rule, json)).unwrap()
 }
 
 impl Watched {
@@ -223,7 +223,7 @@ fn a_rule_about_units_or_groups_is_refused() {
         let mut json = serde_json::to_value(rule()).unwrap();
         json["terms"] = terms;
         let rule = serde_json::from_value(json.clone()).unwrap();
-        for_votes(RuleToServe::new("rule", rule, json.to_string())).map(drop)
+        for_answers(RuleToServe::new("rule", rule, json.to_string())).map(drop)
     };
     for (terms, column) in [
         (json!({"unit": "author"}), "author"),

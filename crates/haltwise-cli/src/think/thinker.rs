@@ -2,6 +2,8 @@
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
+use anyhow::bail;
+use haltwise::thoughts::MOST_PROBES;
 use haltwise_llm::{Probing, Question, Record, Sampling, Thinker};
 
 use crate::reader::{Recorded, unescaped};
@@ -72,6 +74,13 @@ impl ThinkerArgs {
                 .or("probe_tokens", self.probe_tokens)?
                 .unwrap_or(Probing::PROBE_TOKENS),
         };
+        let (most, every) = (voter.sampling.max_tokens, probing.every);
+        if most.div_ceil(every.get()) as usize > MOST_PROBES {
+            bail!(
+                "a thought of {most} tokens would have more than {MOST_PROBES} probes; give a \
+                 larger --every"
+            );
+        }
         Ok(Thinker::new(voter, probing, questions)?)
     }
 }

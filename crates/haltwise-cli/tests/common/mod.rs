@@ -3,6 +3,7 @@
 
 #[path = "../../../haltwise-io/tests/common/mod.rs"]
 mod data;
+pub mod proxy;
 pub mod server;
 pub mod serving;
 pub mod thinker;

@@ -36,3 +36,6 @@ pub const OTHER_KINDS: [&str; 8] = [
     "audio",
     "prediction",
 ];
+
+/// Fields that cannot be kept while a model thinks: they are about the answer, or end the thought.
+pub const NOT_FOR_THOUGHTS: [&str; 2] = ["response_format", "stop"];

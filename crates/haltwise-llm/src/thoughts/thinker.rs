@@ -5,15 +5,13 @@ use std::num::NonZeroU32;
 use serde_json::{Map, Value};
 
 use super::probing::{NAMES, Probing};
+use crate::chat::NOT_FOR_THOUGHTS;
 use crate::error::Error;
 use crate::questions::Question;
 use crate::reader::{Mismatch, Record};
 use crate::reply::Tokens;
 use crate::server::Endpoint;
 use crate::votes::{Sample, Voter, seed_of};
-
-/// Fields of recorded requests that cannot be kept: they are about the answer, or end the thought.
-const NOT_FOR_THOUGHTS: [&str; 2] = ["response_format", "stop"];
 
 /// A model that thinks about questions. Its limit of tokens is that of a thought.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use haltwise::{Inputs, Method, Outputs, Plan, Rule, Sequence};
 use haltwise_io::rule_json;
-use haltwise_proxy::{Options, Proxy, ProxyError, for_votes};
+use haltwise_proxy::{Options, Proxy, ProxyError, for_answers};
 use haltwise_serve::{RuleToServe, ServedRules, WatchOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -109,7 +109,7 @@ pub async fn unstored(options: &Options) -> Result<Proxy, ProxyError> {
         ..options.clone()
     };
     let served = RuleToServe::new("rule", rule(), rule_json(&rule()).unwrap());
-    let watching = WatchOptions::new(vec![for_votes(served).unwrap()]);
+    let watching = WatchOptions::new(vec![for_answers(served).unwrap()]);
     let (rules, _) = ServedRules::start(watching, Duration::ZERO).await.unwrap();
     Proxy::new(rules, options)
 }
