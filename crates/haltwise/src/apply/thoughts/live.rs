@@ -55,24 +55,22 @@ impl<'a> LiveThought<'a> {
         is_open && !self.to_the_end && !self.state.halted()
     }
 
-    /// Counts a probe, and returns why the thought can end after it, if it can.
+    /// Counts a probe, and returns why the thought can end after it, if it can. A thought with more
+    /// steps than the rule has goes on to its own end, where it loses nothing.
     pub fn probe(&mut self, answer: &str) -> Result<Option<Reason>, LiveThoughtError> {
         let standing = self.thought.probe(answer)?;
         if self.to_the_end {
             return Ok(None);
         }
-        Ok(
-            match self.rule.observe(&mut self.state, &standing.step())? {
-                Decision::Halt(reason) => Some(reason),
-                Decision::Continue => None,
-            },
-        )
+        let decision = self.rule.observe(&mut self.state, &standing.step())?;
+        let reached = decision == Decision::Halt(Reason::Threshold);
+        Ok(reached.then_some(Reason::Threshold))
     }
 
     /// Counts the probe at the end of the whole thought.
     pub fn end(&mut self, answer: &str) -> Result<Reason, LiveThoughtError> {
         self.thought.probe(answer)?;
-        Ok(self.state.end())
+        Ok(Reason::End)
     }
 
     /// The answer of the last probe, if it gave one.
@@ -119,6 +117,17 @@ mod tests {
         assert!(!thought.can_halt());
         assert_eq!(thought.end("8"), Ok(Reason::End));
         assert_eq!(thought.answer(), Some("8"));
+    }
+
+    #[test]
+    fn a_thought_with_more_steps_than_the_rule_goes_on_to_its_end() {
+        let rule = rule_for(&json!("confidence"), &[None, Some(0.9)]);
+        let mut thought = LiveThought::new(&rule);
+        for answer in ["7", "8", "8"] {
+            assert_eq!(thought.probe(answer), Ok(None));
+        }
+        assert!(!thought.can_halt());
+        assert_eq!(thought.end("8"), Ok(Reason::End));
     }
 
     #[test]
