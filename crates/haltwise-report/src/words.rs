@@ -114,6 +114,14 @@ fn for_whom(rule: &Rule) -> String {
     let mut text = String::new();
     if let Some(by) = &terms.by {
         text += &format!(", and for every {by} ({})", some(rule.groups()));
+        if let Some(halts_in) = rule.halts_in() {
+            let others = read_to_end(rule);
+            text += &format!(
+                "; it halts where {by} is {}, and reads {} to the end",
+                some(halts_in),
+                some(&others)
+            );
+        }
     }
     if let Some(unit) = &terms.unit {
         text += &format!(", each {unit} counted once");
@@ -122,6 +130,16 @@ fn for_whom(rule: &Rule) -> String {
         text += &format!(", in the mix that {} declares", weight.column);
     }
     text
+}
+
+/// The groups that the promise holds for, and that the rule reads to the end.
+fn read_to_end(rule: &Rule) -> Vec<String> {
+    let halts = |group: &&String| rule.may_halt(Some(group));
+    rule.groups()
+        .iter()
+        .filter(|group| !halts(group))
+        .cloned()
+        .collect()
 }
 
 /// A list of names, cut short if it is long.
@@ -169,6 +187,9 @@ pub fn guarantee(rule: &Rule) -> String {
 /// How many traces tested the rule that was chosen. A rule that depends on no trace is also tested
 /// on the fitting traces.
 pub fn tested_on(rule: &Rule) -> u64 {
+    if let Some((_, families)) = rule.tested_alone() {
+        return families.iter().map(|(family, _)| family.sequences).sum();
+    }
     let certifying = rule.certified_on().map_or(0, |set| set.sequences);
     let chosen = rule.chosen_family();
     chosen.map_or(certifying, |family| family.sequences)
@@ -348,20 +369,44 @@ pub fn thresholds(thresholds: &Thresholds) -> String {
     text + "  (some of the steps; the rule file has all of them)\n"
 }
 
+/// Why no more was certified, and what would help. `None` if no test failed.
+pub fn shortfall(rule: &Rule) -> Option<String> {
+    rule.promise()?;
+    if rule.halts_in().is_some() {
+        let needed = groups_needed(rule).join("; ");
+        let others = "Groups that are read to the end, and what would let them in";
+        return Some(format!("{} {others}: {needed}.", certification(rule)));
+    }
+    let passed = rule.trail().last().is_some_and(|test| test.rejected);
+    (!passed).then(|| certification(rule))
+}
+
 /// How the rule was certified. If little or nothing was: why, and what would help.
 pub fn certification(rule: &Rule) -> String {
     if rule.certified_on().is_none() {
         return "No test was made.".into();
     }
     let sequences = rule.certified_on().map_or(0, |set| set.sequences);
-    let passed = rule.trail().iter().filter(|test| test.rejected).count() as u64;
+    // Tests for all groups at once, or those for each alone if only these passed.
+    let alone = rule.halts_in().is_some();
+    let tests = rule.tests_by_family();
+    let tests = tests.filter(|(family, _)| family.group.is_some() == alone);
+    let tests = tests.flat_map(|(_, tests)| tests);
+    let passed = tests.filter(|test| test.rejected).count() as u64;
     let most = rule.families().iter().map(|family| family.sequences).max();
     let on = match most.filter(|&most| most > sequences) {
         Some(most) => format!("{} to {} traces", count(sequences), count(most)),
         None => count_of(sequences, "trace", "traces"),
     };
     let passed_on = count_of(passed, "rule passed its test", "rules passed their tests");
-    let mut text = format!("{passed_on} on {on}.");
+    let mut text = match alone {
+        false => format!("{passed_on} on {on}."),
+        true => format!(
+            "No rule that stops early passed for all groups on {on}. Tested for each group alone, \
+             {}.",
+            count_of(passed, "test passed", "tests passed")
+        ),
+    };
     if rule.method() == Method::Adaptive {
         return text + &of_families(rule, passed, sequences);
     }
@@ -379,7 +424,11 @@ pub fn certification(rule: &Rule) -> String {
 /// How the rule was chosen among several families, or why no rule passed.
 fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     let delta = rule.level().get();
-    let kinds = rule.families().chunk_by(|a, b| a.kind == b.kind);
+    let (of_all, of_each): (Vec<&TestedFamily>, Vec<&TestedFamily>) = rule
+        .families()
+        .iter()
+        .partition(|family| family.group.is_none());
+    let kinds = of_all.chunk_by(|a, b| a.kind == b.kind);
     let shares = kinds.map(|families| {
         let share: f64 = families.iter().map(|family| family.share).sum();
         format!("{} at {}", family(families[0].kind), level(delta * share))
@@ -387,9 +436,16 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     let shares: Vec<String> = shares.collect();
     let mut text = format!(
         " The rules were tested in {}, each with its share of delta: {}.",
-        count_of(rule.families().len() as u64, "family", "families"),
+        count_of(of_all.len() as u64, "family", "families"),
         shares.join(", ")
     );
+    if !of_each.is_empty() {
+        let share: f64 = of_each.iter().map(|family| family.share).sum();
+        text += &format!(
+            " Tests for each group alone share {}.",
+            level(delta * share)
+        );
+    }
     if passed > 0 {
         match failed_curve(rule) {
             None => text += " The rule that halts earliest was chosen among those that passed.",
@@ -404,7 +460,10 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
         return text;
     }
     // The family with the largest share; the first of equals.
-    let tested = rule.tests_by_family().filter_map(first_test);
+    let tested = rule
+        .tests_by_family()
+        .filter(|(family, _)| family.group.is_none());
+    let tested = tested.filter_map(first_test);
     let most = tested.reduce(|a, b| if b.0.share > a.0.share { b } else { a });
     let Some((most, failed)) = most else {
         return text + " There was no rule to test.";
@@ -429,9 +488,11 @@ fn first_test<'a>(
 
 /// The first test of a threshold curve, if curves were tested and none passed.
 fn failed_curve(rule: &Rule) -> Option<(&TestedFamily, &Test)> {
+    let alone = rule.halts_in().is_some();
     let curves = || {
-        rule.tests_by_family()
-            .filter(|(family, _)| family.kind == FamilyKind::Curves)
+        rule.tests_by_family().filter(|(family, _)| {
+            family.kind == FamilyKind::Curves && family.group.is_some() == alone
+        })
     };
     let passed = |(_, tests): (_, &[Test])| tests.iter().any(|test| test.rejected);
     if curves().any(passed) {
@@ -440,10 +501,18 @@ fn failed_curve(rule: &Rule) -> Option<(&TestedFamily, &Test)> {
     curves().find_map(first_test)
 }
 
-/// For a promise by group: how many traces each group would need for the last
-/// rule that failed. One line per group, the neediest first.
+/// For a promise by group: how many traces each group would need. If the rule halts some
+/// groups only, for each of the others to be let in; else for the last rule that failed. One
+/// line per group.
 pub fn groups_needed(rule: &Rule) -> Vec<String> {
-    let failed = rule.trail().iter().filter(|test| !test.rejected);
+    if let Some((candidate, families)) = rule.tested_alone() {
+        return left_out(rule, candidate, &families);
+    }
+    let families = rule
+        .tests_by_family()
+        .filter(|(family, _)| family.group.is_none());
+    let tests = families.flat_map(|(_, tests)| tests);
+    let failed = tests.filter(|test| !test.rejected);
     let mut lines = Vec::new();
     for test in failed {
         let Some(group) = test.group.and_then(|group| rule.groups().get(group)) else {
@@ -460,22 +529,65 @@ pub fn groups_needed(rule: &Rule) -> Vec<String> {
                 test.step,
                 count(needed)
             ),
-            None => format!(
-                "{group}: {} losses among {} halted by step {} are not below alpha; {}",
-                count(test.gaps),
-                count(test.halted),
-                test.step,
-                match may_be_below(rule, seen) {
-                    true => "these are too few to tell whether more traces would help",
-                    false => "more traces would not help",
-                }
-            ),
+            None => format!("{group}: {}", not_below(rule, seen, test.step)),
         };
         if !lines.contains(&line) {
             lines.push(line);
         }
     }
     lines
+}
+
+/// Says that the losses of a group are not below alpha by a step, and whether more traces would
+/// help.
+fn not_below(rule: &Rule, seen: Counts, step: usize) -> String {
+    format!(
+        "{} losses among {} halted by step {step} are not below alpha; {}",
+        count(seen.gaps),
+        count(seen.halted),
+        match may_be_below(rule, seen) {
+            true => "these are too few to tell whether more traces would help",
+            false => "more traces would not help",
+        }
+    )
+}
+
+/// A line for each group that the rule reads to the end: how many traces would let it in.
+fn left_out(rule: &Rule, candidate: usize, families: &[(&TestedFamily, &[Test])]) -> Vec<String> {
+    let delta = rule.level().get();
+    let line = |(family, tests): &(&TestedFamily, &[Test])| {
+        let group = rule.groups().get(family.group?)?;
+        // The first test that failed stands in the way.
+        let failed = tests.last().filter(|_| tests.len() <= candidate + 1)?;
+        if failed.rejected {
+            return None;
+        }
+        let seen = Counts {
+            halted: failed.halted,
+            gaps: failed.gaps,
+        };
+        let tested = count_of(family.sequences, "trace", "traces");
+        let needed = needed(rule, seen, delta * family.share).map(|needed| {
+            let of_halted = family.sequences as f64 / failed.halted.max(1) as f64;
+            (needed as f64 * of_halted.max(1.0)).ceil() as u64
+        });
+        Some(match needed {
+            Some(needed) if failed.halted > 0 => format!(
+                "{group}: tested on {tested}; about {} would let it in",
+                count(needed)
+            ),
+            Some(needed) => format!(
+                "{group}: tested on {tested}, and none had halted by step {}; at least {} must",
+                failed.step,
+                count(needed)
+            ),
+            None => format!(
+                "{group}: tested on {tested}; {}",
+                not_below(rule, seen, failed.step)
+            ),
+        })
+    };
+    families.iter().filter_map(line).collect()
 }
 
 /// How many sequences must halt for a test at this level to pass, if the share
