@@ -12,7 +12,11 @@ use haltwise::stats::clopper_pearson;
 use haltwise::terms::Loss;
 use haltwise::{Method, Rule};
 
+mod groups;
+
 use crate::format::{confidence, count, count_of, level, percent, short};
+pub use groups::groups_needed;
+use groups::read_to_end;
 
 /// The name of the loss, for titles and sentences.
 pub fn loss(rule: &Rule) -> &'static str {
@@ -132,16 +136,6 @@ fn for_whom(rule: &Rule) -> String {
     text
 }
 
-/// The groups that the promise holds for, and that the rule reads to the end.
-fn read_to_end(rule: &Rule) -> Vec<String> {
-    let halts = |group: &&String| rule.may_halt(Some(group));
-    rule.groups()
-        .iter()
-        .filter(|group| !halts(group))
-        .cloned()
-        .collect()
-}
-
 /// A list of names, cut short if it is long.
 fn some(names: &[String]) -> String {
     const SHOWN: usize = 8;
@@ -187,8 +181,9 @@ pub fn guarantee(rule: &Rule) -> String {
 /// How many traces tested the rule that was chosen. A rule that depends on no trace is also tested
 /// on the fitting traces.
 pub fn tested_on(rule: &Rule) -> u64 {
-    if let Some((_, families)) = rule.tested_alone() {
-        return families.iter().map(|(family, _)| family.sequences).sum();
+    if let Some(alone) = rule.tested_alone() {
+        let families = alone.families.iter();
+        return families.map(|(family, _)| family.sequences).sum();
     }
     let certifying = rule.certified_on().map_or(0, |set| set.sequences);
     let chosen = rule.chosen_family();
@@ -499,95 +494,6 @@ fn failed_curve(rule: &Rule) -> Option<(&TestedFamily, &Test)> {
         return None;
     }
     curves().find_map(first_test)
-}
-
-/// For a promise by group: how many traces each group would need. If the rule halts some
-/// groups only, for each of the others to be let in; else for the last rule that failed. One
-/// line per group.
-pub fn groups_needed(rule: &Rule) -> Vec<String> {
-    if let Some((candidate, families)) = rule.tested_alone() {
-        return left_out(rule, candidate, &families);
-    }
-    let families = rule
-        .tests_by_family()
-        .filter(|(family, _)| family.group.is_none());
-    let tests = families.flat_map(|(_, tests)| tests);
-    let failed = tests.filter(|test| !test.rejected);
-    let mut lines = Vec::new();
-    for test in failed {
-        let Some(group) = test.group.and_then(|group| rule.groups().get(group)) else {
-            continue;
-        };
-        let seen = Counts {
-            halted: test.halted,
-            gaps: test.gaps,
-        };
-        let line = match needed(rule, seen, rule.level().get()) {
-            Some(needed) => format!(
-                "{group}: {} had halted by step {}; about {} are needed",
-                count(test.halted),
-                test.step,
-                count(needed)
-            ),
-            None => format!("{group}: {}", not_below(rule, seen, test.step)),
-        };
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines
-}
-
-/// Says that the losses of a group are not below alpha by a step, and whether more traces would
-/// help.
-fn not_below(rule: &Rule, seen: Counts, step: usize) -> String {
-    format!(
-        "{} losses among {} halted by step {step} are not below alpha; {}",
-        count(seen.gaps),
-        count(seen.halted),
-        match may_be_below(rule, seen) {
-            true => "these are too few to tell whether more traces would help",
-            false => "more traces would not help",
-        }
-    )
-}
-
-/// A line for each group that the rule reads to the end: how many traces would let it in.
-fn left_out(rule: &Rule, candidate: usize, families: &[(&TestedFamily, &[Test])]) -> Vec<String> {
-    let delta = rule.level().get();
-    let line = |(family, tests): &(&TestedFamily, &[Test])| {
-        let group = rule.groups().get(family.group?)?;
-        // The first test that failed stands in the way.
-        let failed = tests.last().filter(|_| tests.len() <= candidate + 1)?;
-        if failed.rejected {
-            return None;
-        }
-        let seen = Counts {
-            halted: failed.halted,
-            gaps: failed.gaps,
-        };
-        let tested = count_of(family.sequences, "trace", "traces");
-        let needed = needed(rule, seen, delta * family.share).map(|needed| {
-            let of_halted = family.sequences as f64 / failed.halted.max(1) as f64;
-            (needed as f64 * of_halted.max(1.0)).ceil() as u64
-        });
-        Some(match needed {
-            Some(needed) if failed.halted > 0 => format!(
-                "{group}: tested on {tested}; about {} would let it in",
-                count(needed)
-            ),
-            Some(needed) => format!(
-                "{group}: tested on {tested}, and none had halted by step {}; at least {} must",
-                failed.step,
-                count(needed)
-            ),
-            None => format!(
-                "{group}: tested on {tested}; {}",
-                not_below(rule, seen, failed.step)
-            ),
-        })
-    };
-    families.iter().filter_map(line).collect()
 }
 
 /// How many sequences must halt for a test at this level to pass, if the share

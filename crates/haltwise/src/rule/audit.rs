@@ -4,7 +4,7 @@
 //! counts, that the tests were made in the method's order until one failed, and that the
 //! thresholds are those that the tests certified.
 
-use super::{FamilyKind, RuleRecord, Test, TestedFamily};
+use super::{FamilyKind, RuleRecord, Test, TestedAlone, TestedFamily};
 use crate::data::identity::{Fingerprint, SetSummary};
 use crate::data::score::GapScore;
 use crate::numbers::alpha_delta::Delta;
@@ -221,10 +221,9 @@ impl RuleRecord {
         (!sealed).then(|| "its score or its thresholds are not those that were certified".into())
     }
 
-    /// The families in which the chosen rule was tested for each group alone, in the order of
-    /// the groups, and its place among the tests of each. `None` if it was tested for all
+    /// Where the chosen rule was tested for each group alone; `None` if it was tested for all
     /// groups at once.
-    pub(super) fn tested_alone(&self) -> Option<(usize, Vec<(&TestedFamily, &[Test])>)> {
+    pub(super) fn tested_alone(&self) -> Option<TestedAlone<'_>> {
         let place = self.chosen?.checked_sub(1)?;
         let (mut families, mut chosen, mut start) = (Vec::new(), None, 0_usize);
         for family in &self.families {
@@ -240,12 +239,19 @@ impl RuleRecord {
         // The families of the groups follow each other.
         let first = f.checked_sub(group).unwrap_or(families.len());
         let of_groups = families.into_iter().skip(first).take(self.groups.len());
-        Some((candidate, of_groups.collect()))
+        Some(TestedAlone {
+            candidate,
+            families: of_groups.collect(),
+        })
     }
 
     /// Whether the rule halts other groups than those for which it passed.
     fn halts_others(&self) -> bool {
-        let Some((candidate, families)) = self.tested_alone() else {
+        let Some(TestedAlone {
+            candidate,
+            families,
+        }) = self.tested_alone()
+        else {
             return self.halts_in.is_some();
         };
         let passed = |g: usize| {

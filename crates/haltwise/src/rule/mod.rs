@@ -35,6 +35,15 @@ pub struct TestedFamily {
     pub group: Option<usize>,
 }
 
+/// The tests of a rule for each group alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestedAlone<'r> {
+    /// The place of the rule among the tests of each group's family, counted from 0.
+    pub candidate: usize,
+    /// The family of each group with its tests, in the order of [`Rule::groups`].
+    pub families: Vec<(&'r TestedFamily, &'r [Test])>,
+}
+
 /// What the certifying traces say about a rule: estimates, not promises.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -471,9 +480,9 @@ impl Rule {
         })
     }
 
-    /// If the rule was tested for each group alone: its place among the tests of each group's
-    /// family, and these families with their tests, in the order of [`groups`](Self::groups).
-    pub fn tested_alone(&self) -> Option<(usize, Vec<(&TestedFamily, &[Test])>)> {
+    /// Where the rule was tested for each group alone; `None` if it was tested for all groups
+    /// at once.
+    pub fn tested_alone(&self) -> Option<TestedAlone<'_>> {
         self.0.tested_alone()
     }
 
