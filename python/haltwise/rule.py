@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from ._arrays import as_array, counts, floats
-from .traces import PathLike, Traces, traces_of
+from .traces import PathLike, Traces, _texts, traces_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -232,6 +232,13 @@ class Rule:
         return list(self._fields.get("groups", []))
 
     @property
+    def halts_in(self) -> list[str] | None:
+        """The groups that the rule halts, if not all of `groups`; it reads the others to the
+        end."""
+        groups: list[str] | None = self._fields.get("halts_in")
+        return None if groups is None else list(groups)
+
+    @property
     def score(self) -> str:
         """The score that the rule judges: ``"confidence"`` (the given score),
         ``"max-probability"``, ``"margin"`` or ``"gap"`` (learned)."""
@@ -260,6 +267,7 @@ class Rule:
         probs: Any = None,
         predictions: Any = None,
         lengths: Any = None,
+        groups: Any = None,
     ) -> NDArray[np.int64]:
         """The step, counted from 1, at which each sequence halts.
 
@@ -274,19 +282,43 @@ class Rule:
             The predicted classes, counted from 0; by default the most probable ones.
         lengths : array of (n)
             How many steps each sequence has, if not all have T.
+        groups : array of (n)
+            If the rule is by group, the group of each sequence. Groups that the rule does not
+            halt are read to the end.
         """
+        if groups is not None:
+            groups = _texts(groups, "groups")
         if isinstance(scores, Traces):
-            return self._inner.halt_traces(traces_of(scores, predictions, None, probs, lengths))
+            traces = traces_of(scores, predictions, None, probs, lengths)
+            return self._inner.halt_traces(self._grouped(traces, groups))
         if probs is None and predictions is None:
             array, ends = floats(scores, "scores", ["n", "T"])
             if lengths is not None:
                 ends = counts(lengths, "lengths")
-            return self._inner.halt(array, ends)
+            self._warn_of(groups)
+            return self._inner.halt(array, ends, groups)
         # The labels play no part in where a sequence halts.
         n = len(predictions if probs is None else probs)
         labels = np.zeros(n, np.int64)
         traces = Traces(scores, predictions, labels, probs=probs, lengths=lengths)
-        return self._inner.halt_traces(traces)
+        return self._inner.halt_traces(self._grouped(traces, groups))
+
+    def _grouped(self, traces: Traces, groups: list[str] | None) -> Traces:
+        """The traces with the column of groups, if the rule is by group."""
+        by = self.terms.get("by")
+        if by in (None, "label"):
+            return traces
+        if groups is not None:
+            traces = traces._with(**{by: groups})
+        self._warn_of(traces.columns.get(by))
+        return traces._for(by=by, lenient=True)
+
+    def _warn_of(self, groups: Any, stacklevel: int = 3) -> None:
+        """Warns of groups that are read to the end although nobody asked for that."""
+        names = [None] if groups is None else dict.fromkeys(map(str, groups))
+        for name in names:
+            if text := self._inner.unexpected_group(name):
+                warnings.warn(text, stacklevel=stacklevel)
 
     def evaluate(
         self,
@@ -327,10 +359,13 @@ class Rule:
         evaluation.__dict__["_rule"] = self
         return evaluation
 
-    def stream(self) -> _core.Stream:
+    def stream(self, group: str | int | None = None) -> _core.Stream:
         """A new live stream. Call ``observe`` with the score of each step, or with ``probs=`` to
-        compute the score, until it returns True."""
-        return _core.Stream(self._inner)
+        compute the score, until it returns True. If the rule is by group, name the stream's
+        `group`: streams of groups that the rule does not halt are read to the end."""
+        name = None if group is None else str(group)
+        self._warn_of(None if name is None else [name])
+        return _core.Stream(self._inner, None, name)
 
     def describe(self) -> str:
         """The promise, in words."""

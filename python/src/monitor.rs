@@ -67,7 +67,7 @@ impl Monitor {
                 "the audit {id:?} has begun before"
             )));
         }
-        let groups = Watch::groups_of(self.auditor.rule());
+        let groups = self.auditor.rule().halting_groups();
         let place = match group {
             _ if groups.is_empty() => 0,
             None => {

@@ -1,8 +1,8 @@
 //! A rule: applied to arrays, evaluated, stored.
 
+use haltwise::Decision;
 use haltwise::evaluate::Stretches;
 use haltwise::plan::Word;
-use haltwise::{Decision, State};
 use haltwise_io::{in_stretches, parse_rule, rule_json, write_rule};
 use haltwise_report::words;
 use numpy::ndarray::Ix2;
@@ -48,12 +48,13 @@ impl Rule {
     }
 
     /// The step, counted from 1, at which each row of scores halts.
-    #[pyo3(signature = (scores, lengths))]
+    #[pyo3(signature = (scores, lengths, groups = None))]
     fn halt<'py>(
         &self,
         py: Python<'py>,
         scores: Floats<'py, Ix2>,
         lengths: Option<PyReadonlyArray1<'py, u32>>,
+        groups: Option<Vec<String>>,
     ) -> PyResult<Bound<'py, PyArray1<i64>>> {
         if self.0.source().learned().is_some() {
             return Err(value_error(
@@ -79,6 +80,13 @@ impl Rule {
                 )));
             }
         }
+        if let Some(groups) = groups.as_ref().filter(|groups| groups.len() != rows) {
+            let found = groups.len();
+            return Err(value_error(format_args!(
+                "{rows} rows of scores but {found} groups"
+            )));
+        }
+        let group = |i: usize| groups.as_ref().map(|groups| &*groups[i]);
         let length = |i: usize| {
             lengths
                 .as_ref()
@@ -86,7 +94,7 @@ impl Rule {
         };
         let of_rows = |halts: &mut Vec<(usize, Vec<i64>)>, rows: Range<usize>| {
             let (start, mut buffer) = (rows.start, Vec::new());
-            let halt = |i| self.halt_row(i, scores.row(i, length(i), &mut buffer));
+            let halt = |i| self.halt_row(i, group(i), scores.row(i, length(i), &mut buffer));
             let found = rows.map(halt).collect::<Result<_, Failure>>()?;
             halts.push((start, found));
             Ok::<(), Failure>(())
@@ -109,7 +117,7 @@ impl Rule {
         let halted = py.detach(|| {
             views.visit_all(Vec::new, |halts, position, row| {
                 self.check_length(row.len())?;
-                let mut state = State::new();
+                let mut state = self.0.begin_of(row);
                 for step in row.steps() {
                     let decision = self.0.observe(&mut state, &step);
                     if decision.map_err(|e| e.to_string())? != Decision::Continue {
@@ -125,6 +133,13 @@ impl Rule {
             halts[position as usize] = step;
         }
         Ok(halts.into_pyarray(py))
+    }
+
+    /// What to say about a stream of this group that is read to its end although nobody asked
+    /// for that.
+    #[pyo3(signature = (group))]
+    fn unexpected_group(&self, group: Option<&str>) -> Option<String> {
+        self.0.unexpected_group(group)
     }
 
     /// The promise, in words.
@@ -161,9 +176,7 @@ impl Rule {
 
     /// Why no more was certified, and what would help. `None` if no test failed.
     fn shortfall(&self) -> Option<String> {
-        let passed = self.0.trail().last().is_some_and(|test| test.rejected);
-        let failed = self.0.promise().is_some() && !passed;
-        failed.then(|| words::certification(&self.0))
+        words::shortfall(&self.0)
     }
 
     /// What the rule saves and costs on the certifying traces, in words.
@@ -188,10 +201,10 @@ impl Rule {
         ))
     }
 
-    fn halt_row(&self, i: usize, scores: &[f32]) -> Result<i64, Failure> {
+    fn halt_row(&self, i: usize, group: Option<&str>, scores: &[f32]) -> Result<i64, Failure> {
         let length = self.check_length(scores.len());
         length.map_err(|e| format!("row {}: {e}", i + 1))?;
-        let halt = self.0.halt_step(scores);
+        let halt = self.0.halt_step(group, scores);
         let step = halt.map_err(|(t, e)| format!("row {}, step {t}: {e}", i + 1))?;
         Ok(step as i64)
     }

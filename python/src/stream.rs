@@ -21,13 +21,13 @@ pub(crate) struct Stream {
 #[pymethods]
 impl Stream {
     #[new]
-    #[pyo3(signature = (rule, state = None))]
-    fn new(rule: Py<Rule>, state: Option<&str>) -> PyResult<Self> {
-        let state = state.map(serde_json::from_str).transpose();
-        Ok(Self {
-            rule,
-            state: state.map_err(value_error)?.unwrap_or_default(),
-        })
+    #[pyo3(signature = (rule, state = None, group = None))]
+    fn new(rule: Py<Rule>, state: Option<&str>, group: Option<&str>) -> PyResult<Self> {
+        let state = match state {
+            Some(state) => serde_json::from_str(state).map_err(value_error)?,
+            None => rule.get().0.begin(group),
+        };
+        Ok(Self { rule, state })
     }
 
     /// Takes what the classifier said at the next step. Returns whether the stream

@@ -207,3 +207,38 @@ def test_what_is_wrong_is_said_with_its_remedy(drawn):
     ]:
         with pytest.raises(ValueError, match=expected):
             calibrate(traces, **asked)
+
+
+def test_a_rule_of_some_groups_reads_the_others_to_the_end(drawn):
+    site = np.where(np.arange(N) % 75 == 0, "islet", drawn["site"])
+    traces = (drawn["scores"], drawn["predictions"], drawn["label"])
+    with pytest.warns(UserWarning, match=r"halts some groups only.*islet: tested on"):
+        rule = calibrate(*traces, by=site, score="confidence")
+    assert (rule.halts_in, rule.groups) == (["north", "south"], ["islet", "north", "south"])
+    assert "reads islet to the end" in rule.describe()
+    everywhere = rule.halt(drawn["scores"], groups=["north"] * N)
+    assert (everywhere < T).any()
+    halts = rule.halt(drawn["scores"], groups=site)
+    assert (halts == np.where(site == "islet", T, everywhere)).all()
+    arrays = {"predictions": drawn["predictions"], "groups": site}
+    assert (rule.halt(drawn["scores"], **arrays) == halts).all()
+    columns = Traces(*traces, columns={"by": site})
+    assert (rule.halt(columns) == halts).all()
+    by_group = {group["group"]: group["t_avg"] for group in rule.evaluate(columns).by_group}
+    assert by_group["islet"] == 1 > by_group["north"]
+    with pytest.warns(UserWarning, match="does not name its group"):
+        assert (rule.halt(drawn["scores"]) == T).all()
+    with pytest.warns(UserWarning, match='not certified for the group "east"'):
+        stream = rule.stream(group="east")
+    with pytest.raises(ValueError, match="2 groups"):
+        rule.halt(drawn["scores"], groups=["north", "south"])
+
+    def halt(stream, scores):
+        for score in scores:
+            if stream.observe(score):
+                break
+        return stream.steps
+
+    sure = drawn["scores"][np.argmin(everywhere)]
+    assert halt(stream, sure) == halt(rule.stream("islet"), sure) == T
+    assert halt(rule.stream("south"), sure) == everywhere.min() < T

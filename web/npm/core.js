@@ -55,9 +55,10 @@ export class Rule {
     return JSON.parse(this.toString());
   }
 
-  /** A new live stream. */
-  stream() {
-    return new Stream(this[wrapped].stream(), wrapped);
+  /** A new live stream. A rule by group needs its `group`: streams of groups that it does not halt
+   * are read to their end. */
+  stream({ group } = {}) {
+    return new Stream(this[wrapped].stream(group == null ? undefined : String(group)), wrapped);
   }
 }
 

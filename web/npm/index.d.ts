@@ -28,8 +28,9 @@ export class Rule {
   readonly thresholds: Float32Array;
   /** The promise, in words. */
   readonly promise: string;
-  /** A new live stream. */
-  stream(): Stream;
+  /** A new live stream. A rule by group needs its `group`: streams of groups that it does not halt
+   * are read to their end. */
+  stream(options?: { group?: string | number }): Stream;
   /** The text of its file, byte for byte what the command line writes. */
   toString(): string;
   toJSON(): object;

@@ -60,6 +60,15 @@
 // The rule has a learned score, which needs a haltwise_memory of its size.
 #define HALTWISE_ERROR_MEMORY -14
 
+// The group of a stream was not named.
+#define HALTWISE_GROUP_UNNAMED 0
+
+// The rule halts the group of the stream.
+#define HALTWISE_GROUP_HALTS 1
+
+// The rule does not halt the group of the stream, or has never seen it.
+#define HALTWISE_GROUP_READ_TO_END 2
+
 // A rule, once loaded. It points to its table, which must stay where it is.
 typedef struct haltwise_rule {
   // The table.
@@ -68,12 +77,14 @@ typedef struct haltwise_rule {
   size_t words;
 } haltwise_rule;
 
-// How far a stream has come. All zeros: it has not begun.
+// How far a stream has come. All zeros: it has not begun, and its group is not named.
 typedef struct haltwise_stream {
   // How many steps were seen.
   uint32_t steps;
   // 0 while it runs, else why it halted.
   int32_t reason;
+  // One of HALTWISE_GROUP_...: set by haltwise_begin.
+  int32_t group;
 } haltwise_stream;
 
 // What a learned score remembers of a stream. All zeros but `probs` and `room`:
@@ -135,6 +146,19 @@ size_t haltwise_rule_steps(const struct haltwise_rule *rule);
 // # Safety
 // `rule` must be null or point to a rule that haltwise_rule_load loaded.
 size_t haltwise_rule_room(const struct haltwise_rule *rule);
+
+// Begins a stream of a group, for a rule by group. `halting` are the groups that the rule halts,
+// then a null: the constant beside its table. Answers HALTWISE_GROUP_HALTS or
+// HALTWISE_GROUP_READ_TO_END. A rule that halts in some groups only reads a stream to its end
+// that was not begun here.
+//
+// # Safety
+// `stream` must be null or point to a haltwise_stream. `halting` and `group` may be null; else
+// `group` and each of `halting` must be texts that end with a zero, and `halting` must end with
+// a null.
+int32_t haltwise_begin(struct haltwise_stream *stream,
+                       const char *const *halting,
+                       const char *group);
 
 // Shows the score of the next step: 0 to read on, a positive number to stop, or
 // an error, and then the step was not counted.

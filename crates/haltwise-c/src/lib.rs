@@ -3,10 +3,12 @@
 // The names are those of C.
 #![allow(non_camel_case_types)]
 
-use core::ffi::c_void;
+use core::ffi::{CStr, c_char, c_void};
 use core::slice;
 
-use ::haltwise_stream::{Decision, Memory, Reason, Rule, State, Step, StepError, TableError};
+use ::haltwise_stream::{
+    Decision, GroupStanding, Memory, Reason, Rule, State, Step, StepError, TableError,
+};
 
 /// Read on.
 pub const HALTWISE_CONTINUE: i32 = 0;
@@ -56,7 +58,14 @@ pub struct haltwise_rule {
     pub words: usize,
 }
 
-/// How far a stream has come. All zeros: it has not begun.
+/// The group of a stream was not named.
+pub const HALTWISE_GROUP_UNNAMED: i32 = 0;
+/// The rule halts the group of the stream.
+pub const HALTWISE_GROUP_HALTS: i32 = 1;
+/// The rule does not halt the group of the stream, or has never seen it.
+pub const HALTWISE_GROUP_READ_TO_END: i32 = 2;
+
+/// How far a stream has come. All zeros: it has not begun, and its group is not named.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct haltwise_stream {
@@ -64,6 +73,8 @@ pub struct haltwise_stream {
     pub steps: u32,
     /// 0 while it runs, else why it halted.
     pub reason: i32,
+    /// One of HALTWISE_GROUP_...: set by haltwise_begin.
+    pub group: i32,
 }
 
 /// What a learned score remembers of a stream. All zeros but `probs` and `room`:
@@ -157,6 +168,53 @@ pub unsafe extern "C" fn haltwise_rule_steps(rule: *const haltwise_rule) -> usiz
 pub unsafe extern "C" fn haltwise_rule_room(rule: *const haltwise_rule) -> usize {
     // SAFETY: as the caller promises.
     unsafe { loaded(rule) }.map_or(0, |rule| rule.room())
+}
+
+/// Begins a stream of a group, for a rule by group. `halting` are the groups that the rule halts,
+/// then a null: the constant beside its table. Answers HALTWISE_GROUP_HALTS or
+/// HALTWISE_GROUP_READ_TO_END. A rule that halts in some groups only reads a stream to its end
+/// that was not begun here.
+///
+/// # Safety
+/// `stream` must be null or point to a haltwise_stream. `halting` and `group` may be null; else
+/// `group` and each of `halting` must be texts that end with a zero, and `halting` must end with
+/// a null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn haltwise_begin(
+    stream: *mut haltwise_stream,
+    halting: *const *const c_char,
+    group: *const c_char,
+) -> i32 {
+    // SAFETY: as the caller promises.
+    let Some(stream) = (unsafe { stream.as_mut() }) else {
+        return HALTWISE_ERROR_NULL;
+    };
+    if halting.is_null() || group.is_null() {
+        return HALTWISE_ERROR_NULL;
+    }
+    // SAFETY: as the caller promises.
+    let text = |text: *const c_char| unsafe { CStr::from_ptr(text) }.to_str().ok();
+    let mut place = halting;
+    let names = core::iter::from_fn(|| {
+        // SAFETY: as the caller promises: no place after the null is read.
+        let name = unsafe { *place };
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the null is still to come.
+        place = unsafe { place.add(1) };
+        Some(text(name))
+    });
+    // What is not UTF-8 is no group of a rule.
+    let standing = match text(group) {
+        Some(group) => GroupStanding::of(Some(group), names.flatten()),
+        None => GroupStanding::ReadToEnd,
+    };
+    *stream = haltwise_stream {
+        group: group_code(standing),
+        ..haltwise_stream::default()
+    };
+    stream.group
 }
 
 /// Shows the score of the next step: 0 to read on, a positive number to stop, or
@@ -319,7 +377,8 @@ unsafe fn decide(
     let (Some(rule), Some(stream)) = (unsafe { (loaded(rule), stream.as_mut()) }) else {
         return HALTWISE_ERROR_NULL;
     };
-    let mut state = State::at(stream.steps, reason(stream.reason));
+    let state = State::at(stream.steps, reason(stream.reason));
+    let mut state = state.with_standing(standing(stream.group));
     let answer = match decide(rule, &mut state) {
         Ok(Decision::Continue) => HALTWISE_CONTINUE,
         Ok(Decision::Halt(reason)) => code(reason),
@@ -344,6 +403,22 @@ fn reason(code: i32) -> Option<Reason> {
         HALTWISE_THRESHOLD => Some(Reason::Threshold),
         HALTWISE_LAST_STEP => Some(Reason::LastStep),
         _ => Some(Reason::End),
+    }
+}
+
+fn group_code(standing: GroupStanding) -> i32 {
+    match standing {
+        GroupStanding::Unnamed => HALTWISE_GROUP_UNNAMED,
+        GroupStanding::Halts => HALTWISE_GROUP_HALTS,
+        GroupStanding::ReadToEnd => HALTWISE_GROUP_READ_TO_END,
+    }
+}
+
+fn standing(code: i32) -> GroupStanding {
+    match code {
+        HALTWISE_GROUP_UNNAMED => GroupStanding::Unnamed,
+        HALTWISE_GROUP_HALTS => GroupStanding::Halts,
+        _ => GroupStanding::ReadToEnd,
     }
 }
 

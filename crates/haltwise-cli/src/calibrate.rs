@@ -231,7 +231,10 @@ fn describe(rule: &Rule) -> String {
         text += &show::paragraph(&words::certification(rule));
         let groups = words::groups_needed(rule);
         if !groups.is_empty() {
-            text += &show::paragraph("Where tests failed, group by group:");
+            text += &show::paragraph(match rule.halts_in() {
+                None => "Where tests failed, group by group:",
+                Some(_) => "Groups that the rule reads to the end, and what would let them in:",
+            });
             for line in groups {
                 text += &format!("    {line}\n");
             }

@@ -33,6 +33,7 @@ Fields of a line:
   probs   the class probabilities, if the rule computes its score from them
   prediction  the predicted class, a number or a string, if the rule has a learned
           score and the line has no \"probs\", or if it is not the most probable class
+  group   with the first step, if the rule is by group: the value of its column
   t       optional: the step, counted from 1; missing steps before it are reported
           and counted
   end     optional: true at the stream's last step, or alone after it
@@ -45,6 +46,10 @@ skipped. An id may have 4096 bytes.
 
 A stream longer than the longest calibrated sequence is read to its end. If all those
 sequences had one length, it halts at that length.
+
+A rule by group (`calibrate --by`) reads streams of groups that it has never seen to
+their end, and reports them. Some rules halt in some groups only. They read all other
+streams to their end; a stream that does not name its group is reported.
 
 Memory: about 110 bytes for each open stream with an id of a dozen letters. A learned
 score takes 100 more, and 8 for each class. If there are more than --max-streams,
@@ -232,10 +237,13 @@ impl<'r> OpenStreams<'r> {
             // It counts all the same.
             Some(Err(problem)) => (Some(Step::default()), Some(problem)),
         };
+        let group = line.group_said();
+        let begins = self.streams.get(&line.id).is_none();
         let message = Message {
             step,
             t: line.t,
             end: line.end,
+            group: group.as_deref(),
         };
         let taken = match self.streams.take(self.rule, &line.id, message) {
             Ok(Outcome::Taken(taken)) => taken,
@@ -246,7 +254,13 @@ impl<'r> OpenStreams<'r> {
             let (id, t) = (&line.id, taken.steps);
             writeln!(out, "{{\"id\":{id},\"t\":{t},\"reason\":\"{reason}\"}}")?;
         }
-        let problem = problem.or_else(|| taken.unusable.map(|error| line.words(error)));
+        let unexpected = || {
+            let found = self.rule.unexpected_group(group.as_deref());
+            found.filter(|_| begins)
+        };
+        let problem = problem
+            .or_else(|| taken.unusable.map(|error| line.words(error)))
+            .or_else(unexpected);
         Ok(match (problem, taken.missing) {
             (None, None) => Ok(()),
             (None, Some(missing)) => Err(Fault::Gap(missing.to_string())),

@@ -221,8 +221,10 @@ fn trail(rule: &Rule) -> String {
     let delta = rule.delta().get();
     let lines = |tests: &[Test]| -> String { tests.iter().map(|test| line(rule, test)).collect() };
     for (family, tests) in rule.tests_by_family() {
+        let group = family.group.and_then(|group| rule.groups().get(group));
+        let group = group.map_or_else(String::new, |group| format!(" for {group} alone"));
         text += &format!(
-            "  {}, at {} on {}\n{}",
+            "  {}{group}, at {} on {}\n{}",
             words::family(family.kind),
             show::level(delta * family.share),
             count(family.sequences, "trace", "traces"),

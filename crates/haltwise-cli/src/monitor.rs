@@ -213,10 +213,15 @@ fn of_traces(
     // when all of their units are complete.
     monitor.close_units(u64::MAX);
     if thinned > 0 {
-        show::note(format_args!(
-            "weights leave {} out; the others are in the declared mix",
-            count(thinned, "audit", "audits")
-        ));
+        let audits = count(thinned, "audit", "audits");
+        match rule.terms().weight {
+            Some(_) => show::note(format_args!(
+                "weights leave {audits} out; the others are in the declared mix"
+            )),
+            None => show::note(format_args!(
+                "the rule reads the groups of {audits} to the end; there is nothing to watch"
+            )),
+        }
     }
     if let Some(doubt) = auditor.label_doubt() {
         show::warn(format_args!(

@@ -7,7 +7,7 @@ use haltwise::Rule;
 use haltwise::rule::Thresholds;
 use haltwise::score::ScoreSource;
 use haltwise_stream as live;
-use haltwise_stream::{RuleError, TableError};
+use haltwise_stream::{GroupStanding, RuleError, TableError};
 use serde::{Deserialize, Serialize};
 
 use crate::document::Kind;
@@ -50,6 +50,17 @@ pub fn export_rule(rule: &Rule, to: ExportTo, name: &str) -> Result<String, Expo
             let _ = writeln!(text, "static const uint64_t {name}[{}] = {{", words.len());
             lines(&mut text, &words, |word| format!("0x{word:016x}u"));
             text.push_str("};\n");
+            if !rule.halting_groups().is_empty() {
+                let groups = rule.halting_groups().iter();
+                let groups: String = groups
+                    .map(|group| format!("    {},\n", c_text(group)))
+                    .collect();
+                let _ = write!(
+                    text,
+                    "\n/* The groups that it halts: give them to haltwise_begin. */\n\
+                     static const char *const {name}_groups[] = {{\n{groups}    0\n}};\n"
+                );
+            }
             Ok(text)
         }
         ExportTo::Rust => {
@@ -62,6 +73,15 @@ pub fn export_rule(rule: &Rule, to: ExportTo, name: &str) -> Result<String, Expo
             let _ = writeln!(text, "pub static {name}: [u64; {}] = [", words.len());
             lines(&mut text, &words, |word| format!("0x{word:016x}"));
             text.push_str("];\n");
+            let groups = rule.halting_groups();
+            if !groups.is_empty() {
+                let _ = write!(
+                    text,
+                    "\n/// The groups that it halts: give them to `GroupStanding::of`.\n\
+                     pub static {name}_GROUPS: [&str; {}] = {groups:?};\n",
+                    groups.len()
+                );
+            }
             Ok(text)
         }
     }
@@ -83,6 +103,18 @@ fn about(rule: &Rule) -> Vec<String> {
         format!("Its score: {}.", rule.source()),
         format!("It has {} steps and {first}.", rule.t_max()),
     ]
+}
+
+/// A text as a constant of C. Bytes that are not printable ASCII are in octal, which ends after
+/// three digits.
+fn c_text(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'"' | b'\\' | b'?' => format!("\\{}", char::from(byte)),
+        b' '..=b'~' => char::from(byte).to_string(),
+        _ => format!("\\{byte:03o}"),
+    };
+    let text: String = text.bytes().map(byte).collect();
+    format!("\"{text}\"")
 }
 
 fn table(rule: &Rule, name: &str) -> Result<Vec<u64>, ExportError> {
@@ -129,6 +161,12 @@ struct StoredLiveRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     classes: Option<usize>,
     reads_on: bool,
+    /// The groups that it halts, if it is by group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    halting_groups: Vec<String>,
+    /// Whether those are only some of the groups that it was certified for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    some_groups: bool,
 }
 
 impl TryFrom<StoredLiveRule> for LiveRule {
@@ -161,7 +199,17 @@ impl LiveRule {
             score: rule.source().clone(),
             classes: rule.classes(),
             reads_on: rule.reads_on(),
+            halting_groups: rule.halting_groups().to_vec(),
+            some_groups: rule.halts_in().is_some(),
         })
+    }
+
+    /// Whether the group of a stream, if that is known, is one that the rule halts.
+    pub fn standing(&self, group: Option<&str>) -> GroupStanding {
+        match &self.0.halting_groups[..] {
+            [] => GroupStanding::Unnamed,
+            halting => GroupStanding::of(group, halting.iter().map(String::as_str)),
+        }
     }
 
     /// The rule, for live streams.
@@ -171,8 +219,11 @@ impl LiveRule {
             score,
             classes,
             reads_on,
+            some_groups,
+            halting_groups: _,
         } = &self.0;
         live::Rule::trusted(thresholds.values(), score.live(), *classes, *reads_on)
+            .in_some_groups(*some_groups)
     }
 }
 

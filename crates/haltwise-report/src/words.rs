@@ -12,7 +12,11 @@ use haltwise::stats::clopper_pearson;
 use haltwise::terms::Loss;
 use haltwise::{Method, Rule};
 
+mod groups;
+
 use crate::format::{confidence, count, count_of, level, p_value, percent, short};
+pub use groups::groups_needed;
+use groups::read_to_end;
 
 /// The name of the loss, for titles and sentences.
 pub fn loss(rule: &Rule) -> &'static str {
@@ -114,6 +118,14 @@ fn for_whom(rule: &Rule) -> String {
     let mut text = String::new();
     if let Some(by) = &terms.by {
         text += &format!(", and for every {by} ({})", some(rule.groups()));
+        if let Some(halts_in) = rule.halts_in() {
+            let others = read_to_end(rule);
+            text += &format!(
+                "; it halts where {by} is {}, and reads {} to the end",
+                some(halts_in),
+                some(&others)
+            );
+        }
     }
     if let Some(unit) = &terms.unit {
         text += &format!(", each {unit} counted once");
@@ -169,6 +181,10 @@ pub fn guarantee(rule: &Rule) -> String {
 /// How many traces tested the rule that was chosen. A rule that depends on no trace is also tested
 /// on the fitting traces.
 pub fn tested_on(rule: &Rule) -> u64 {
+    if let Some(alone) = rule.tested_alone() {
+        let families = alone.families.iter();
+        return families.map(|(family, _)| family.sequences).sum();
+    }
     let certifying = rule.certified_on().map_or(0, |set| set.sequences);
     let chosen = rule.chosen_family();
     chosen.map_or(certifying, |family| family.sequences)
@@ -348,20 +364,44 @@ pub fn thresholds(thresholds: &Thresholds) -> String {
     text + "  (some of the steps; the rule file has all of them)\n"
 }
 
+/// Why no more was certified, and what would help. `None` if no test failed.
+pub fn shortfall(rule: &Rule) -> Option<String> {
+    rule.promise()?;
+    if rule.halts_in().is_some() {
+        let needed = groups_needed(rule).join("; ");
+        let others = "Groups that are read to the end, and what would let them in";
+        return Some(format!("{} {others}: {needed}.", certification(rule)));
+    }
+    let passed = rule.trail().last().is_some_and(|test| test.rejected);
+    (!passed).then(|| certification(rule))
+}
+
 /// How the rule was certified. If little or nothing was: why, and what would help.
 pub fn certification(rule: &Rule) -> String {
     if rule.certified_on().is_none() {
         return "No test was made.".into();
     }
     let sequences = rule.certified_on().map_or(0, |set| set.sequences);
-    let passed = rule.trail().iter().filter(|test| test.rejected).count() as u64;
+    // Tests for all groups at once, or those for each alone if only these passed.
+    let alone = rule.halts_in().is_some();
+    let tests = rule.tests_by_family();
+    let tests = tests.filter(|(family, _)| family.group.is_some() == alone);
+    let tests = tests.flat_map(|(_, tests)| tests);
+    let passed = tests.filter(|test| test.rejected).count() as u64;
     let most = rule.families().iter().map(|family| family.sequences).max();
     let on = match most.filter(|&most| most > sequences) {
         Some(most) => format!("{} to {} traces", count(sequences), count(most)),
         None => count_of(sequences, "trace", "traces"),
     };
     let passed_on = count_of(passed, "rule passed its test", "rules passed their tests");
-    let mut text = format!("{passed_on} on {on}.");
+    let mut text = match alone {
+        false => format!("{passed_on} on {on}."),
+        true => format!(
+            "No rule that stops early passed for all groups on {on}. Tested for each group alone, \
+             {}.",
+            count_of(passed, "test passed", "tests passed")
+        ),
+    };
     if rule.method() == Method::Adaptive {
         return text + &of_families(rule, passed, sequences);
     }
@@ -379,7 +419,11 @@ pub fn certification(rule: &Rule) -> String {
 /// How the rule was chosen among several families, or why no rule passed.
 fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     let delta = rule.level().get();
-    let kinds = rule.families().chunk_by(|a, b| a.kind == b.kind);
+    let (of_all, of_each): (Vec<&TestedFamily>, Vec<&TestedFamily>) = rule
+        .families()
+        .iter()
+        .partition(|family| family.group.is_none());
+    let kinds = of_all.chunk_by(|a, b| a.kind == b.kind);
     let shares = kinds.map(|families| {
         let share: f64 = families.iter().map(|family| family.share).sum();
         format!("{} at {}", family(families[0].kind), level(delta * share))
@@ -387,9 +431,16 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
     let shares: Vec<String> = shares.collect();
     let mut text = format!(
         " The rules were tested in {}, each with its share of delta: {}.",
-        count_of(rule.families().len() as u64, "family", "families"),
+        count_of(of_all.len() as u64, "family", "families"),
         shares.join(", ")
     );
+    if !of_each.is_empty() {
+        let share: f64 = of_each.iter().map(|family| family.share).sum();
+        text += &format!(
+            " Tests for each group alone share {}.",
+            level(delta * share)
+        );
+    }
     if passed > 0 {
         match failed_curve(rule) {
             None => text += " The rule that halts earliest was chosen among those that passed.",
@@ -404,7 +455,10 @@ fn of_families(rule: &Rule, passed: u64, sequences: u64) -> String {
         return text;
     }
     // The family with the largest share; the first of equals.
-    let tested = rule.tests_by_family().filter_map(first_test);
+    let tested = rule
+        .tests_by_family()
+        .filter(|(family, _)| family.group.is_none());
+    let tested = tested.filter_map(first_test);
     let most = tested.reduce(|a, b| if b.0.share > a.0.share { b } else { a });
     let Some((most, failed)) = most else {
         return text + " There was no rule to test.";
@@ -429,53 +483,17 @@ fn first_test<'a>(
 
 /// The first test of a threshold curve, if curves were tested and none passed.
 fn failed_curve(rule: &Rule) -> Option<(&TestedFamily, &Test)> {
+    let alone = rule.halts_in().is_some();
     let curves = || {
-        rule.tests_by_family()
-            .filter(|(family, _)| family.kind == FamilyKind::Curves)
+        rule.tests_by_family().filter(|(family, _)| {
+            family.kind == FamilyKind::Curves && family.group.is_some() == alone
+        })
     };
     let passed = |(_, tests): (_, &[Test])| tests.iter().any(|test| test.rejected);
     if curves().any(passed) {
         return None;
     }
     curves().find_map(first_test)
-}
-
-/// For a promise by group: how many traces each group would need for the last
-/// rule that failed. One line per group, the neediest first.
-pub fn groups_needed(rule: &Rule) -> Vec<String> {
-    let failed = rule.trail().iter().filter(|test| !test.rejected);
-    let mut lines = Vec::new();
-    for test in failed {
-        let Some(group) = test.group.and_then(|group| rule.groups().get(group)) else {
-            continue;
-        };
-        let seen = Counts {
-            halted: test.halted,
-            gaps: test.gaps,
-        };
-        let line = match needed(rule, seen, rule.level().get()) {
-            Some(needed) => format!(
-                "{group}: {} had halted by step {}; about {} are needed",
-                count(test.halted),
-                test.step,
-                count(needed)
-            ),
-            None => format!(
-                "{group}: {} losses among {} halted by step {} are not below alpha; {}",
-                count(test.gaps),
-                count(test.halted),
-                test.step,
-                match may_be_below(rule, seen) {
-                    true => "these are too few to tell whether more traces would help",
-                    false => "more traces would not help",
-                }
-            ),
-        };
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines
 }
 
 /// How many sequences must halt for a test at this level to pass, if the share

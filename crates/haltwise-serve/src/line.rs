@@ -185,7 +185,7 @@ impl<'a> Line<'a> {
     }
 
     /// The group that its stream belongs to, where it is said.
-    pub(crate) fn group_said(&self) -> Option<Cow<'a, str>> {
+    pub fn group_said(&self) -> Option<Cow<'a, str>> {
         self.group.and_then(name)
     }
 

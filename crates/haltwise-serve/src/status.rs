@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 
-use haltwise::monitor::{Verdict, Watch};
+use haltwise::monitor::Verdict;
 use serde::Serialize;
 
 use crate::log_record::Totals;
@@ -95,7 +95,7 @@ fn brief(state: &RuleState) -> Status {
         halted_at: state.halted_at().to_vec(),
         verdict: None,
         labels_wanted: Vec::new(),
-        groups: Watch::groups_of(rule).to_vec(),
+        groups: rule.halting_groups().to_vec(),
         by_unit: rule.terms().unit.is_some(),
         alpha: rule.alpha().get(),
         t_max: rule.t_max(),

@@ -27,7 +27,7 @@ mod thresholds;
 pub use gap_score::{Features, GapScore, GapScoreError, Memory, log_odds, probability};
 pub use rule::{Rule, RuleError};
 pub use score::ScoreKind;
-pub use state::{Decision, Reason, State};
+pub use state::{Decision, GroupStanding, Reason, State};
 pub use step::{NotAScore, OVERSHOOT, SUM_TOLERANCE, Score, Step, StepError};
 pub use table::TableError;
 pub use thresholds::{ThresholdError, check_thresholds};

@@ -13,6 +13,7 @@ pub struct Rule<'a> {
     source: ScoreKind<'a>,
     classes: Option<usize>,
     reads_on: bool,
+    some_groups: bool,
 }
 
 /// Why numbers are not a rule.
@@ -64,7 +65,29 @@ impl<'a> Rule<'a> {
             source,
             classes,
             reads_on,
+            some_groups: false,
         }
+    }
+
+    /// The same rule, if it halts in some groups only or in all. If in some, a stream halts
+    /// early only if its state says that its group is among them
+    /// ([`State::with_standing`]).
+    pub fn in_some_groups(self, some_groups: bool) -> Self {
+        Self {
+            some_groups,
+            ..self
+        }
+    }
+
+    /// Whether the rule halts in some groups only.
+    pub fn some_groups(&self) -> bool {
+        self.some_groups
+    }
+
+    /// Whether the rule may halt a stream of this standing before its end.
+    #[inline]
+    pub fn may_halt(&self, state: &State) -> bool {
+        state.standing().may_halt(self.some_groups)
     }
 
     /// The thresholds, ∞ for never.
@@ -99,7 +122,7 @@ impl<'a> Rule<'a> {
     /// Whether the rule still looks at a stream in this state.
     #[inline]
     pub fn looks_at(&self, state: &State) -> bool {
-        !state.halted() && (state.steps() as usize) < self.thresholds.len()
+        !state.halted() && (state.steps() as usize) < self.thresholds.len() && self.may_halt(state)
     }
 
     /// Shows the next step of a stream to the rule, which computes its score.
@@ -166,7 +189,7 @@ impl<'a> Rule<'a> {
         }
         let t = state.steps() as usize;
         state.pass(1);
-        let reached = self.thresholds.get(t).is_some_and(|&v| reaches(v));
+        let reached = self.may_halt(state) && self.thresholds.get(t).is_some_and(|&v| reaches(v));
         let over = t.saturating_add(1) >= self.thresholds.len();
         if over && !self.reads_on {
             return Decision::Halt(state.halt(Reason::LastStep));
@@ -181,6 +204,7 @@ impl<'a> Rule<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::GroupStanding;
 
     #[test]
     fn what_is_no_rule_is_refused() {
@@ -195,6 +219,33 @@ mod tests {
         }
         assert!(rule(&[0.5, f32::NAN], None).is_err());
         assert_eq!(rule(&[0.5], Some(0)), Err(RuleError::Classes));
+    }
+
+    #[test]
+    fn a_rule_of_some_groups_halts_those_and_reads_all_others_to_the_end() {
+        let thresholds = [0.5, 0.5];
+        let rule = Rule::new(&thresholds, ScoreKind::Confidence, None, false).unwrap();
+        let high = Score::try_from(0.9).unwrap();
+        let halts = |rule: &Rule<'_>, group: Option<&str>| {
+            let standing = GroupStanding::of(group, ["a", "b"]);
+            let mut state = State::new().with_standing(standing);
+            let first = rule.observe_score(&mut state, high);
+            assert_eq!(
+                rule.looks_at(&state),
+                first == Decision::Continue && standing.may_halt(rule.some_groups())
+            );
+            // All lengths were equal, so a stream ends at the last step in any group.
+            let last = rule.observe_score(&mut state, high);
+            assert!(matches!(last, Decision::Halt(_)));
+            first == Decision::Halt(Reason::Threshold)
+        };
+        let groups = [None, Some("a"), Some("b"), Some("c"), Some("")];
+        let of = |rule: Rule<'_>| groups.map(|group| halts(&rule, group));
+        assert_eq!(
+            of(rule.in_some_groups(true)),
+            [false, true, true, false, false]
+        );
+        assert_eq!(of(rule), [true, true, true, false, false]);
     }
 
     #[test]

@@ -34,6 +34,46 @@ impl fmt::Display for Reason {
     }
 }
 
+/// Whether the group of a stream is one that a rule halts.
+///
+/// A rule that was certified group by group may have passed in some groups only. It reads the
+/// streams of all others to their ends, also those of groups that it has never seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum GroupStanding {
+    /// Nobody said which group the stream belongs to. A rule that halts in some groups only
+    /// reads it to its end; any other rule may halt it.
+    #[default]
+    Unnamed,
+    /// The rule halts its group.
+    Halts,
+    /// The rule does not halt its group, or has never seen it.
+    ReadToEnd,
+}
+
+impl GroupStanding {
+    /// The standing of a stream of this group if a rule halts `halting` groups.
+    pub fn of<'n>(group: Option<&str>, halting: impl IntoIterator<Item = &'n str>) -> Self {
+        match group {
+            None => Self::Unnamed,
+            Some(group) if halting.into_iter().any(|known| known == group) => Self::Halts,
+            Some(_) => Self::ReadToEnd,
+        }
+    }
+
+    /// Whether a rule, which halts in `some_groups` only or in all, may halt such a stream
+    /// before its end.
+    #[inline]
+    pub fn may_halt(self, some_groups: bool) -> bool {
+        match self {
+            Self::Unnamed => !some_groups,
+            Self::Halts => true,
+            Self::ReadToEnd => false,
+        }
+    }
+}
+
 /// How far one sequence has come. Show its steps to the rule one by one with
 /// [`Rule::observe`](crate::Rule::observe). It takes eight bytes. A halted stream stays
 /// halted.
@@ -41,6 +81,7 @@ impl fmt::Display for Reason {
 pub struct State {
     steps: u32,
     reason: Option<Reason>,
+    standing: GroupStanding,
 }
 
 impl State {
@@ -51,7 +92,21 @@ impl State {
 
     /// A stream that has had this many steps, and halted for this reason.
     pub fn at(steps: u32, reason: Option<Reason>) -> Self {
-        Self { steps, reason }
+        Self {
+            steps,
+            reason,
+            ..Self::default()
+        }
+    }
+
+    /// The same, with the standing of the stream's group.
+    pub fn with_standing(self, standing: GroupStanding) -> Self {
+        Self { standing, ..self }
+    }
+
+    /// The standing of the stream's group.
+    pub fn standing(&self) -> GroupStanding {
+        self.standing
     }
 
     /// The number of steps seen so far, or until it halted; at most what a `u32` holds.

@@ -25,6 +25,7 @@ const GAP: u32 = 3;
 const READS_ON: u32 = 1;
 const USES_SCORE: u32 = 2;
 const PREDICTS: u32 = 4;
+const SOME_GROUPS: u32 = 8;
 
 /// Why bytes are not a rule.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
@@ -92,12 +93,8 @@ impl<'a> Rule<'a> {
             GapScore::new(score.features(), score.weights(), score.intercept())?;
         }
         let (source, classes) = (rule.source(), rule.classes());
-        Ok(Self::new(
-            rule.thresholds(),
-            source,
-            classes,
-            rule.reads_on(),
-        )?)
+        let sound = Self::new(rule.thresholds(), source, classes, rule.reads_on())?;
+        Ok(sound.in_some_groups(rule.some_groups()))
     }
 
     /// Does the same, in no time, with words that [`from_words`](Self::from_words) accepted
@@ -147,13 +144,14 @@ impl<'a> Rule<'a> {
         } else {
             0
         };
-        let spare = flags & !(READS_ON | learned) != 0 || zero != 0;
+        let spare = flags & !(READS_ON | SOME_GROUPS | learned) != 0 || zero != 0;
         if version != VERSION || spare || padding.iter().any(|p| p.to_bits() != 0) {
             return Err(TableError::Unsound);
         }
         let classes = (classes > 0).then_some(classes);
         let reads_on = flags & READS_ON != 0;
-        Ok(Self::trusted(thresholds, source, classes, reads_on))
+        let rule = Self::trusted(thresholds, source, classes, reads_on);
+        Ok(rule.in_some_groups(flags & SOME_GROUPS != 0))
     }
 
     /// The table of the rule, word by word; an error if it has more steps or classes than a
@@ -171,6 +169,7 @@ impl<'a> Rule<'a> {
             (READS_ON, self.reads_on()),
             (USES_SCORE, features.is_some_and(|f| f.uses_score)),
             (PREDICTS, features.is_some_and(|f| f.predicts)),
+            (SOME_GROUPS, self.some_groups()),
         ];
         let flags = flags.iter().filter(|(_, set)| *set).map(|(flag, _)| flag);
         let thresholds = self.thresholds();
@@ -253,7 +252,9 @@ mod tests {
             for thresholds in [&[0.5][..], &[f32::INFINITY, 0.25], &[0.0, 1.0, 0.5]] {
                 for classes in [None, Some(3)] {
                     for reads_on in [false, true] {
-                        check(Rule::new(thresholds, source, classes, reads_on).unwrap());
+                        let rule = Rule::new(thresholds, source, classes, reads_on).unwrap();
+                        check(rule);
+                        check(rule.in_some_groups(true));
                     }
                 }
             }

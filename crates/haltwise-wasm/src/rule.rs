@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use haltwise_io::LiveRule;
 use haltwise_stream as live;
-use haltwise_stream::{Decision, Memory, Reason, State, Step};
+use haltwise_stream::{Decision, GroupStanding, Memory, Reason, State, Step};
 use wasm_bindgen::prelude::wasm_bindgen;
 
 use crate::traces::Traces;
@@ -27,6 +27,13 @@ impl Kind {
         match self {
             Self::Whole(rule) => rule.live(),
             Self::Live(rule) => rule.live(),
+        }
+    }
+
+    fn standing(&self, group: Option<&str>) -> GroupStanding {
+        match self {
+            Self::Whole(rule) => rule.standing(group),
+            Self::Live(rule) => rule.standing(group),
         }
     }
 }
@@ -80,12 +87,12 @@ impl Rule {
         self.clone()
     }
 
-    /// Starts a stream.
-    pub fn stream(&self) -> Stream {
+    /// Starts a stream, of a group if the rule is by group.
+    pub fn stream(&self, group: Option<String>) -> Stream {
         Stream {
             memory: Memory::new(vec![0.0; self.0.live().room()]),
             rule: Rc::clone(&self.0),
-            state: State::new(),
+            state: State::new().with_standing(self.0.standing(group.as_deref())),
         }
     }
 }
@@ -153,7 +160,13 @@ pub fn replay(rule: &Rule, traces: &Traces, sequence: usize) -> Result<String> {
     if sequence >= traces.outputs.len() {
         return Err(error("there is no such sequence"));
     }
-    let (live, mut stream) = (rule.0.live(), rule.stream());
+    let group = traces
+        .outputs
+        .trace(sequence)
+        .about()
+        .group
+        .map(str::to_owned);
+    let (live, mut stream) = (rule.0.live(), rule.stream(group));
     let mut predictions = Vec::new();
     for step in traces.outputs.steps(sequence) {
         predictions.push(step.prediction);

@@ -150,12 +150,12 @@ fn broken_by(
         .into_par_iter()
         .map(|seed| calibrate(&mut Xoshiro256PlusPlus::seed_from_u64(1_000 + seed)))
         .collect();
-    let mut known: HashMap<(Vec<u32>, String), bool> = HashMap::new();
+    let mut known: HashMap<(Vec<u32>, String, String), bool> = HashMap::new();
     let mut breaks = |rule: &Rule| {
         let bits = rule.thresholds().values().iter().map(|v| v.to_bits());
         let score = serde_json::to_string(rule.source()).unwrap();
         *known
-            .entry((bits.collect(), score))
+            .entry((bits.collect(), score, format!("{:?}", rule.halts_in())))
             .or_insert_with(|| self::breaks(rule, population, held))
     };
     let mut any = |rules: Vec<Rule>| rules.iter().any(&mut breaks);
@@ -174,7 +174,7 @@ fn breaks(rule: &Rule, population: &[Drawn], held: &Held) -> bool {
     for field in ["trail", "families"] {
         screened.insert(field.into(), serde_json::json!([]));
     }
-    for field in ["promise", "chosen", "proof", "groups"] {
+    for field in ["promise", "chosen", "proof", "groups", "halts_in"] {
         screened.remove(field);
     }
     screened.insert("promise".into(), serde_json::Value::Null);
@@ -200,9 +200,12 @@ fn breaks(rule: &Rule, population: &[Drawn], held: &Held) -> bool {
             .filter_map(|step| step.gap_by)
             .any(|gap| gap > ALPHA + 1e-9)
     };
+    // A group that is read to its end loses nothing.
+    let halts = |group: &String| rule.halts_in().is_none_or(|groups| groups.contains(group));
+    let mut groups = found.by_group.iter();
     match found.by_group.is_empty() {
         true => above(&found.by_step),
-        false => found.by_group.iter().any(|group| above(&group.by_step)),
+        false => groups.any(|group| halts(&group.group) && above(&group.by_step)),
     }
 }
 

@@ -268,3 +268,28 @@ test("the lines in docs/anywhere.md run", async () => {
   assert.equal(typeof halt, "boolean");
   assert.equal(JSON.parse(text).method, "conditional");
 });
+
+test("a rule of some groups reads the others to the end", () => {
+  const { labels, predictions, scores, steps } = draw(3000, 11);
+  const site = (i) => (i % 150 === 0 ? "islet" : ["north", "south"][i % 2]);
+  const lines = labels.map((label, i) => {
+    const span = (array) => array.slice(i * steps, (i + 1) * steps);
+    return JSON.stringify({
+      id: `s${i}`, label, predictions: span(predictions), scores: span(scores), site: site(i),
+    });
+  });
+  const traces = Traces.read("t.jsonl", lines.join("\n"), { by: "site" });
+  const { rule } = calibrate(traces, { by: "site", alpha: 0.2 });
+  assert.deepEqual(rule.toJSON().halts_in, ["north", "south"]);
+  const halt = (group) => {
+    const stream = rule.stream({ group });
+    let found;
+    do found = stream.observe({ score: 1, prediction: 0 });
+    while (!found.halt);
+    return found.steps;
+  };
+  assert.ok(halt("north") < steps);
+  assert.equal(halt("south"), halt("north"));
+  for (const group of ["islet", "east", undefined]) assert.equal(halt(group), steps);
+  assert.equal(replay(rule, traces, 0).steps, steps);
+});

@@ -52,6 +52,7 @@ export async function all(bytes: ArrayBuffer): Promise<string> {
   const again = [Rule.load(rule.toString()), Rule.load(bytes), Rule.load(rule.toJSON())];
   const thresholds: Float32Array = rule.thresholds;
   const stream: Stream = rule.stream();
+  rule.stream({ group: "north" }).end();
   const step: Step = { probs: [0.2, 0.8], score: 0.8, prediction: 1 };
   const decision: Decision = stream.observe(step);
   const why: "threshold" | "last-step" | "end" | null = stream.skip().reason ?? stream.end().reason;

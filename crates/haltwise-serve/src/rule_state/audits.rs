@@ -1,7 +1,7 @@
 //! Audited streams, from their begin to the label that settles them.
 
 use haltwise::Rule;
-use haltwise::monitor::{Alarm, UnitKey, Watch};
+use haltwise::monitor::{Alarm, UnitKey};
 
 use super::lines::answer;
 use super::{COSTS, Effects, RuleState};
@@ -213,7 +213,7 @@ impl RuleState {
         effects: &mut Effects,
     ) {
         let (group, unit) = of;
-        let groups = Watch::groups_of(&self.rule);
+        let groups = self.rule.halting_groups();
         let place = groups.iter().position(|g| Some(g) == group.as_ref());
         // Past the groups, if an older log does not say which: such a stream is unwatched.
         let (block, place) = (at / CALENDAR, place.unwrap_or(groups.len()));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haltwise::monitor::{UnitKey, Watch};
+use haltwise::monitor::UnitKey;
 use haltwise::stream::{Message, Outcome, Reason, Refusal};
 use haltwise::{Rule, Step};
 use rand::RngExt;
@@ -114,9 +114,11 @@ impl RuleState {
         let is_audited = if is_known {
             self.running.contains_key(id)
         } else {
-            line.has_step() && self.draws(unit.as_deref())
+            // A stream that is read to its end has nothing to audit.
+            line.has_step() && self.rule.may_halt(group.as_deref()) && self.draws(unit.as_deref())
         };
-        let (rule, outcome, problem) = self.observe(line, replaced, effects)?;
+        let of = group.as_deref();
+        let (rule, outcome, problem) = self.observe(line, of, replaced, effects)?;
         self.totals.observations += u64::from(line.has_step());
         self.totals.streams += u64::from(!is_known);
         if is_audited && !is_known {
@@ -151,6 +153,7 @@ impl RuleState {
     fn observe(
         &mut self,
         line: &Line<'_>,
+        group: Option<&str>,
         replaced: Option<usize>,
         effects: &mut Effects,
     ) -> Result<(Arc<Rule>, Outcome, Option<String>), Fault> {
@@ -178,6 +181,7 @@ impl RuleState {
             step,
             t: line.t,
             end: line.end,
+            group,
         };
         let mut closed = None;
         let taken =
@@ -234,10 +238,10 @@ impl RuleState {
 
     /// The group of a stream that begins with a line, where the promise is by group.
     fn group(&self, line: &Line<'_>) -> Result<Option<String>, Fault> {
-        let groups = Watch::groups_of(&self.rule);
-        if groups.is_empty() {
+        if self.rule.halting_groups().is_empty() {
             return Ok(None);
         }
+        let groups = self.rule.groups();
         let said = line.group_said();
         let known = said
             .as_deref()
@@ -247,7 +251,8 @@ impl RuleState {
                 None => format!("stream {} begins without a \"group\"", line.id),
                 Some(said) => format!("the rule promises nothing to the group {said:?}"),
             };
-            let remedy = "give \"group\" with the first step: one of \"groups\" in status";
+            let remedy = "give \"group\" with the first step: one of \"groups\" in the rule file. \
+                          Read streams of any other group to their end";
             Fault::new(FaultKind::Unusable, problem, remedy)
         })
     }

@@ -921,6 +921,74 @@ fn a_month_of_streams_leaves_nothing_behind() {
     assert!(kept_then <= kept + 400 * blocks, "{sizes:?}");
 }
 
+/// A rule for two sites, which reads a third, small one to the end.
+fn rule_of_some_sites() -> (Rule, String) {
+    let mut outputs = Outputs::new();
+    for id in 0..4000_u32 {
+        let label = id / 2 % 2;
+        let site = if id < 30 {
+            "islet"
+        } else {
+            ["north", "south"][id as usize % 2]
+        };
+        let sequence = Sequence {
+            id: Some(&id.to_string()),
+            label: Some(label),
+            predictions: Some(&[0, label, label, label]),
+            scores: Some(&[0.1, 0.9, 0.9, 1.0]),
+            about: haltwise::traces::About {
+                group: Some(site),
+                ..Default::default()
+            },
+            ..Sequence::default()
+        };
+        outputs.push(sequence).unwrap();
+    }
+    let ask = haltwise::Ask {
+        by: Some("site".into()),
+        ..haltwise::Ask::default()
+    };
+    let plan = Plan::new(ask).unwrap();
+    let rule = plan.calibrate(Inputs::one(&outputs)).unwrap().rule;
+    assert_eq!(rule.halts_in().unwrap(), ["north", "south"]);
+    let json = haltwise_io::rule_json(&rule).unwrap();
+    (rule, json)
+}
+
+#[test]
+fn groups_that_the_rule_does_not_halt_are_read_to_the_end_and_not_audited() {
+    let (rule, json) = rule_of_some_sites();
+    let mut all = Logged::of(RuleState::new(rule, json, settings(1.0), 1));
+    let east = r#"{"id": 1, "score": 0.1, "group": "east"}"#;
+    assert!(all.say(east).unwrap_err().remedy.contains("to their end"));
+    let mut said = String::new();
+    for (id, site) in ["islet", "north", "south"].iter().enumerate() {
+        let first = format!(r#"{{"id": {id}, "score": 0.1, "prediction": 9, "group": "{site}"}}"#);
+        said += &all.say(&first).unwrap();
+        for _ in 2..=4 {
+            let line = format!(r#"{{"id": {id}, "score": 0.9, "prediction": 1}}"#);
+            said += &all.say(&line).unwrap();
+        }
+    }
+    let expected = concat!(
+        r#"{"id":0,"t":4,"reason":"last-step"}"#,
+        "\n",
+        r#"{"id":1,"t":2,"reason":"threshold","audit":true}"#,
+        "\n",
+        r#"{"id":1,"t":4,"audited":true}"#,
+        "\n",
+        r#"{"id":2,"t":2,"reason":"threshold","audit":true}"#,
+        "\n",
+        r#"{"id":2,"t":4,"audited":true}"#,
+        "\n"
+    );
+    assert_eq!(said, expected);
+    let status = all.state.status();
+    assert_eq!(status.groups, ["north", "south"]);
+    let verdict = status.verdict.unwrap();
+    assert_eq!((verdict.audits, verdict.unwatched.without_group), (2, 0));
+}
+
 #[test]
 fn groups_are_watched_one_by_one() {
     let mut all = Logged::of(state_about(About::Sites, 1.0));

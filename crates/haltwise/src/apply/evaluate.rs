@@ -15,7 +15,7 @@ use crate::numbers::counts::Counts;
 use crate::numbers::thresholds::Thresholds;
 use crate::rule::Rule;
 use crate::tables::halting::{Halt, halts};
-use haltwise_stream::StepError;
+use haltwise_stream::{GroupStanding, StepError};
 
 mod passes;
 mod results;
@@ -72,6 +72,10 @@ pub struct Evaluator {
     /// Whether a sequence with more steps than the rule is read to its end rather than
     /// refused.
     reads_on: bool,
+    /// The groups that the rule halts, if its promise is by group, and whether those are only
+    /// some.
+    halting: Vec<String>,
+    some_groups: bool,
     /// The number of steps of the rule, or of the longest sequence if that has more.
     t_max: usize,
     /// The promise of the rule.
@@ -119,6 +123,8 @@ impl Evaluator {
             t_max: thresholds.t_max(),
             thresholds,
             reads_on: false,
+            halting: Vec::new(),
+            some_groups: false,
             terms: Terms::default(),
             seed: 0,
             measure: Measure::default(),
@@ -148,6 +154,8 @@ impl Evaluator {
         let measure = Measure::of(who.terms.loss);
         Self {
             reads_on: rule.reads_on(),
+            halting: rule.halting_groups().to_vec(),
+            some_groups: rule.halts_in().is_some(),
             terms: who.terms.clone(),
             seed: who.seed,
             measure,
@@ -222,9 +230,12 @@ impl Evaluator {
 
     /// Finds where a sequence halts, and what that costs.
     fn halt(&mut self, trace: &Trace<'_>) -> Result<Halt, EvaluateError> {
-        let reached = match self.source == trace.source() {
-            true => self.thresholds.first_reached(trace.scores()),
-            false => self.source.first_reached(&self.thresholds, trace.steps())?,
+        let reached = if !self.may_halt(trace) {
+            None
+        } else if self.source == trace.source() {
+            self.thresholds.first_reached(trace.scores())
+        } else {
+            self.source.first_reached(&self.thresholds, trace.steps())?
         };
         let last = trace.len() - 1;
         let step = reached.unwrap_or(last);
@@ -249,6 +260,16 @@ impl Evaluator {
             full_is_right,
             loss,
         })
+    }
+
+    /// Whether the rule may halt a sequence of this group before its end.
+    fn may_halt(&self, trace: &Trace<'_>) -> bool {
+        if self.halting.is_empty() {
+            return true;
+        }
+        let group = self.terms.group(trace);
+        let halting = self.halting.iter().map(String::as_str);
+        GroupStanding::of(group.as_deref(), halting).may_halt(self.some_groups)
     }
 
     /// Returns the cost of a sequence up to each of its steps, if costs are known.

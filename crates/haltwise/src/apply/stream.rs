@@ -3,10 +3,11 @@
 mod table;
 
 use haltwise_stream as live;
-pub use haltwise_stream::{Decision, Reason};
+pub use haltwise_stream::{Decision, GroupStanding, Reason};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::data::gap_score::Memory;
+use crate::data::sequence::Trace;
 use crate::rule::Rule;
 use haltwise_stream::{NotAScore, Score, Step, StepError};
 
@@ -30,8 +31,14 @@ struct Stored<M> {
     steps: u32,
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     reason: Option<Reason>,
+    #[serde(default, skip_serializing_if = "is_unnamed")]
+    group: GroupStanding,
     #[serde(default = "none", skip_serializing_if = "Option::is_none")]
     memory: Option<M>,
+}
+
+fn is_unnamed(group: &GroupStanding) -> bool {
+    *group == GroupStanding::Unnamed
 }
 
 fn none<T>() -> Option<T> {
@@ -43,6 +50,7 @@ impl Serialize for State {
         let stored = Stored {
             steps: self.steps(),
             reason: self.reason(),
+            group: self.now.standing(),
             memory: self.memory.as_ref(),
         };
         stored.serialize(serializer)
@@ -53,7 +61,7 @@ impl<'de> Deserialize<'de> for State {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let stored: Stored<Box<Memory>> = Stored::deserialize(deserializer)?;
         Ok(Self {
-            now: live::State::at(stored.steps, stored.reason),
+            now: live::State::at(stored.steps, stored.reason).with_standing(stored.group),
             memory: stored.memory,
         })
     }
@@ -103,6 +111,55 @@ impl Rule {
             self.classes(),
             self.reads_on(),
         )
+        .in_some_groups(self.halts_in().is_some())
+    }
+
+    /// Starts a stream of a group, if that is known. A stream of a group that the rule does
+    /// not halt is read to its end; so is one without a group if the rule halts in some
+    /// groups only.
+    pub fn begin(&self, group: Option<&str>) -> State {
+        State {
+            now: live::State::new().with_standing(self.standing(group)),
+            memory: None,
+        }
+    }
+
+    /// Starts the stream of a trace, which names its group.
+    pub fn begin_of(&self, trace: &Trace<'_>) -> State {
+        self.begin(self.terms().group(trace).as_deref())
+    }
+
+    /// Whether the group of a stream, if that is known, is one that the rule halts.
+    pub fn standing(&self, group: Option<&str>) -> GroupStanding {
+        match self.halting_groups() {
+            [] => GroupStanding::Unnamed,
+            halting => GroupStanding::of(group, halting.iter().map(String::as_str)),
+        }
+    }
+
+    /// Whether the rule may halt a stream of a group before its end.
+    pub fn may_halt(&self, group: Option<&str>) -> bool {
+        self.standing(group).may_halt(self.halts_in().is_some())
+    }
+
+    /// What to say about a stream that is read to its end although nobody asked for that: its
+    /// group was never seen, or it names none.
+    pub fn unexpected_group(&self, group: Option<&str>) -> Option<String> {
+        let by = self.terms().by.as_deref().unwrap_or_default();
+        if self.may_halt(group) {
+            return None;
+        }
+        match group {
+            None => Some(format!(
+                "it does not name its group, and the rule halts only where {by} is one of {:?}: \
+                 it is read to its end",
+                self.halting_groups()
+            )),
+            Some(group) if self.groups().iter().any(|known| known == group) => None,
+            Some(group) => Some(format!(
+                "the rule was not certified for the group {group:?} of {by}: it is read to its end"
+            )),
+        }
     }
 
     /// Shows the next step of a stream to the rule, which computes its score.
@@ -140,12 +197,20 @@ impl Rule {
     /// ends. The error is the first invalid score and its step; scores after the halt are
     /// not looked at.
     ///
-    /// The stream may have more steps than that if the rule [reads on](Self::reads_on).
-    pub fn halt_step(&self, scores: &[f32]) -> Result<usize, (usize, NotAScore)> {
+    /// The stream may have more steps than that if the rule [reads on](Self::reads_on). It
+    /// belongs to this group, if that is known.
+    pub fn halt_step(
+        &self,
+        group: Option<&str>,
+        scores: &[f32],
+    ) -> Result<usize, (usize, NotAScore)> {
         let last = match self.reads_on() {
             true => scores.len(),
             false => scores.len().min(self.t_max()),
         };
+        if !self.may_halt(group) {
+            return Ok(last);
+        }
         let Some(t) = self.thresholds().first_reached_or_unsound(&scores[..last]) else {
             return Ok(last);
         };
@@ -247,10 +312,10 @@ pub(crate) mod tests {
                         break;
                     }
                 }
-                assert_eq!(rule.halt_step(scores), Ok(state.steps() as usize));
+                assert_eq!(rule.halt_step(None, scores), Ok(state.steps() as usize));
             }
         }
-        let refused = |scores: &[f32]| unequal.halt_step(scores).unwrap_err().0;
+        let refused = |scores: &[f32]| unequal.halt_step(None, scores).unwrap_err().0;
         assert_eq!(refused(&[0.9, f32::NAN, 1.0]), 2);
         assert_eq!(refused(&[0.9, 0.1, 0.1, 0.1, 1.5]), 5);
     }

@@ -4,14 +4,49 @@ use crate::certify::evidence::Evidence;
 use crate::data::agreement::{Doubt, LabelCheck};
 use crate::data::identity::SetSummary;
 use crate::data::loss::TOP;
+use crate::data::score::ScoreSource;
 use crate::numbers::counts::{Counts, add_counts};
 use crate::numbers::thresholds::Thresholds;
 use crate::propose::families::Family;
 use crate::propose::proposal::Proposal;
-use crate::rule::{Expected, Looks, Rule, TestedFamily};
+use crate::propose::shares::GroupShares;
+use crate::rule::{Expected, Looks, Rule, RuleRecord, TestedFamily};
+use crate::tables::candidates::FamilyKind;
 use crate::tables::error::EvidenceError;
 use crate::tables::table::Table;
-use crate::testing::fixed_sequence::{Judge, Proof, certify};
+use crate::testing::fixed_sequence::{Judge, Promise, Proof, certify};
+
+/// The rule that is used, among all that passed.
+struct Chosen<'p> {
+    /// The place of its test in the trail, counted from 1.
+    place: usize,
+    score: Option<&'p ScoreSource>,
+    thresholds: Thresholds,
+    expected: Expected,
+    /// The groups for which it passed, if it was tested for each alone.
+    halts_in: Option<Vec<String>>,
+}
+
+/// How p-values are computed for families that depend on the fitting traces, and for those
+/// that are the same for all data.
+struct Judges<'j> {
+    learned: &'j Judge<'j>,
+    unlearned: &'j Judge<'j>,
+}
+
+impl<'j> Judges<'j> {
+    fn of(&self, kind: FamilyKind) -> &'j Judge<'j> {
+        match kind.is_same_for_all_data() {
+            true => self.unlearned,
+            false => self.learned,
+        }
+    }
+}
+
+/// How many sequences these tables count.
+fn sequences(tables: &[Vec<&Table>]) -> u64 {
+    tables.iter().map(|tallies| tallies[0].sequences()).sum()
+}
 
 impl Proposal {
     /// Refuses evidence that cannot be added to other evidence and certified. Without ids,
@@ -140,7 +175,7 @@ impl Proposal {
     fn tested(&self, evidence: &Evidence) -> Rule {
         let plan = self.plan();
         let mut record = self.rule_record(&evidence.survey);
-        let mut best: Option<(usize, &Family, Thresholds, Expected)> = None;
+        let mut best: Option<Chosen<'_>> = None;
         let Some(promise) = plan.promise() else {
             return Rule::from_record(record);
         };
@@ -150,15 +185,17 @@ impl Proposal {
         let unlearned = self.proof().unlearned();
         let [judge, judge_of_free] =
             [self.proof(), &unlearned].map(|proof| Judge::new(proof, plan.alpha(), delta, most));
+        let judges = Judges {
+            learned: &judge,
+            unlearned: &judge_of_free,
+        };
+        let shares = GroupShares::of(plan, self.groups().len());
         for (family, tables) in self.tables(evidence) {
-            let level = delta.get() * family.share;
-            let judge = match family.kind.is_same_for_all_data() {
-                true => &judge_of_free,
-                false => &judge,
-            };
+            let (share, judge) = (shares.all * family.share, judges.of(family.kind));
+            let level = delta.get() * share;
             let tests = certify(&family.candidates, &tables, promise, judge, level);
             let mut passed = tests.iter().enumerate().filter(|(_, test)| test.rejected);
-            let expected = |c: usize| (c, self.expected(&tables, c));
+            let expected = |c: usize| (c, self.expected(&tables, c, |_| true));
             let chosen = if family.kind.is_nested() {
                 passed.next_back().map(|(c, _)| expected(c))
             } else {
@@ -173,26 +210,42 @@ impl Proposal {
                     .as_ref()
                     // The last again: future sequences may stay just below a threshold, but
                     // not below the clock.
-                    .is_none_or(|best| expected.is_no_worse(&best.3))
-                && let Some(rule) = family.candidates.rule(c)
+                    .is_none_or(|best| expected.is_no_worse(&best.expected))
+                && let Some(thresholds) = family.candidates.rule(c)
             {
-                best = Some((record.trail.len() + c + 1, family, rule, expected));
+                best = Some(Chosen {
+                    place: record.trail.len() + c + 1,
+                    score: family.score.as_ref(),
+                    thresholds,
+                    expected,
+                    halts_in: None,
+                });
             }
             record.families.push(TestedFamily {
                 kind: family.kind,
-                share: family.share,
-                sequences: tables.iter().map(|tallies| tallies[0].sequences()).sum(),
+                share,
+                sequences: sequences(&tables),
                 tests: tests.len(),
+                group: None,
             });
             record.trail.extend(tests);
         }
-        if let Some((place, family, thresholds, expected)) = best {
-            record.chosen = Some(place);
-            if let Some(score) = &family.score {
+        if let Some(each) = shares.each
+            && !best
+                .as_ref()
+                .is_some_and(|best| best.thresholds.halt_early())
+        {
+            let of_some = self.tested_by_group(evidence, promise, &judges, each, &mut record);
+            best = of_some.or(best);
+        }
+        if let Some(chosen) = best {
+            record.chosen = Some(chosen.place);
+            if let Some(score) = chosen.score {
                 record.score = score.clone();
             }
-            record.thresholds = thresholds;
-            record.expected = Some(expected);
+            record.thresholds = chosen.thresholds;
+            record.expected = Some(chosen.expected);
+            record.halts_in = chosen.halts_in;
         }
         let labelled = evidence
             .counted
@@ -204,6 +257,62 @@ impl Proposal {
         (record.sketch, record.sketch_by_chance) = evidence.sketch.clone().finish();
         record.seal = Some(record.digest());
         Rule::from_record(record)
+    }
+
+    /// Tests the candidates of each family for each group alone, at an equal share of δ, and
+    /// returns the one that halts earliest if it halts the groups for which it passed.
+    fn tested_by_group<'p>(
+        &'p self,
+        evidence: &'p Evidence,
+        promise: Promise,
+        judges: &Judges<'_>,
+        each: f64,
+        record: &mut RuleRecord,
+    ) -> Option<Chosen<'p>> {
+        let mut best: Option<Chosen<'_>> = None;
+        for (family, tables) in self.tables(evidence) {
+            let (share, judge) = (each * family.share, judges.of(family.kind));
+            let level = judge.delta().get() * share;
+            // How many candidates passed for each group, and where its tests begin.
+            let mut groups = Vec::new();
+            for (g, own) in tables.chunks(1).enumerate() {
+                let mut tests = certify(&family.candidates, own, promise, judge, level);
+                tests.iter_mut().for_each(|test| test.group = Some(g));
+                let passed = tests.iter().filter(|test| test.rejected).count();
+                groups.push((passed, record.trail.len()));
+                record.families.push(TestedFamily {
+                    kind: family.kind,
+                    share,
+                    sequences: sequences(own),
+                    tests: tests.len(),
+                    group: Some(g),
+                });
+                record.trail.extend(tests);
+            }
+            let most = groups.iter().map(|(passed, _)| *passed).max();
+            for c in 0..most.unwrap_or(0) {
+                let halts = |g: usize| c < groups[g].0;
+                let expected = self.expected(&tables, c, halts);
+                let first = groups.iter().find(|(passed, _)| c < *passed);
+                if best
+                    .as_ref()
+                    .is_none_or(|best| expected.is_no_worse(&best.expected))
+                    && let Some((_, start)) = first
+                    && let Some(thresholds) = family.candidates.rule(c)
+                {
+                    let names = self.groups().iter().enumerate();
+                    let names = names.filter(|(g, _)| halts(*g));
+                    best = Some(Chosen {
+                        place: start + c + 1,
+                        score: family.score.as_ref(),
+                        thresholds,
+                        expected,
+                        halts_in: Some(names.map(|(_, name)| name.clone()).collect()),
+                    });
+                }
+            }
+        }
+        best.filter(|best| best.thresholds.halt_early())
     }
 
     /// The tables of each family, for each group, one per tally.
@@ -223,14 +332,24 @@ impl Proposal {
         })
     }
 
-    /// The effect of a candidate on the certifying sequences.
-    fn expected(&self, tables: &[Vec<&Table>], c: usize) -> Expected {
+    /// The effect of a candidate on the certifying sequences, if it halts these groups. The
+    /// tables do not say where the others end, so they count as if they had all steps.
+    fn expected(
+        &self,
+        tables: &[Vec<&Table>],
+        c: usize,
+        halts: impl Fn(usize) -> bool,
+    ) -> Expected {
         let sum = |tally: usize| {
             let mut sum = Vec::new();
-            for tallies in tables {
+            for (g, tallies) in tables.iter().enumerate() {
                 let row = tallies[tally].halted_at(c);
                 sum.resize(row.len(), Counts::default());
-                add_counts(&mut sum, row);
+                if halts(g) {
+                    add_counts(&mut sum, row);
+                } else if let Some(last) = sum.last_mut() {
+                    last.halted += row.iter().map(|counts| counts.halted).sum::<u64>();
+                }
             }
             sum
         };

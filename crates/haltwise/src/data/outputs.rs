@@ -205,7 +205,7 @@ impl Outputs {
     }
 
     /// A sequence in its complete form.
-    pub(crate) fn trace(&self, i: usize) -> Trace<'_> {
+    pub fn trace(&self, i: usize) -> Trace<'_> {
         let span = self.span(i);
         let probs = span.start * self.classes..span.end * self.classes;
         let more = self.more[i].as_deref();

@@ -158,6 +158,18 @@ impl Terms {
         Ok(of_use.keeps(weight, seed, key)?.then_some(key))
     }
 
+    /// Whether a rule may halt some groups only, and read the others to the end. A live stream
+    /// must be able to name its group, so the groups are not the true classes. And the end must
+    /// cost nothing, which is not so for given losses.
+    pub(crate) fn may_read_on(&self) -> bool {
+        let named = self.by.as_deref().is_some_and(|by| by != LABEL);
+        named
+            && match self.loss {
+                Loss::Gap | Loss::Disagreement | Loss::Absolute { .. } => true,
+                Loss::Given => false,
+            }
+    }
+
     /// The group of a sequence, if the promise is by group.
     pub(crate) fn group<'a>(&self, trace: &Trace<'a>) -> Option<Cow<'a, str>> {
         let by = self.by.as_ref()?;

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::curves::{Order, Screen, Start};
 use super::fit::{Aim, Target, fit};
 use super::plain::clock;
-use super::shares::{Shares, refines};
+use super::shares::{GroupShares, Shares, refines};
 use super::views::{all_labelled, views};
 use crate::data::loss::Loss;
 use crate::data::outputs::Outputs;
@@ -80,7 +80,8 @@ pub(crate) fn propose(
     let shares = Shares::of(plan, certifying, outputs.len());
     // If curves have a small share, a rule that is bold enough for half of δ is still the
     // better guess.
-    let aim = shares.best.max(0.5) * plan.level().get();
+    let groups = GroupShares::of(plan, certifying.groups.len());
+    let aim = groups.all * shares.best.max(0.5) * plan.level().get();
     let (proof, views) = views(outputs, plan, promise, certifying, &plain_source, aim)?;
     let target = match plan.terms().loss {
         Loss::Gap if !all_labelled(outputs) => Target::FewLabels,

@@ -11,5 +11,5 @@ mod plain;
 pub(crate) mod proposal;
 pub(crate) mod refine;
 pub(crate) mod screen;
-mod shares;
+pub(crate) mod shares;
 mod views;

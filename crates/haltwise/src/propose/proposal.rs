@@ -473,6 +473,7 @@ impl Proposal {
             purpose: plan.purpose(),
             terms: plan.terms().clone(),
             groups: self.groups().to_vec(),
+            halts_in: None,
             proof: self.proof().clone(),
             alpha: plan.alpha(),
             delta: plan.delta(),

@@ -2,9 +2,9 @@
 
 use haltwise_stream::StepError;
 
-use super::budget::{Budgets, Kind};
+use super::budget::{Budget, Budgets, Kind};
 use super::fit::right_share;
-use super::shares::few_labels;
+use super::shares::{GroupShares, few_labels};
 use crate::data::loss::{Loss, Measure, TOP};
 use crate::data::outputs::Outputs;
 use crate::data::score::ScoreSource;
@@ -62,10 +62,9 @@ pub(super) fn views(
         Some(&n) => n as f64 * certifying.sequences() as f64 / total as f64,
         None => certifying.sequences() as f64,
     };
-    let view = |measure, only_labelled: bool, (share, kind): (f64, Kind<'_>)| View {
-        promise,
-        measure,
-        groups: groups
+    let alone = GroupShares::of(plan, groups.len()).each.is_some();
+    let view = |measure, only_labelled: bool, (share, kind): (f64, Kind<'_>)| {
+        let mut groups: Vec<Group> = groups
             .iter()
             .map(|(name, all)| {
                 let kept = |i: &&usize| !only_labelled || outputs.is_labelled(**i);
@@ -79,7 +78,21 @@ pub(super) fn views(
                 let levels = Budgets::new((n as usize).max(1), share * aim, kind);
                 Group { members, levels }
             })
-            .collect(),
+            .collect();
+        // A group too small for any rule to pass must not hold back the curves: rules that
+        // halt the other groups may pass. How many there are says nothing about losses.
+        let may_pass = |group: &Group| {
+            let n = group.levels.certifying;
+            Budget::of(kind, n, (share * aim).min(0.5)).gaps(n as f64) >= 0.0
+        };
+        if alone && groups.iter().any(may_pass) {
+            groups.retain(may_pass);
+        }
+        View {
+            promise,
+            measure,
+            groups,
+        }
     };
     let loss = terms.loss;
     if few_labels(plan, certifying) {

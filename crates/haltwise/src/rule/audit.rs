@@ -4,7 +4,7 @@
 //! counts, that the tests were made in the method's order until one failed, and that the
 //! thresholds are those that the tests certified.
 
-use super::{FamilyKind, RuleRecord, Test, TestedFamily};
+use super::{FamilyKind, RuleRecord, Test, TestedAlone, TestedFamily};
 use crate::data::identity::{Fingerprint, SetSummary};
 use crate::data::score::GapScore;
 use crate::numbers::alpha_delta::Delta;
@@ -48,7 +48,8 @@ impl RuleRecord {
             return Some("a share of its sample that is none".into());
         }
         if self.promise.is_none() {
-            return (!self.trail.is_empty()).then(|| "tests, but no promise".into());
+            let tested = !self.trail.is_empty() || self.halts_in.is_some();
+            return tested.then(|| "tests, but no promise".into());
         }
         match self.certified_on {
             None => return Some("a promise, but no certifying traces".into()),
@@ -87,6 +88,10 @@ impl RuleRecord {
         }
         self.families_contradiction()
             .or_else(|| self.thresholds_contradiction())
+            .or_else(|| {
+                let what = "it halts other groups than those for which it passed";
+                self.halts_others().then(|| what.to_owned())
+            })
     }
 
     /// Refuses more tests, or more work to recompute their p-values, than any calibration
@@ -94,7 +99,10 @@ impl RuleRecord {
     pub(super) fn excess(&self) -> Option<String> {
         let most = match (self.method.family(), &self.grid_step) {
             (Some(FamilyKind::OneThreshold), Some(grid)) => grid.thresholds().len(),
-            (None, _) if self.method.promise().is_some() => MOST_ADAPTIVE_TESTS,
+            // Each group may have been tested alone.
+            (None, _) if self.method.promise().is_some() => {
+                MOST_ADAPTIVE_TESTS.saturating_mul(1 + self.groups.len())
+            }
             _ => self.t_max,
         };
         let tests = self.trail.len();
@@ -115,6 +123,7 @@ impl RuleRecord {
     fn families_contradiction(&self) -> Option<String> {
         let sequences = |set: Option<SetSummary>| set.map_or(0, |set| set.sequences);
         let (certified, fitted) = (sequences(self.certified_on), sequences(self.fitted_on));
+        let adaptive = self.method == Method::Adaptive;
         let mut place = 0_usize;
         for family in &self.families {
             let with_fitted = family.kind.is_same_for_all_data()
@@ -124,7 +133,16 @@ impl RuleRecord {
                 Some(looks) => looks.sequences,
                 None => certified.saturating_add(fitted),
             };
-            if family.sequences != certified && !(with_fitted && family.sequences == on_both) {
+            let whole = family.sequences == certified;
+            let sound = match family.group {
+                None => whole || with_fitted && family.sequences == on_both,
+                // Some of all.
+                Some(group) => {
+                    let most = if with_fitted { on_both } else { certified };
+                    adaptive && group < self.groups.len() && family.sequences <= most
+                }
+            };
+            if !sound {
                 return Some("a family was tested on traces that are not on record".into());
             }
             let end = place.saturating_add(family.tests);
@@ -156,6 +174,10 @@ impl RuleRecord {
             false => self.proof.clone(),
         };
         let judge = Judge::new(&proof, self.alpha, delta, family.sequences);
+        let elsewhere = |test: &Test| family.group.is_some() && test.group != family.group;
+        if tests.iter().any(elsewhere) {
+            return Some("a test of one group is in the family of another".into());
+        }
         for (i, test) in tests.iter().enumerate() {
             let found = self.test_contradiction(test, family.sequences, level, &judge);
             if let Some(what) = found {
@@ -197,6 +219,54 @@ impl RuleRecord {
         }
         let sealed = self.seal == Some(self.digest());
         (!sealed).then(|| "its score or its thresholds are not those that were certified".into())
+    }
+
+    /// Where the chosen rule was tested for each group alone; `None` if it was tested for all
+    /// groups at once.
+    pub(super) fn tested_alone(&self) -> Option<TestedAlone<'_>> {
+        let place = self.chosen?.checked_sub(1)?;
+        let (mut families, mut chosen, mut start) = (Vec::new(), None, 0_usize);
+        for family in &self.families {
+            let end = start.saturating_add(family.tests);
+            if (start..end).contains(&place) {
+                chosen = Some((families.len(), place - start));
+            }
+            families.push((family, self.trail.get(start..end).unwrap_or_default()));
+            start = end;
+        }
+        let (f, candidate) = chosen?;
+        let group = families[f].0.group?;
+        // The families of the groups follow each other.
+        let first = f.checked_sub(group).unwrap_or(families.len());
+        let of_groups = families.into_iter().skip(first).take(self.groups.len());
+        Some(TestedAlone {
+            candidate,
+            families: of_groups.collect(),
+        })
+    }
+
+    /// Whether the rule halts other groups than those for which it passed.
+    fn halts_others(&self) -> bool {
+        let Some(TestedAlone {
+            candidate,
+            families,
+        }) = self.tested_alone()
+        else {
+            return self.halts_in.is_some();
+        };
+        let passed = |g: usize| {
+            families.get(g).is_some_and(|(family, tests)| {
+                let test = tests.get(candidate);
+                family.group == Some(g) && test.is_some_and(|test| test.rejected)
+            })
+        };
+        let names = self.groups.iter().enumerate();
+        let passed: Vec<&String> = names
+            .filter(|(g, _)| passed(*g))
+            .map(|(_, name)| name)
+            .collect();
+        let some = !passed.is_empty() && passed.len() < self.groups.len();
+        !self.terms.may_read_on() || !some || !passed.into_iter().eq(self.halts_in.iter().flatten())
     }
 
     /// The digest of score and thresholds, taken over the bytes of their numbers. It guards

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::data::identity::{Classifier, Fingerprint, Key, Met, SetSummary, Sketch, Sketched};
 use crate::data::score::ScoreSource;
-use crate::data::terms::{Admission, Terms};
+use crate::data::terms::{Admission, LABEL, Terms};
 use crate::numbers::alpha_delta::{Alpha, Delta};
 use crate::numbers::counts::Counts;
 use crate::numbers::grid::Grid;
@@ -29,6 +29,19 @@ pub struct TestedFamily {
     pub sequences: u64,
     /// How many of its candidates were tested; each is one entry of the trail.
     pub tests: usize,
+    /// The group that they were tested for alone, counted from 0 in the rule's list; `None`
+    /// if they were tested for all groups together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<usize>,
+}
+
+/// The tests of a rule for each group alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestedAlone<'r> {
+    /// The place of the rule among the tests of each group's family, counted from 0.
+    pub candidate: usize,
+    /// The family of each group with its tests, in the order of [`Rule::groups`].
+    pub families: Vec<(&'r TestedFamily, &'r [Test])>,
 }
 
 /// What the certifying traces say about a rule: estimates, not promises.
@@ -99,6 +112,9 @@ pub(crate) struct RuleRecord {
     /// The groups that the promise holds for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) groups: Vec<String>,
+    /// The groups that it halts, if not all of them: the others are read to their ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) halts_in: Option<Vec<String>>,
     /// How the p-values were computed.
     #[serde(default, skip_serializing_if = "Proof::is_binomial")]
     pub(crate) proof: Proof,
@@ -279,6 +295,21 @@ impl Rule {
         &self.0.groups
     }
 
+    /// The groups that it halts, if not all of those that the promise holds for. The others
+    /// are read to their ends, where nothing is lost.
+    pub fn halts_in(&self) -> Option<&[String]> {
+        self.0.halts_in.as_deref()
+    }
+
+    /// The groups that it halts; none if the promise is not by group. If it is by true class,
+    /// there are none either: the class of a live stream is known late or never.
+    pub fn halting_groups(&self) -> &[String] {
+        match self.0.terms.by.as_deref() {
+            Some(LABEL) | None => &[],
+            Some(_) => self.halts_in().unwrap_or(&self.0.groups),
+        }
+    }
+
     /// How the p-values were computed.
     pub fn proof(&self) -> &Proof {
         &self.0.proof
@@ -449,6 +480,12 @@ impl Rule {
         })
     }
 
+    /// Where the rule was tested for each group alone; `None` if it was tested for all groups
+    /// at once.
+    pub fn tested_alone(&self) -> Option<TestedAlone<'_>> {
+        self.0.tested_alone()
+    }
+
     /// The family of the rule that was chosen.
     pub fn chosen_family(&self) -> Option<&TestedFamily> {
         let chosen = self.chosen()?;
@@ -464,8 +501,7 @@ impl Rule {
 
     /// Whether the rule ever halts a sequence of up to `t_max` steps before its end.
     pub fn halts_early(&self) -> bool {
-        let steps = self.0.thresholds.values().split_last();
-        steps.is_some_and(|(_, before)| before.iter().any(|&v| v < f32::INFINITY))
+        self.0.thresholds.halt_early()
     }
 }
 

@@ -30,6 +30,11 @@
 //! is. Given which sequences belong to which group, each group is an i.i.d. sample of its
 //! own.
 //!
+//! A method may also test each group for itself, in a family of its own at a share of δ.
+//! Then H(λ, g) says that R(t) > α for some t in group g. A rule that halts the groups for
+//! which its H(λ, g) was rejected, and no other, keeps its promise: a sequence that is read
+//! to its end loses nothing.
+//!
 //! *Few labels.* A gap is a disagreement whose full prediction is right. So for a fixed ρ,
 //! R(t) > α implies that more than α/ρ of those halted by t disagree, or that more than ρ
 //! of the disagreements have the full prediction right. The larger of the two p-values is
@@ -235,6 +240,11 @@ impl<'p> Judge<'p> {
             delta,
             bets,
         }
+    }
+
+    /// The δ that it was made for.
+    pub(crate) fn delta(&self) -> Delta {
+        self.delta
     }
 
     pub(crate) fn p_value(&self, found: &Found) -> f64 {

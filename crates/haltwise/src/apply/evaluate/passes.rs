@@ -27,6 +27,10 @@ pub enum EvaluateWarning {
     Remembered(u64),
     /// Labels and predictions may number the classes in different ways.
     Labels(Doubt),
+    /// These groups were not there when the rule was certified, so it reads them to the end.
+    NewGroups(Vec<String>),
+    /// The rule halts in some groups only, and no sequence names its group.
+    NoGroups(String),
     /// The sequences are shorter than the rule.
     Short {
         /// The steps of the longest.
@@ -49,6 +53,17 @@ impl std::fmt::Display for EvaluateWarning {
                 Rule::REMEMBERED
             ),
             Self::Labels(doubt) => doubt.fmt(f),
+            Self::NewGroups(groups) => write!(
+                f,
+                "the rule was not certified for {}: their sequences are read to the end; \
+                 calibrate with them",
+                groups.join(", ")
+            ),
+            Self::NoGroups(by) => write!(
+                f,
+                "the rule halts in some groups only, and these traces do not name theirs: all are \
+                 read to the end; give the column {by:?}"
+            ),
             Self::Short { longest, t_max } => write!(
                 f,
                 "none of these traces has more than {longest} {}, and the rule is for {t_max}: they \
@@ -149,6 +164,17 @@ impl<'r> Stretches<'r> {
         if rule.terms().loss.needs_label() {
             let doubts = agreement.questions().into_iter();
             warnings.extend(doubts.map(EvaluateWarning::Labels));
+        }
+        let is_new =
+            |group: &&String| !rule.halting_groups().is_empty() && !rule.groups().contains(group);
+        let groups = evaluation.by_group.iter().map(|result| &result.group);
+        let new: Vec<String> = groups.filter(is_new).cloned().collect();
+        if !new.is_empty() {
+            warnings.push(EvaluateWarning::NewGroups(new));
+        }
+        if evaluation.by_group.is_empty() && rule.halts_in().is_some() {
+            let by = rule.terms().by.clone().unwrap_or_default();
+            warnings.push(EvaluateWarning::NoGroups(by));
         }
         let t_max = rule.t_max();
         if longest < t_max {

@@ -1,8 +1,8 @@
 //! Audits: what a rule does to streams that were read to their ends.
 
-use super::{Monitor, UnitKey, Verdict, Watch};
+use super::{Monitor, UnitKey, Verdict};
 use crate::apply::evaluate::EvaluateError;
-use crate::apply::stream::{Decision, State};
+use crate::apply::stream::Decision;
 use crate::data::agreement::{Agreement, Doubt};
 use crate::data::identity::Key;
 use crate::data::sequence::Trace;
@@ -58,7 +58,7 @@ pub struct Audited {
     /// Whether halting lost what the promise is about: a right answer, or the full answer.
     /// `None` if only a label can tell.
     pub loss: Option<bool>,
-    /// The place of its group among the [watched groups](super::Watch::groups_of); 0 if
+    /// The place of its group among the [watched groups](crate::Rule::halting_groups); 0 if
     /// there are none.
     pub group: usize,
     /// Its unit, if the promise is about units.
@@ -97,7 +97,7 @@ impl Auditor {
     }
 
     /// Applies the rule to the next stream. Returns `None` if the rule's weights leave it
-    /// out.
+    /// out, or if the rule reads its group to the end: then there is nothing to watch.
     ///
     /// Streams from where the rule is used have no weights: their mix is already the
     /// declared one. Streams of another mix have weights, and are thinned like the
@@ -108,7 +108,9 @@ impl Auditor {
         if !self.is_kept(position, trace)? {
             return Ok(None);
         }
-        let (found, agree) = apply(&self.rule, trace)?;
+        let Some((found, agree)) = apply(&self.rule, trace)? else {
+            return Ok(None);
+        };
         // Labels are often asked for only where the answers differ. There the full one may be right
         // less often than chance.
         if agree {
@@ -152,13 +154,14 @@ impl Auditor {
     }
 }
 
-/// Applies a rule to a stream. Also says whether the early answer is the full one.
-fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<(Audited, bool), AuditError> {
+/// Applies a rule to a stream. Also says whether the early answer is the full one. `None` if
+/// the rule reads its group to the end.
+fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<Option<(Audited, bool)>, AuditError> {
     let (found, t_max) = (trace.len(), rule.t_max());
     if found > t_max && !rule.reads_on() {
         return Err(EvaluateError::TooLong { found, t_max }.into());
     }
-    let mut state = State::new();
+    let mut state = rule.begin_of(trace);
     for step in trace.steps() {
         if let Decision::Halt(_) = rule.observe(&mut state, &step)? {
             break;
@@ -167,13 +170,16 @@ fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<(Audited, bool), AuditError> 
     state.end();
     let said = |t: usize| trace.predictions()[t - 1];
     let (early, full) = (said(state.steps() as usize), said(found));
-    let groups = Watch::groups_of(rule);
+    let groups = rule.halting_groups();
     let group = match &rule.terms().by {
         Some(column) if !groups.is_empty() => {
             let group = rule.terms().group(trace);
             let group = group.ok_or_else(|| AuditError::NoGroup(column.clone()))?;
-            let place = groups.iter().position(|known| *known == *group);
-            place.ok_or_else(|| AuditError::Group(group.into_owned()))?
+            match groups.iter().position(|known| *known == *group) {
+                Some(place) => place,
+                None if rule.groups().iter().any(|known| *known == *group) => return Ok(None),
+                None => return Err(AuditError::Group(group.into_owned())),
+            }
         }
         _ => 0,
     };
@@ -194,12 +200,13 @@ fn apply(rule: &Rule, trace: &Trace<'_>) -> Result<(Audited, bool), AuditError> 
         group,
         unit,
     };
-    Ok((audited, early == full))
+    Ok(Some((audited, early == full)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::apply::monitor::Watch;
     use crate::apply::stream::tests::rule;
     use crate::data::checker::Checker;
     use crate::data::sequence::Sequence;
@@ -216,7 +223,10 @@ mod tests {
                 ..Sequence::default()
             };
             let audited = apply(&rule, &checker.check(sequence).unwrap());
-            audited.map(|(found, _)| (found.step, found.loss))
+            audited.map(|found| {
+                let (found, _) = found.unwrap();
+                (found.step, found.loss)
+            })
         };
         let scores = [0.9, 0.7, 0.5, 0.1];
         assert_eq!(found(1, &[1, 1, 0, 1], &scores), Ok((3, Some(true))));

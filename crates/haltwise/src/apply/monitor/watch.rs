@@ -55,8 +55,14 @@ impl Watch {
     /// watched, spread evenly. Nothing is known then about a step between two of them, and
     /// the verdict is never "all clear".
     ///
-    /// The promise is watched in each of the [groups](Self::groups_of) that can be told
-    /// apart, and by unit if the rule's promise is about units.
+    /// The promise is watched in each of the [groups](Rule::halting_groups) that the rule
+    /// halts, and by unit if the rule's promise is about units. If the groups are the true
+    /// classes, all streams are watched together. The class of a stream is known late or
+    /// never, and labels are wanted where early and full answer differ. So a group of labelled
+    /// streams would hold only those that may have lost something. A promise that holds in
+    /// every class holds for all, since E[(loss − α)·1{halted by t}] is then a sum of terms
+    /// that are at most 0. So an alarm is true, but the lack of an alarm says nothing about any
+    /// one class.
     ///
     /// Returns `None` if nothing can be watched: the rule promises nothing, its loss is
     /// neither gap nor disagreement, or its promise is about the units in each group.
@@ -74,27 +80,13 @@ impl Watch {
             Promise::Marginal => (Vec::new(), false),
             Promise::Conditional => early_steps(rule.thresholds().values(), rule.reads_on()),
         };
-        let watch = Self::new(rule.alpha(), delta, steps).in_groups(Self::groups_of(rule).len());
+        let watch = Self::new(rule.alpha(), delta, steps).in_groups(rule.halting_groups().len());
         Some(Self {
             by_unit,
             pools_classes: terms.by.as_deref() == Some(LABEL),
             thins_steps,
             ..watch
         })
-    }
-
-    /// The groups of a rule that are watched separately. If they are the true classes,
-    /// there are none, and all streams are watched together. The class of a stream is known
-    /// late or never, and labels are wanted where early and full answer differ. So a group
-    /// of labelled streams would hold only those that may have lost something. A promise
-    /// that holds in every class holds for all, since E[(loss − α)·1{halted by t}] is then
-    /// a sum of terms that are at most 0. So an alarm is true, but the lack of an alarm says
-    /// nothing about any one class.
-    pub fn groups_of(rule: &Rule) -> &[String] {
-        match rule.terms().by.as_deref() {
-            Some(LABEL) | None => &[],
-            Some(_) => rule.groups(),
-        }
     }
 
     /// Watches the loss among those halted by each of these steps, counted from 1; among

@@ -36,6 +36,9 @@ pub struct Message<'a> {
     pub t: Option<u64>,
     /// Whether the stream is over after it.
     pub end: bool,
+    /// The group of the stream, if that is known. Only the message that begins a stream
+    /// counts: see [`Rule::begin`].
+    pub group: Option<&'a str>,
 }
 
 /// The result of a message.
@@ -260,7 +263,7 @@ impl Streams {
         message: Message<'_>,
         mut closed: impl FnMut(&str),
     ) -> Result<Outcome, Refusal> {
-        let mut state = State::new();
+        let mut state = rule.begin(message.group);
         message.check(rule, &state)?;
         if message.step.is_none() {
             return Err(Refusal::NoSteps);
@@ -395,6 +398,7 @@ mod tests {
         step: None,
         t: None,
         end: true,
+        group: None,
     };
 
     fn at(t: u64, score: f32) -> Message<'static> {
