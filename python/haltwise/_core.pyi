@@ -93,9 +93,7 @@ class Rule:
 class Stream:
     """One sequence as it arrives, judged by a rule. Made by `Rule.stream`."""
 
-    def __new__(
-        cls, rule: Rule, state: str | None = None, group: str | None = None
-    ) -> Stream: ...
+    def __new__(cls, rule: Rule, state: str | None = None, group: str | None = None) -> Stream: ...
     def observe(
         self,
         score: float | None = None,

@@ -237,7 +237,5 @@ def found(calibrated: tuple[_core.Rule, list[tuple[bool, str]]], stacklevel: int
         why = rule.shortfall() or ""
         warnings.warn(f"the rule halts no sequence early. {why}".strip(), stacklevel=stacklevel)
     elif rule.halts_in is not None:
-        warnings.warn(
-            f"the rule halts some groups only. {rule.shortfall()}", stacklevel=stacklevel
-        )
+        warnings.warn(f"the rule halts some groups only. {rule.shortfall()}", stacklevel=stacklevel)
     return rule
