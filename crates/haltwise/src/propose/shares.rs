@@ -87,10 +87,9 @@ impl Shares {
 ///
 /// Rules for all groups come first, so they have nearly all. With 300, 700 and 2,000 traces
 /// in the smallest group they certify mean losses of 4.8, 6.6 and 7.9%; with all of δ it
-/// would be 5.1, 6.6 and 7.9% (α = 10%, δ = 1%, 80% power). Where
-/// all groups pass, rules read 0 to 0.7% more steps than with all of δ (a third group of 180 to
-/// 500 among 4,000 simulated traces, 40 calibrations each). The number is a choice, not tuned
-/// on data.
+/// would be 5.1, 6.6 and 7.9% (α = 10%, δ = 1%, 80% power). Where all groups pass, rules read 0
+/// to 0.7% more steps than with all of δ (a third group of 180 to 500 among 4,000 simulated
+/// traces, 40 calibrations each). The number is a choice, not tuned on data.
 const ALL_GROUPS: f64 = 0.9;
 
 /// How a family's share of δ is split between tests for all groups and for each alone.
