@@ -453,7 +453,7 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probs, points = self._halted(series)
         said = self.classes_[probs.argmax(axis=1)]
         accuracy = float(accuracy_score(labels, said, sample_weight=sample_weight))
-        earliness = float(np.average(points / self.n_timepoints_, weights=sample_weight))
+        earliness = float(np.average(points / series.lengths, weights=sample_weight))
         total = accuracy + 1 - earliness
         mean = 2 * accuracy * (1 - earliness) / total if total else 0.0
         return EarlyScore(mean, accuracy, earliness)
@@ -465,7 +465,9 @@ class EarlyClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         cases = self._shown(live, series, range(len(series)), ended=True)
         probs = np.array([case.probs for case in cases], np.float32).reshape(-1, self.n_classes_)
         last = np.array([case.stream.steps for case in cases], np.int64) - 1
-        return probs, self.checkpoints_[last]
+        # A series that was not halted has been read to its end, also behind its last checkpoint.
+        halted = np.array([case.stream.reason == "threshold" for case in cases])
+        return probs, np.where(halted, self.checkpoints_[last], series.lengths)
 
     # Deciding about series that grow.
 

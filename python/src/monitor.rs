@@ -67,7 +67,8 @@ impl Monitor {
                 "the audit {id:?} has begun before"
             )));
         }
-        let groups = self.auditor.rule().halting_groups();
+        let rule = self.auditor.rule();
+        let groups = rule.halting_groups();
         let place = match group {
             _ if groups.is_empty() => 0,
             None => {
@@ -76,9 +77,14 @@ impl Monitor {
                 )));
             }
             Some(group) => groups.iter().position(|g| g == group).ok_or_else(|| {
-                value_error(format_args!(
-                    "the rule promises nothing to the group {group:?}, only to {groups:?}"
-                ))
+                value_error(if rule.groups().iter().any(|g| g == group) {
+                    format!(
+                        "the rule reads the group {group:?} to the end, where nothing is lost: leave \
+                         its streams out; it halts {groups:?}"
+                    )
+                } else {
+                    format!("the rule promises nothing to the group {group:?}, only to {groups:?}")
+                })
             })?,
         };
         let block = self.inner.next_block();

@@ -99,6 +99,10 @@ def test_series_may_differ_in_length(walks):
     assert np.array_equal(early.predict(cut[700:]), labels)
     assert decided.all() and (labels == y[700:]).mean() > 0.8
     assert early.predict_early(early.filter_X(cut[700:], lengths[700:] < 20))[1].all()
+    # A rule that halts nobody reads each series to its own end.
+    early.set_params(alpha=0.001).calibrate(cut[700:], y[700:])
+    assert not early.rule_.halts_early
+    assert early.score_early(cut[700:], y[700:]).earliness == 1
 
 
 def test_labels_may_be_numbers(walks):

@@ -69,7 +69,7 @@ def test_every_epoch_is_told(walks):
     [
         ({"y": ["up"] * 20}, "at least two classes|nothing to tell apart"),
         ({"y": ["up", "down"]}, "2 labels for 20 sequences"),
-        ({"X": np.full((20, 1, 5), np.nan)}, "series 0, time point 1, channel 1 is missing"),
+        ({"X": np.full((20, 1, 5), np.nan)}, "series 0, time point 1, channel 1 is NaN"),
         ({"X": np.zeros((20, 1, 0))}, "length 0"),
         ({"X": np.zeros((20, 2, 3, 4))}, "series must be numbers"),
         ({"X": [["a"]] * 20}, "series must be numbers"),

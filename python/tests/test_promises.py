@@ -242,3 +242,8 @@ def test_a_rule_of_some_groups_reads_the_others_to_the_end(drawn):
     sure = drawn["scores"][np.argmin(everywhere)]
     assert halt(stream, sure) == halt(rule.stream("islet"), sure) == T
     assert halt(rule.stream("south"), sure) == everywhere.min() < T
+    monitor = haltwise.Monitor(rule)
+    with pytest.raises(ValueError, match='reads the group "islet" to the end'):
+        monitor.begin("1", group="islet")
+    with pytest.raises(ValueError, match='promises nothing to the group "east"'):
+        monitor.begin("1", group="east")

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 use haltwise::Rule;
 use haltwise::plan::Purpose;
+use haltwise::terms::LABEL;
 use haltwise_llm::Mismatch;
 
 use crate::show;
@@ -44,8 +45,18 @@ pub(crate) fn check(
             "{file}: the rule was {made}: nothing is promised"
         ));
     }
+    let by = rule.terms().by.as_deref().filter(|&by| by != LABEL);
+    if let Some(by) = by.filter(|_| rule.promise().is_some()) {
+        let by_group = format!(
+            "{file}: the rule's promise is by {by}, and `{verb}` cannot say the {by} of a question"
+        );
+        if !force {
+            bail!("{by_group}; calibrate one without --by, or use this one with --force");
+        }
+        show::warn(format_args!("{by_group}: nothing is promised"));
+    }
     if voids.is_empty() {
-        return Ok(rule.promise().is_some());
+        return Ok(rule.promise().is_some() && by.is_none());
     }
     let differs = format!(
         "{file}: the rule was calibrated for another reader{}",

@@ -392,6 +392,41 @@ fn an_audited_request_is_answered_first_and_thought_about_to_the_end_after() {
 }
 
 #[test]
+fn an_audit_goes_on_although_the_client_leaves_the_answer() {
+    let folder = rules();
+    let (gone, told) = mpsc::channel();
+    let gone = Mutex::new(gone);
+    let (tell, asked) = mpsc::channel();
+    let tell = Mutex::new(tell);
+    let server = Server::start("vllm", move |_, request| {
+        let prompt = request.body["prompt"].as_str().unwrap_or_default();
+        if !prompt.ends_with("</think>\n\n") {
+            return thinks(request);
+        }
+        tell.lock().unwrap().send(()).unwrap();
+        Response::Watched(gone.lock().unwrap().clone())
+    });
+    let watched = ["--store", "store", "--audit", "1"];
+    let proxy = Proxy::start(folder.path(), "free.json", &server.url, &watched);
+    let request = streamed(question(0)).to_string();
+    let stream = proxy.send("POST", "/v1/chat/completions", &request);
+    asked.recv().unwrap();
+    drop(stream);
+    told.recv().unwrap();
+    let steps = |request: &&Request| request.body["stop"] == json!(["</think>"]);
+    let begun = Instant::now();
+    while (server.requests().iter().filter(steps).count() as u64) < length(4).div_ceil(10) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the audit is lost"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let said = proxy.stop();
+    assert!(said.contains("1 audit took"), "{said}");
+}
+
+#[test]
 fn on_alarm_thoughts_go_to_their_ends() {
     let folder = rules();
     // The answer changes in the last words of the thought.

@@ -345,24 +345,30 @@ async fn thought_about(
         headers: &headers,
         request: &request,
     };
-    let thought = think(asked, rule, reply).await;
-    match &thought {
-        Ok(_) => proxy.count_thought(reply),
+    let answered = async {
+        let (thought, audited) = think(asked, rule, reply).await?;
+        if let Some(audited) = audited {
+            let thinking = Arc::clone(proxy);
+            let (probing, headers, request) =
+                (probing.clone(), Arc::clone(&headers), Arc::clone(&request));
+            proxy.audit(async move {
+                let asked = Asked {
+                    proxy: &thinking,
+                    probing: &probing,
+                    headers: &headers,
+                    request: &request,
+                };
+                audited.finish(asked).await
+            });
+        }
+        thought.answer(asked, reply).await
+    }
+    .await;
+    match &answered {
+        Ok(()) => proxy.count_thought(reply),
         Err(failure) => proxy.count_failure(failure),
     }
-    if let Some(audited) = thought? {
-        let thinking = Arc::clone(proxy);
-        proxy.audit(async move {
-            let asked = Asked {
-                proxy: &thinking,
-                probing: &probing,
-                headers: &headers,
-                request: &request,
-            };
-            audited.finish(asked).await
-        });
-    }
-    Ok(())
+    answered
 }
 
 /// Answers a client whose request the model thinks about.

@@ -34,7 +34,7 @@ pub(crate) struct Asked<'a> {
 }
 
 /// A thought so far.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct OpenThought {
     /// The prompt and the thought.
     text: String,
@@ -44,7 +44,7 @@ pub(crate) struct OpenThought {
     is_over: bool,
 }
 
-/// An audited thought that goes on after its reply.
+/// An audited thought that goes on although the rule has ended it.
 #[derive(Debug)]
 pub(crate) struct AuditedThought {
     stream: ReportedStream,
@@ -52,13 +52,14 @@ pub(crate) struct AuditedThought {
     open: OpenThought,
 }
 
-/// Thinks until the rule says stop, and then answers. What comes goes into the reply at once. An
-/// audited thought that the rule ended is returned, to go on.
+/// Thinks until the rule says stop. What comes goes into the reply at once. Returns the thought, to
+/// be answered, and the same once more if it is audited and goes on to its end. That must not wait
+/// for the answer: clients leave wrong answers more often than right ones.
 pub(crate) async fn think(
     asked: Asked<'_>,
     rule: Arc<Rule>,
     reply: &mut ThoughtReply,
-) -> Result<Option<AuditedThought>, Failure> {
+) -> Result<(OpenThought, Option<AuditedThought>), Failure> {
     let Asked { proxy, request, .. } = asked;
     // Another rule may have come since. The request ends with the one that it begins with.
     let begun = request
@@ -86,7 +87,7 @@ pub(crate) async fn think(
             false => live.probe(&answer).map_err(internal)?,
         };
         if let Some(stream) = &mut stream {
-            step(stream, live.thought(), tokens + probe_tokens);
+            step(stream, live.thought(), tokens.saturating_add(probe_tokens));
         }
         if let Some(reason) = halted {
             break reason;
@@ -99,14 +100,13 @@ pub(crate) async fn think(
     if let Some(stream) = stream.as_ref().filter(|stream| stream.is_audited()) {
         reply.audit = Some(stream.id().to_owned());
     }
-    open.answer(asked, reply).await?;
-    let thought = live.thought().clone();
     let goes_on = |stream: &ReportedStream| stream.is_audited() && reason == Reason::Threshold;
-    Ok(stream.filter(goes_on).map(|stream| AuditedThought {
+    let audited = stream.filter(goes_on).map(|stream| AuditedThought {
         stream,
-        thought,
-        open,
-    }))
+        thought: live.thought().clone(),
+        open: open.clone(),
+    });
+    Ok((open, audited))
 }
 
 /// Tells an audit of a step.
@@ -123,8 +123,9 @@ impl AuditedThought {
             let tokens = self.open.go_on(asked, None).await?;
             let (answer, probe_tokens) = self.open.probe(asked).await?;
             self.thought.probe(&answer).map_err(internal)?;
-            step(&mut self.stream, &self.thought, tokens + probe_tokens);
-            sum += tokens + probe_tokens;
+            let spent = tokens.saturating_add(probe_tokens);
+            step(&mut self.stream, &self.thought, spent);
+            sum = tokens.saturating_add(probe_tokens).saturating_add(sum);
         }
         self.stream.end().map_err(broken)?;
         Ok(sum)
@@ -176,6 +177,10 @@ impl OpenThought {
             },
         )
         .await?;
+        if completed.is_cut {
+            // The limit may cut a letter in two, as in the traces.
+            text.truncate(text.trim_end_matches('\u{fffd}').len());
+        }
         self.text += &text;
         self.steps += 1;
         self.tokens += if completed.is_cut {
@@ -207,7 +212,11 @@ impl OpenThought {
     }
 
     /// Answers behind the thought as it is.
-    async fn answer(&self, asked: Asked<'_>, reply: &mut ThoughtReply) -> Result<(), Failure> {
+    pub(crate) async fn answer(
+        &self,
+        asked: Asked<'_>,
+        reply: &mut ThoughtReply,
+    ) -> Result<(), Failure> {
         let closed = asked.probing.closed(&self.text);
         let left = asked.request.max_tokens.saturating_sub(self.tokens);
         let most = match asked.request.has_limit {
@@ -262,7 +271,7 @@ pub(crate) struct Completed {
 }
 
 /// A completion, piece by piece. One that breaks off goes on from what has come of it. `request`
-/// is told that, and how many tokens are left.
+/// is told that, and how many tokens are left. A server that sends more is not heard further.
 async fn complete(
     asked: Asked<'_>,
     most: u64,
@@ -284,6 +293,10 @@ async fn complete(
             };
             let choice = &event["choices"][0];
             if let Some(text) = choice["text"].as_str().filter(|text| !text.is_empty()) {
+                if pieces == most - earlier {
+                    finish = "length".into();
+                    break None;
+                }
                 pieces += 1;
                 so_far += text;
                 take(text, &event);
@@ -300,7 +313,7 @@ async fn complete(
         if !finish.is_null() {
             let counted = usage["completion_tokens"].as_u64().unwrap_or(pieces);
             return Ok(Completed {
-                tokens: earlier + counted,
+                tokens: counted.saturating_add(earlier),
                 prompt: Tokens::of_prompt(&usage),
                 is_cut: finish == "length",
             });

@@ -208,6 +208,8 @@ pub(crate) struct ThoughtStream {
     first: Option<Bytes>,
     thinking: Option<Thinking>,
     events: UnboundedReceiver<Bytes>,
+    /// Why the thinking ended. Clients are told after the pieces that came before.
+    failed: Option<Failure>,
     tick: Interval,
 }
 
@@ -223,6 +225,7 @@ impl ThoughtStream {
             first,
             thinking,
             events,
+            failed: None,
             tick: interval_at(Instant::now() + silence, silence),
         }
     }
@@ -249,23 +252,21 @@ impl HttpBody for ThoughtStream {
         if let Some(first) = self.first.take() {
             return frame(first);
         }
-        let mut failed = None;
         if let Some(thinking) = &mut self.thinking
             && let Poll::Ready(done) = thinking.as_mut().poll(context)
         {
             self.thinking = None;
-            failed = done.err();
-        }
-        if let Some(failure) = failed {
-            self.events.close();
-            return frame(event(&failure));
+            self.failed = done.err();
         }
         match self.events.poll_recv(context) {
             Poll::Ready(Some(bytes)) => {
                 self.tick.reset();
                 frame(bytes)
             }
-            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(None) => match self.failed.take() {
+                Some(failure) => frame(event(&failure)),
+                None => Poll::Ready(None),
+            },
             Poll::Pending => {
                 let silent = self.tick.poll_tick(context);
                 silent.map(|_| Some(Ok(Frame::data(Bytes::from_static(b": thinking\n\n")))))

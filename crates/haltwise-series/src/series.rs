@@ -35,7 +35,7 @@ pub enum Error {
     },
     /// A missing value, for a classifier that needs all of them.
     #[error(
-        "series {sequence}, time point {step}, channel {feature} is missing: \
+        "series {sequence}, time point {step}, channel {feature} is NaN: \
          fill in missing values before training or scoring"
     )]
     Missing {
@@ -302,7 +302,7 @@ mod tests {
         let series = Series::packed(&values, &[0, 1, 3], 1).unwrap();
         let error = series.check_complete().unwrap_err().to_string();
         assert!(
-            error.contains("series 1, time point 2, channel 1 is missing"),
+            error.contains("series 1, time point 2, channel 1 is NaN"),
             "{error}"
         );
         let complete = Series::new(&values[..2], 2, 1).unwrap();

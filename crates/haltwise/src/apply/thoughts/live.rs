@@ -52,7 +52,8 @@ impl<'a> LiveThought<'a> {
         let seen = self.state.steps() as usize;
         let left = self.rule.thresholds().values().get(seen..);
         let is_open = left.unwrap_or_default().iter().any(|v| v.is_finite());
-        is_open && !self.to_the_end && !self.state.halted()
+        let may = self.rule.may_halt(None) && !self.to_the_end;
+        is_open && may && !self.state.halted()
     }
 
     /// Counts a probe, and returns why the thought can end after it, if it can. A thought with more

@@ -57,7 +57,7 @@ impl<'a> Ballot<'a> {
         let left = self.rule.thresholds().values();
         let left = left.get(self.answers.len()..).unwrap_or_default();
         let open = left.iter().position(|threshold| threshold.is_finite());
-        let open = open.filter(|_| !self.to_the_end);
+        let open = open.filter(|_| self.rule.may_halt(None) && !self.to_the_end);
         open.map_or(left.len(), |place| place + 1)
     }
 
