@@ -209,7 +209,7 @@ def rocket_rivals(of: Split, seed: int) -> Iterator[tuple[str, Outcome]]:
     at_each = [rocket(of, end, seed) for end in of.points]
     known, new = (np.stack(parts, axis=1) for parts in zip(*at_each, strict=True))
     yield from triggered("rocket", of, known, new, fit_s=clock.lap())
-    # What it says at full length: a classifier that stops for nobody.
+    # Its answers at full length: a classifier that never stops early.
     full = np.unique(of.y)[new[:, -1].argmax(axis=1)]
     yield "MiniRocket", outcome(of, "full", np.full(len(new), len(of.points) - 1), full, full)
 

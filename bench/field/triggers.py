@@ -20,7 +20,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
 CONSECUTIVE = (1, 2)
 
-#: ECONOMY-gamma chooses among so many groups.
+#: The most groups that ECONOMY-gamma tries.
 MOST_GROUPS = 10
 
 
@@ -106,7 +106,7 @@ def economy(
     weights: tuple[float, ...],
 ) -> Iterator[tuple[float, np.ndarray]]:
     """ECONOMY-gamma (Achenchabe et al., 2021; Zafar et al. for many classes). At each checkpoint
-    the series are grouped by how sure the classifier is. Where the groups go next, and how often
+    the series are grouped by how sure the classifier is. The moves between groups, and how often
     each is wrong, give the cost expected at every later checkpoint. Stop if none is lower. The
     number of groups is the one that would have cost least on the known series."""
     several = known.shape[2] > 2

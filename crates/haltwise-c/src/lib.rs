@@ -205,7 +205,7 @@ pub unsafe extern "C" fn haltwise_begin(
         place = unsafe { place.add(1) };
         Some(text(name))
     });
-    // What is not UTF-8 is no group of a rule.
+    // The groups of a rule are UTF-8, so any other name is none of them.
     let standing = match text(group) {
         Some(group) => GroupStanding::of(Some(group), names.flatten()),
         None => GroupStanding::ReadToEnd,

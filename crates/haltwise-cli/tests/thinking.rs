@@ -494,3 +494,21 @@ fn rules_for_votes_and_for_thoughts_are_told_apart() {
     calibrate(&folder, &[]);
     live(&folder, &thinker("vllm"), &["q.jsonl"]).complains("the rule is not for thoughts");
 }
+
+#[test]
+fn a_rule_by_group_promises_nothing_to_questions_whose_group_nobody_says() {
+    let folder = folder(3, true);
+    let server = thinker("vllm");
+    let thought = think(&folder, &server, "t.parquet", &["--samples", "60"]);
+    assert_eq!(thought.code, 0, "{}", thought.stderr);
+    calibrate(&folder, &["--by", "question"]);
+    let refused = live(&folder, &server, &["q.jsonl"]);
+    assert_eq!(refused.code, 1, "{}", refused.stdout);
+    refused.complains("the rule's promise is by question");
+    refused.complains("calibrate one without --by");
+    let forced = live(&folder, &server, &["q.jsonl", "--force"]);
+    assert_eq!(forced.code, 0, "{}", forced.stderr);
+    let answers = json_lines(&forced.stdout);
+    assert_eq!(answers.len(), 3);
+    assert!(answers.iter().all(|answer| answer["promised"] == false));
+}

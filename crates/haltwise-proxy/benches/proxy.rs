@@ -177,7 +177,7 @@ async fn in_turns(client: &Http, urls: &[&str], n: usize) -> Vec<Vec<f64>> {
     times
 }
 
-/// What it took until the first token of a thought came, in milliseconds.
+/// The time until the first token of a thought, in milliseconds.
 async fn first_token(client: &Http, url: &str, path: &str) -> f64 {
     let body = r#"{"model": "m", "stream": true, "messages": [{"role": "user", "content": "?"}]}"#;
     let begin = Instant::now();

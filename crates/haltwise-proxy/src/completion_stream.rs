@@ -21,9 +21,9 @@ const LONGEST: usize = 64 << 20;
 pub(crate) struct CompletionStream<'p> {
     proxy: &'p Proxy,
     answer: OpenAnswer<'p>,
-    /// What has come, from the last piece that was taken in.
+    /// The bytes that are kept: lines that were read are dropped with the next piece.
     rest: Vec<u8>,
-    /// Where the first line begins that was not read.
+    /// The beginning of the first unread line.
     line: usize,
     /// Where to look for its end.
     unseen: usize,

@@ -121,12 +121,12 @@ pub struct OpenThought<'a> {
     thinker: &'a Thinker,
     /// The prompt, and the thought so far.
     text: String,
-    /// Where the thought begins in it.
+    /// The byte of the text at which the thought begins.
     begins: usize,
     /// Fields of the request beside its messages.
     fields: Map<String, Value>,
     seed: u64,
-    /// What its random numbers are drawn from beside the seed.
+    /// Its name. The seed and the name fix its random numbers.
     name: String,
     steps: usize,
     /// Tokens of the thought, against its limit.

@@ -37,7 +37,7 @@ impl Thresholds {
         &self.0
     }
 
-    /// Whether they ever halt a sequence of so many steps before its end.
+    /// Whether they ever halt a sequence of this length before its end.
     pub(crate) fn halt_early(&self) -> bool {
         let steps = self.0.split_last();
         steps.is_some_and(|(_, before)| before.iter().any(|&v| v < f32::INFINITY))
